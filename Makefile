@@ -1,0 +1,59 @@
+# Every target sets up its own .venv when it is missing or older than the files that define it.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+DEFINED_BY := pyproject.toml constraints.txt
+
+.PHONY: help demo test lint unit coverage bench docs dist clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.venv/base: $(DEFINED_BY)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "treeward needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	@echo "Setting up .venv (a minute on a fresh machine) ..."
+	@$(PYTHON) -m venv .venv
+	@$(PIP) -e .
+	@touch $@
+
+.venv/dev: .venv/base
+	@echo "Installing the development tools ..."
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+.venv/docs: .venv/dev
+	@echo "Installing the documentation tools ..."
+	@$(PIP) -e '.[docs]'
+	@touch $@
+
+demo: .venv/base ## generate a catalogue, build its tree, describe it, draw it
+	@$(BIN)/treeward demo
+
+test: lint unit ## everything CI checks: lint, types, layers, tests, doctests, docs examples
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: .venv/dev
+	$(BIN)/python -m pytest -n 2 -q
+
+coverage: .venv/dev ## the tests with kernels interpreted, so that every line is seen
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n 2 -q --cov --cov-report=term
+
+bench: .venv/dev ## the measured targets, as ratios against a named baseline (about 15 minutes)
+	$(BIN)/python benchmarks/tree_build.py
+
+docs: .venv/docs ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html"
+
+dist: .venv/dev ## build the wheel and the source archive into dist/
+	@$(PIP) build
+	$(BIN)/python -m build
+
+clean: ## remove what the other targets made
+	rm -rf .venv site dist demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis

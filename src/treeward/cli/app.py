@@ -1,0 +1,55 @@
+"""The `treeward` command: its subcommands, and how errors reach the person who typed it."""
+
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+import treeward
+from treeward.cli import demo, tree
+from treeward.cli.console import console, errors
+from treeward.core.errors import TreewardError
+
+app = typer.Typer(
+    help="Explore an entire item catalogue with contextual bandits.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(tree.app, name="tree")
+app.command()(demo.demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"treeward {treeward.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; a bad input is one line on stderr and exit code 1, never a traceback."""
+    try:
+        app()
+    except TreewardError as error:
+        errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+        sys.exit(1)
+    except SystemExit as end:
+        if end.code == 128 + signal.SIGINT:
+            errors.print("interrupted")
+        raise
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,175 @@
+"""`treeward tree`: build a tree from item vectors, look at it, draw it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treeward.cli.console import console, errors, progress, show, timed
+from treeward.core.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from treeward.data.catalogue import Catalogue
+    from treeward.tree.item_tree import ItemTree
+
+app = typer.Typer(help="Build, show and draw trees of items.", no_args_is_help=True)
+
+_ITEMS = "Item vectors: a .npy matrix, a .csv, .tsv or .parquet table, or a saved catalogue."
+Items = Annotated[Path, typer.Argument(help=_ITEMS, show_default=False)]
+ItemsOption = Annotated[Path | None, typer.Option("--items", help=_ITEMS, show_default=False)]
+Tree = Annotated[Path, typer.Argument(help="A tree that `treeward tree build` wrote.", show_default=False)]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="Which column of the table is what, e.g. --column id=item_id --column vector=emb --column title=name. "
+        "Roles: id, vector, title, category. Repeatable.",
+        show_default=False,
+    ),
+]
+Vectors = Annotated[
+    Path | None, typer.Option("--vectors", help="A .npy matrix with the table's vectors.", show_default=False)
+]
+
+
+@app.command()
+def build(
+    items: Items,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory to write the tree to.", show_default=False)],
+    widths: Annotated[
+        str | None,
+        typer.Option(
+            help="Nodes a level from below the root to the leaves, e.g. 100,10000. "
+            "Default: about 16 items a leaf, at most about 100 children a node.",
+            show_default=False,
+        ),
+    ] = None,
+    by_category: Annotated[
+        bool, typer.Option("--by-category", help="Use the category column as the tree instead of clustering.")
+    ] = False,
+    separator: Annotated[str, typer.Option(help="What separates the steps of a category path.")] = ">",
+    max_leaf: Annotated[
+        int | None, typer.Option(help="Split leaves of more items than this.", show_default=False)
+    ] = None,
+    normalize: Annotated[bool, typer.Option(help="Scale item vectors to length 1 first.")] = True,
+    seed: Annotated[int, typer.Option(help="Same seed and vectors: same tree.")] = 0,
+    threads: Annotated[int | None, typer.Option(help="Default: all cores.", show_default=False)] = None,
+    column: Columns = None,
+    vectors: Vectors = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing tree.")] = False,
+) -> None:
+    """Cluster items into a tree, bottom-up, and save it. Nodes are named from titles where there are any."""
+    from treeward.core import artefact
+    from treeward.tree.item_tree import ItemTree
+
+    artefact.check_free(out, overwrite=force)
+    counts = None if widths is None else _widths(widths)
+    catalogue = _load(items, column, vectors)
+    if by_category:
+        if catalogue.categories is None:
+            raise InvalidArgument("tree build", "--by-category", "used with a category column", "none")
+        with timed("Category tree"):
+            tree = ItemTree.from_paths(
+                catalogue.vectors, catalogue.categories, separator=separator, normalize=normalize
+            )
+    else:
+        with progress() as report:
+            tree = ItemTree.build(
+                catalogue.vectors,
+                counts,
+                seed=seed,
+                normalize=normalize,
+                max_leaf=max_leaf,
+                threads=threads,
+                progress=report,
+            )
+        if catalogue.titles is not None:
+            with timed("Naming nodes"):
+                tree = tree.named(catalogue.titles)
+    with timed("Saving"):
+        tree.save(out, overwrite=force)
+    show(tree.describe(catalogue.vectors))
+    console.print(f"Saved to {out}. Next: treeward tree draw {out} -o tree.html", highlight=False, soft_wrap=True)
+
+
+@app.command("show")
+def show_(
+    tree: Tree,
+    items: ItemsOption = None,
+    column: Columns = None,
+    vectors: Vectors = None,
+    node: Annotated[int, typer.Option(help="List the children of this node.")] = 0,
+    most: Annotated[int, typer.Option(help="How many children to list.", min=0)] = 10,
+) -> None:
+    """Print a tree's levels and a node's largest children; with --items also the error within nodes and some titles."""
+    from treeward.core import checks
+    from treeward.tree.item_tree import ItemTree
+
+    loaded = ItemTree.load(tree)
+    checks.integer("tree show", "--node", node, low=0, high=len(loaded.parent) - 1)
+    catalogue = _load(items, column, vectors) if items is not None else None
+    show(loaded.describe(None if catalogue is None else catalogue.vectors))
+    _list_node(loaded, node, most, catalogue)
+
+
+@app.command()
+def draw(
+    tree: Tree,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .html page or a .png picture.")] = Path("tree.html"),
+    items: ItemsOption = None,
+    column: Columns = None,
+    vectors: Vectors = None,
+    heading: Annotated[str | None, typer.Option(help="Default: the tree's name.", show_default=False)] = None,
+) -> None:
+    """Draw a tree: a page to click through that needs no network, or a picture. With --items the page shows titles."""
+    from treeward.tree.item_tree import ItemTree
+
+    loaded = ItemTree.load(tree)
+    titles = None if items is None else _load(items, column, vectors).titles
+    with timed("Drawing"):
+        path = loaded.draw(out, titles=titles, heading=heading or tree.resolve().name)
+    console.print(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)
+
+
+def _widths(text: str) -> list[int]:
+    try:
+        return [int(part.replace("_", "")) for part in text.split(",")]
+    except ValueError as error:
+        raise InvalidArgument("tree build", "--widths", "integers separated by commas, e.g. 100,10000", text) from error
+
+
+def _load(items: Path, column: list[str] | None, vectors: Path | None) -> "Catalogue":
+    from treeward.data.catalogue import Catalogue
+
+    columns = {}
+    for entry in column or []:
+        role, equals, name = entry.partition("=")
+        if not equals:
+            raise InvalidArgument("tree", "--column", "of the form role=name, e.g. id=item_id", entry)
+        columns[role] = name
+    with timed(f"Reading {items}"):
+        return Catalogue.load(items, columns=columns, vectors=vectors)
+
+
+def _list_node(tree: "ItemTree", node: int, most: int, catalogue: "Catalogue | None") -> None:
+    def named(number: int) -> str:
+        return f"{tree.names[number]} (node {number})" if tree.names is not None else f"node {number}"
+
+    def size(number: int) -> int:
+        return int(tree.item_range[number, 1] - tree.item_range[number, 0])
+
+    children = sorted(tree.children_of(node), key=size, reverse=True)
+    kind = f"{len(children):,} children" if children else "a leaf"
+    console.print(
+        f"{named(node)}: level {tree.level[node]}, {size(node):,} items, {kind}", highlight=False, markup=False
+    )
+    for child in children[:most]:
+        console.print(f"  {size(child):>10,}  {named(child)}", highlight=False, markup=False)
+    if len(children) > most:
+        console.print(f"  and {len(children) - most:,} more", highlight=False)
+    if catalogue is not None and not children:
+        for row in tree.items_of(node)[:most].tolist():
+            title = "" if catalogue.titles is None else f"  {catalogue.titles[row]}"
+            console.print(f"  {catalogue.ids[row]}{title}", highlight=False, markup=False)
+    if catalogue is None and not children:
+        errors.print("give --items to list the items of a leaf")

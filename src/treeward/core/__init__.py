@@ -1,0 +1,1 @@
+"""What every other layer stands on: errors, checks, random draws, compiled code, threads, artefacts."""

@@ -1,0 +1,287 @@
+"""Saved things: a directory of .npy, .parquet and .json files under a checksummed manifest. Never pickle.
+
+Files carry their content's hash in their names and the manifest is replaced last, in one step. So an artefact is at
+every moment the old one or the new one, whole; readers that have the old one open keep it; and a write that is killed
+leaves at most files that no manifest names, which the next write removes.
+"""
+
+import hashlib
+import io
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from treeward.core.errors import (
+    ArtefactCorrupt,
+    ArtefactError,
+    ArtefactExists,
+    ArtefactMissing,
+    ArtefactVersion,
+    ArtefactWrite,
+)
+from treeward.core.types import AnyArray
+from treeward.core.version import __version__
+
+MANIFEST = "manifest.json"
+_BLOCK = 1 << 22
+_FINISHED = re.compile(r"[a-z_]+-[0-9a-f]{16}\.(npy|parquet|json)")
+_UNFINISHED = re.compile(r"[a-z_]+\.(npy|parquet|json)\.part")
+
+StrPath = str | os.PathLike[str]
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    bytes: int
+    sha256: str
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
+class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    version: int
+    written_by: str
+    files: dict[str, _File]
+    info: dict[str, Any]
+    checksum: str
+
+
+class Contents(NamedTuple):
+    """What an artefact holds; arrays come back as read-only memory maps."""
+
+    arrays: dict[str, AnyArray]
+    tables: dict[str, pl.DataFrame]
+    documents: dict[str, Any]
+    info: dict[str, Any]
+
+
+def digest(array: AnyArray) -> str:
+    """Return the SHA-256 of an array's type, shape and bytes, reading a memory map piece by piece."""
+    sha = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    for block in _blocks(array):
+        sha.update(block)
+    return sha.hexdigest()
+
+
+def write(path: StrPath, format: str, version: int, contents: Contents, *, overwrite: bool = False) -> None:
+    """Write `contents` to the directory `path`; on any failure what was there before stays as it was."""
+    folder = Path(path)
+    with _all_or_nothing(folder, overwrite):
+        files = {name: _write_array(folder, name, array) for name, array in contents.arrays.items()}
+        files |= {name: _write_table(folder, name, table) for name, table in contents.tables.items()}
+        files |= {name: _write_document(folder, name, document) for name, document in contents.documents.items()}
+        manifest = msgspec.to_builtins(
+            _Manifest(format, version, f"treeward {__version__}", files, contents.info, checksum="")
+        )
+        manifest["checksum"] = _checksum(manifest)
+        part = folder / f"{MANIFEST}.part"
+        _write_bytes(part, _render(manifest))
+        part.replace(folder / MANIFEST)
+        _sync_folder(folder)
+    _remove_strays(folder, keep={MANIFEST, *(file.name for file in files.values())})
+
+
+def read(path: StrPath, format: str, version: int, *, verify: bool = True) -> Contents:
+    """Read what `write` wrote, refusing anything else; ``verify=False`` compares sizes but not the data's hashes."""
+    folder = Path(path)
+    manifest = _read_manifest(folder, format, version)
+    contents = Contents({}, {}, {}, manifest.info)
+    for name, file in manifest.files.items():
+        _check_file(folder, file, verify)
+        try:
+            _load_file(folder / file.name, name, file, contents)
+        except (ValueError, OSError, EOFError, msgspec.DecodeError, pl.exceptions.PolarsError) as error:
+            raise ArtefactCorrupt(f"{folder / file.name}: cannot be read: {error}") from error
+    return contents
+
+
+def is_artefact(path: StrPath) -> bool:
+    """Tell whether `path` is a directory with a manifest in it."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def check_free(path: StrPath, *, overwrite: bool = False) -> None:
+    """Raise what `write` would raise for a path that is taken: ask before long work, not after."""
+    try:
+        _names_in(Path(path), overwrite)
+    except ArtefactError:
+        raise
+    except OSError as error:
+        raise ArtefactWrite(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _all_or_nothing(folder: Path, overwrite: bool) -> Iterator[None]:
+    before: set[str] | None = None
+    try:
+        before = _names_in(folder, overwrite)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException as error:
+        if isinstance(error, ArtefactError):
+            raise
+        _remove_strays(folder, keep=before or set())
+        if before is None:
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            raise ArtefactWrite(f"cannot write {folder}: {error.strerror or error}") from error
+        raise
+
+
+def _names_in(folder: Path, overwrite: bool) -> set[str] | None:
+    """Return what is in `folder`, None if it is not there; refuse a folder that is not ours to write to."""
+    if not folder.exists():
+        return None
+    names = {entry.name for entry in folder.iterdir()}
+    foreign = sorted(name for name in names if not _is_ours(name))
+    if foreign:
+        raise ArtefactExists(f"{folder} holds files that are not treeward's ({foreign[0]}): choose another path")
+    if MANIFEST in names and not overwrite:
+        raise ArtefactExists(f"{folder} exists: choose another path, or ask for it to be overwritten")
+    return names
+
+
+def _is_ours(name: str) -> bool:
+    return bool(name in (MANIFEST, f"{MANIFEST}.part") or _FINISHED.fullmatch(name) or _UNFINISHED.fullmatch(name))
+
+
+def _remove_strays(folder: Path, keep: set[str]) -> None:
+    with suppress(OSError):
+        for entry in folder.iterdir():
+            if _is_ours(entry.name) and entry.name not in keep:
+                entry.unlink(missing_ok=True)
+
+
+def _blocks(array: AnyArray) -> Iterator[memoryview]:
+    """Yield the bytes of an array in C order, a piece at a time."""
+    flat = array.reshape(-1)
+    step = max(1, _BLOCK // array.dtype.itemsize)
+    for start in range(0, len(flat), step):
+        yield np.ascontiguousarray(flat[start : start + step]).data.cast("B")
+
+
+def _write_array(folder: Path, name: str, array: AnyArray) -> _File:
+    array = np.ascontiguousarray(array)
+    part = folder / f"{name}.npy.part"
+    with part.open("wb") as file:
+        # Not np.save: it writes through C's buffers and lets the error of a full disk pass unnoticed.
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        for block in _blocks(array):
+            file.write(block)
+        _sync(file)
+    return msgspec.structs.replace(_finish(part), dtype=array.dtype.str, shape=array.shape)
+
+
+def _write_table(folder: Path, name: str, table: pl.DataFrame) -> _File:
+    buffer = io.BytesIO()
+    table.write_parquet(buffer)
+    part = folder / f"{name}.parquet.part"
+    _write_bytes(part, buffer.getbuffer())
+    return _finish(part)
+
+
+def _write_document(folder: Path, name: str, document: Any) -> _File:
+    part = folder / f"{name}.json.part"
+    _write_bytes(part, msgspec.json.encode(document))
+    return _finish(part)
+
+
+def _write_bytes(path: Path, data: bytes | memoryview) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        _sync(file)
+
+
+def _sync(file: io.BufferedWriter) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _finish(part: Path) -> _File:
+    sha256, size = _hash_file(part)
+    name, suffix, _ = part.name.split(".")
+    final = part.with_name(f"{name}-{sha256[:16]}.{suffix}")
+    part.replace(final)
+    return _File(final.name, size, sha256)
+
+
+def _hash_file(path: Path) -> tuple[str, int]:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+
+
+def _render(manifest: dict[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2) + b"\n"
+
+
+def _checksum(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(_render(manifest | {"checksum": ""})).hexdigest()
+
+
+def _read_manifest(folder: Path, format: str, version: int) -> _Manifest:
+    path = folder / MANIFEST
+    if path.is_symlink():
+        raise ArtefactCorrupt(f"{path}: is a symbolic link")
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ArtefactMissing(f"{folder}: no {MANIFEST} here, so nothing that treeward saved") from error
+    except OSError as error:
+        raise ArtefactCorrupt(f"{path}: cannot be read: {error.strerror}") from error
+    try:
+        loose = msgspec.json.decode(raw, type=dict[str, Any])
+        # Comparing the bytes too catches a change that parses to the same values.
+        if loose.get("checksum") != _checksum(loose) or raw != _render(loose):
+            raise ArtefactCorrupt(f"{path}: its checksum does not match")
+        found = loose.get("format"), loose.get("version")
+        if found != (format, version):
+            raise ArtefactVersion(f"{path}: holds {found[0]} version {found[1]}, expected {format} version {version}")
+        return msgspec.convert(loose, _Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ArtefactCorrupt(f"{path}: {error}") from error
+
+
+def _check_file(folder: Path, file: _File, verify: bool) -> None:
+    if not _FINISHED.fullmatch(file.name):
+        raise ArtefactCorrupt(f"{folder / MANIFEST}: names {file.name!r}, which treeward does not write")
+    path = folder / file.name
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ArtefactCorrupt(f"{path}: is not a plain file")
+        if status.st_size != file.bytes:
+            raise ArtefactCorrupt(f"{path}: is {status.st_size} bytes long, not {file.bytes}")
+        if verify and _hash_file(path)[0] != file.sha256:
+            raise ArtefactCorrupt(f"{path}: its SHA-256 does not match the manifest")
+    except OSError as error:
+        raise ArtefactCorrupt(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _load_file(path: Path, name: str, file: _File, contents: Contents) -> None:
+    if path.suffix == ".npy":
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if (array.dtype.str, array.shape) != (file.dtype, file.shape):
+            raise ValueError(f"holds {array.dtype.str}{array.shape}, the manifest says {file.dtype}{file.shape}")
+        contents.arrays[name] = np.asarray(array)
+    elif path.suffix == ".parquet":
+        contents.tables[name] = pl.read_parquet(path)
+    else:
+        contents.documents[name] = msgspec.json.decode(path.read_bytes())

@@ -1,0 +1,71 @@
+"""Every error treeward raises on purpose.
+
+::
+
+    TreewardError
+    ├── InvalidArgument     (ValueError)         a parameter breaks its rule
+    ├── UnknownId           (KeyError)           an id that is not in the catalogue
+    ├── DataError           (ValueError)         a file the caller gave does not hold what it should
+    └── ArtefactError                            something treeward saved
+        ├── ArtefactMissing (FileNotFoundError)  nothing there, or not treeward's
+        ├── ArtefactExists  (FileExistsError)    would overwrite
+        ├── ArtefactCorrupt                      bytes differ from what was written
+        ├── ArtefactVersion                      a kind or version this treeward does not know
+        └── ArtefactWrite   (OSError)            could not be written; nothing was changed
+"""
+
+
+class TreewardError(Exception):
+    """The root of the tree above: ``except TreewardError`` catches all of it."""
+
+
+class InvalidArgument(TreewardError, ValueError):
+    """A parameter breaks its rule. One message shape, whoever complains.
+
+    Examples
+    --------
+    >>> str(InvalidArgument("ItemTree.build", "widths", "strictly increasing", (10, 5)))
+    'ItemTree.build: widths must be strictly increasing, got (10, 5)'
+    """
+
+    def __init__(self, owner: str, parameter: str, rule: str, value: object) -> None:
+        self.owner, self.parameter, self.rule, self.value = owner, parameter, rule, value
+        shown = repr(value)
+        if len(shown) > 120:
+            shown = shown[:117] + "..."
+        super().__init__(f"{owner}: {parameter} must be {rule}, got {shown}")
+
+
+class UnknownId(TreewardError, KeyError):
+    """An id that is not in the catalogue."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class DataError(TreewardError, ValueError):
+    """A file or table the caller gave does not hold what it should."""
+
+
+class ArtefactError(TreewardError):
+    """Something treeward saved cannot be read or written."""
+
+
+class ArtefactMissing(ArtefactError, FileNotFoundError):
+    """Nothing is there, or what is there is not treeward's."""
+
+
+class ArtefactExists(ArtefactError, FileExistsError):
+    """The path is taken."""
+
+
+class ArtefactCorrupt(ArtefactError):
+    """The bytes on disk are not the bytes that were written."""
+
+
+class ArtefactVersion(ArtefactError):
+    """A kind or format version that this version of treeward does not know."""
+
+
+class ArtefactWrite(ArtefactError, OSError):
+    """The artefact could not be written; what was there before is unchanged."""

@@ -1,0 +1,22 @@
+"""How long work tells how far it is: a function of (stage, done, total)."""
+
+from collections.abc import Callable
+
+Progress = Callable[[str, int, int], None]
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+class Stage:
+    """Counts the steps of one stage and reports them."""
+
+    def __init__(self, progress: Progress, name: str, total: int) -> None:
+        self.progress, self.name, self.total, self.done = progress, name, total, 0
+        progress(name, 0, total)
+
+    def step(self) -> None:
+        """One more step is done."""
+        self.done += 1
+        self.progress(self.name, self.done, self.total)

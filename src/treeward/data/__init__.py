@@ -1,0 +1,1 @@
+"""Items and what users did with them: `Catalogue`, `Interactions`, and their loaders."""

@@ -1,0 +1,190 @@
+"""`Catalogue`: the items, their ids, vectors and whatever else is known of them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from treeward.core import artefact, checks
+from treeward.core.artefact import StrPath
+from treeward.core.errors import InvalidArgument, UnknownId
+from treeward.core.types import Floats
+from treeward.data import tabular
+from treeward.data.columns import Values, column
+from treeward.data.columns import ids as as_ids
+
+FORMAT, VERSION = "treeward.catalogue", 1
+_RESERVED = ("id", "title", "category")
+
+Id = int | str
+
+
+class Catalogue:
+    """Items: external ids, strings or integers, each with a dense row and a vector.
+
+    Parameters
+    ----------
+    ids
+        One unique id an item, all strings or all integers.
+    vectors
+        (items, dimensions) numbers; kept as float32, and as a memory map if they are one.
+    titles, categories
+        Optional, one an item, nulls allowed. A category may be a path such as ``"Apparel > Dresses"``.
+    columns
+        Any further columns by name (stock, country, price, ...), kept for filters.
+
+    Examples
+    --------
+    >>> shop = Catalogue(["a", "b", "c"], [[1, 0], [0, 1], [1, 1]], titles=["Ash", "Box", "Cup"])
+    >>> len(shop), shop.dim
+    (3, 2)
+    >>> shop.rows(["c", "a"])
+    array([2, 0])
+    >>> shop.ids[2], shop.titles[2]
+    ('c', 'Cup')
+    """
+
+    def __init__(
+        self,
+        ids: Values,
+        vectors: ArrayLike,
+        *,
+        titles: Values | None = None,
+        categories: Values | None = None,
+        columns: Mapping[str, Any] | pl.DataFrame | None = None,
+    ) -> None:
+        self.vectors: Floats = checks.vectors("Catalogue", vectors)
+        extra = {} if columns is None else {name: columns[name] for name in _names(columns)}
+        self.table = pl.DataFrame(
+            [_unique(as_ids("Catalogue", "ids", ids, len(self.vectors)))]
+            + [
+                column("Catalogue", name, values, len(self.vectors))
+                for name, values in {"title": titles, "category": categories, **extra}.items()
+                if values is not None
+            ]
+        )
+        """One row an item: `id`, then `title` and `category` where given, then the further columns."""
+        keys = _keys(self.ids)
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __repr__(self) -> str:
+        return f"Catalogue({len(self):,} items x {self.dim} dimensions, columns {self.table.columns})"
+
+    @property
+    def dim(self) -> int:
+        """The vectors' dimension."""
+        return int(self.vectors.shape[1])
+
+    @property
+    def ids(self) -> pl.Series:
+        """The external ids, in row order."""
+        return self.table["id"]
+
+    @property
+    def titles(self) -> pl.Series | None:
+        """The titles, in row order, if there are any."""
+        return self.table["title"] if "title" in self.table.columns else None
+
+    @property
+    def categories(self) -> pl.Series | None:
+        """The categories or category paths, in row order, if there are any."""
+        return self.table["category"] if "category" in self.table.columns else None
+
+    def rows(self, ids: Iterable[Id]) -> NDArray[np.int64]:
+        """Return the dense row of each id; an id that is not there raises `UnknownId`."""
+        return np.fromiter((self.row(id) for id in ids), dtype=np.int64)
+
+    def row(self, id: Id) -> int:
+        """Return the dense row of one id; an id that is not there raises `UnknownId`."""
+        # A sorted array of keys takes 16 bytes an item where a dict of strings takes well over 100.
+        key = self._key(id)
+        if key is not None:
+            place = int(np.searchsorted(self._sorted, key))
+            while place < len(self) and self._sorted[place] == key:
+                row = int(self._order[place])
+                if self.ids[row] == id:
+                    return row
+                place += 1
+        raise UnknownId(f"no item has the id {id!r}")
+
+    def _key(self, id: Id) -> np.int64 | None:
+        if isinstance(id, str):
+            return np.int64(hash(id)) if self.ids.dtype == pl.String else None
+        whole = isinstance(id, int | np.integer) and not isinstance(id, bool)
+        return np.int64(id) if whole and self.ids.dtype == pl.Int64 and -(2**63) <= id < 2**63 else None
+
+    def save(self, path: StrPath, *, overwrite: bool = False) -> None:
+        """Write the catalogue to a directory, checksummed."""
+        contents = artefact.Contents({"vectors": self.vectors}, {"items": self.table}, {}, {})
+        artefact.write(path, FORMAT, VERSION, contents, overwrite=overwrite)
+
+    @classmethod
+    def load(
+        cls,
+        path: StrPath,
+        *,
+        columns: Mapping[str, str] | None = None,
+        vectors: StrPath | None = None,
+        verify: bool = True,
+    ) -> Self:
+        """Read a saved catalogue, a .npy matrix, or a CSV, TSV or Parquet table.
+
+        Parameters
+        ----------
+        path
+            A directory written by `save`; a .npy matrix (ids are then the row numbers; memory-mapped); or a table.
+        columns
+            For a table: which of its columns is the `id`, `vector`, `title` and `category`; by default those of that
+            name. The vector may be a list column, text such as ``"[0.1, 0.2]"``, or the common prefix of numbered
+            columns. The other columns are kept under their own names.
+        vectors
+            A .npy matrix with the vectors of the table's rows, if they are not in the table.
+        verify
+            Check the hashes of a saved catalogue.
+        """
+        if artefact.is_artefact(path):
+            contents = artefact.read(path, FORMAT, VERSION, verify=verify)
+            return cls._of_table(contents.tables["items"], contents.arrays["vectors"])
+        if str(path).endswith(".npy"):
+            matrix = tabular.read_matrix(path)
+            return cls(np.arange(len(matrix)), matrix)
+        table, matrix = tabular.read_items(path, columns or {}, vectors)
+        return cls._of_table(table, matrix)
+
+    @classmethod
+    def _of_table(cls, table: pl.DataFrame, vectors: ArrayLike) -> Self:
+        known = {name: table[name] for name in ("title", "category") if name in table.columns}
+        return cls(
+            table["id"] if "id" in table.columns else np.arange(table.height),
+            vectors,
+            titles=known.get("title"),
+            categories=known.get("category"),
+            columns=table.select(pl.exclude(*_RESERVED)),
+        )
+
+
+def _names(columns: Mapping[str, Any] | pl.DataFrame) -> list[str]:
+    names = list(columns.columns if isinstance(columns, pl.DataFrame) else columns)
+    for name in names:
+        if name in _RESERVED:
+            raise InvalidArgument("Catalogue", "columns", f"named other than {', '.join(_RESERVED)}", name)
+    return names
+
+
+def _unique(ids: pl.Series) -> pl.Series:
+    if ids.n_unique() != len(ids):
+        repeated = ids.filter(ids.is_duplicated()).unique(maintain_order=True).head(3).to_list()
+        raise InvalidArgument("Catalogue", "ids", "unique", f"repeated {repeated}")
+    return ids.rename("id")
+
+
+def _keys(ids: pl.Series) -> NDArray[np.int64]:
+    if ids.dtype == pl.String:
+        return np.fromiter((hash(id) for id in ids), dtype=np.int64, count=len(ids))
+    return ids.to_numpy()

@@ -1,0 +1,42 @@
+"""Columns from whatever the caller has: lists, arrays or polars series, checked in one way."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core.errors import InvalidArgument
+
+Values = Iterable[Any] | pl.Series | NDArray[Any]
+
+
+def column(owner: str, name: str, values: Values, count: int | None = None) -> pl.Series:
+    """Return `values` as a series of one type, `count` long if that is given."""
+    if not isinstance(values, pl.Series | np.ndarray):
+        values = list(values)
+    try:
+        series = pl.Series(name, values)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise InvalidArgument(owner, name, "values of one type", str(error).splitlines()[0]) from error
+    if count is not None and len(series) != count:
+        raise InvalidArgument(owner, name, f"{count} values, one for each row", f"{len(series)} values")
+    return series
+
+
+def ids(owner: str, name: str, values: Values, count: int | None = None) -> pl.Series:
+    """Return ids as strings or 64-bit integers, without nulls."""
+    series = column(owner, name, values, count)
+    if series.dtype.is_integer():
+        try:
+            series = series.cast(pl.Int64)
+        except pl.exceptions.PolarsError as error:
+            raise InvalidArgument(owner, name, "integers below 2**63", series.max()) from error
+    elif series.dtype == pl.Null and not len(series):
+        series = series.cast(pl.String)
+    elif series.dtype != pl.String:
+        raise InvalidArgument(owner, name, "all strings or all integers", f"dtype {series.dtype}")
+    if series.null_count():
+        raise InvalidArgument(owner, name, "without nulls", f"{series.null_count()} nulls")
+    return series

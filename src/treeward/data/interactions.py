@@ -1,0 +1,126 @@
+"""`Interactions`: who did what with which item, and when."""
+
+from collections.abc import Mapping
+from typing import Self
+
+import polars as pl
+
+from treeward.core import artefact
+from treeward.core.artefact import StrPath
+from treeward.core.errors import InvalidArgument
+from treeward.data import tabular
+from treeward.data.columns import Values, column, ids
+
+FORMAT, VERSION = "treeward.interactions", 1
+
+_OWNER = "Interactions"
+
+
+class Interactions:
+    """A log of events on an Arrow table, in the order given.
+
+    Parameters
+    ----------
+    users, items
+        Ids, strings or integers.
+    rewards
+        Finite numbers; 1.0 for every event if not given.
+    behaviours
+        Optional names of what happened (``"pv"``, ``"buy"``, ...).
+    times
+        Optional times: integers, dates or datetimes.
+
+    Examples
+    --------
+    >>> log = Interactions(["ada", "ada", "bob"], [1, 2, 1], rewards=[1, 0, 1])
+    >>> len(log), log.users.n_unique(), log.rewards.sum()
+    (3, 2, 2.0)
+    """
+
+    def __init__(
+        self,
+        users: Values,
+        items: Values,
+        *,
+        rewards: Values | None = None,
+        behaviours: Values | None = None,
+        times: Values | None = None,
+    ) -> None:
+        user = ids(_OWNER, "users", users).rename("user")
+        columns = [user, ids(_OWNER, "items", items, len(user)).rename("item")]
+        columns.append(_rewards(pl.repeat(1.0, len(user), eager=True) if rewards is None else rewards, len(user)))
+        if behaviours is not None:
+            columns.append(column(_OWNER, "behaviours", behaviours, len(user)).rename("behaviour").cast(pl.String))
+        if times is not None:
+            columns.append(_times(times, len(user)))
+        self.table = pl.DataFrame(columns)
+        """One row an event: `user`, `item`, `reward`, then `behaviour` and `time` where given."""
+
+    def __len__(self) -> int:
+        return self.table.height
+
+    def __repr__(self) -> str:
+        return f"Interactions({len(self):,} events, {self.users.n_unique():,} users, {self.items.n_unique():,} items)"
+
+    @property
+    def users(self) -> pl.Series:
+        """Who."""
+        return self.table["user"]
+
+    @property
+    def items(self) -> pl.Series:
+        """With which item."""
+        return self.table["item"]
+
+    @property
+    def rewards(self) -> pl.Series:
+        """To what effect."""
+        return self.table["reward"]
+
+    def save(self, path: StrPath, *, overwrite: bool = False) -> None:
+        """Write the log to a directory, checksummed."""
+        artefact.write(
+            path, FORMAT, VERSION, artefact.Contents({}, {"events": self.table}, {}, {}), overwrite=overwrite
+        )
+
+    @classmethod
+    def load(cls, path: StrPath, *, columns: Mapping[str, str] | None = None) -> Self:
+        """Read a saved log, or a CSV, TSV or Parquet table.
+
+        Parameters
+        ----------
+        path
+            A directory written by `save`, or a table.
+        columns
+            For a table: which of its columns is the `user`, `item`, `reward`, `behaviour` and `time`; by default those
+            of that name.
+        """
+        if artefact.is_artefact(path):
+            table = artefact.read(path, FORMAT, VERSION).tables["events"]
+        else:
+            table = tabular.read_events(path, columns or {})
+        given = {name: table[name] for name in ("reward", "behaviour", "time") if name in table.columns}
+        return cls(
+            table["user"],
+            table["item"],
+            rewards=given.get("reward"),
+            behaviours=given.get("behaviour"),
+            times=given.get("time"),
+        )
+
+
+def _rewards(values: Values, count: int) -> pl.Series:
+    series = column(_OWNER, "rewards", values, count)
+    if not series.dtype.is_numeric():
+        raise InvalidArgument(_OWNER, "rewards", "numbers", f"dtype {series.dtype}")
+    series = series.cast(pl.Float64)
+    if series.null_count() or not series.is_finite().all():
+        raise InvalidArgument(_OWNER, "rewards", "finite", series.filter(~series.is_finite()).head(3).to_list())
+    return series.rename("reward")
+
+
+def _times(values: Values, count: int) -> pl.Series:
+    series = column(_OWNER, "times", values, count)
+    if not (series.dtype.is_integer() or series.dtype.is_temporal()):
+        raise InvalidArgument(_OWNER, "times", "integers, dates or datetimes", f"dtype {series.dtype}")
+    return series.rename("time")

@@ -1,0 +1,117 @@
+"""Tables on disk (CSV, TSV, Parquet) and .npy matrices, by column mapping."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from treeward.core.artefact import StrPath
+from treeward.core.errors import DataError
+from treeward.core.types import AnyArray
+
+READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
+    ".csv": pl.read_csv,
+    ".parquet": pl.read_parquet,
+    ".tsv": lambda path: pl.read_csv(path, separator="\t"),
+}
+
+
+def read_matrix(path: StrPath) -> AnyArray:
+    """Open a .npy matrix as a read-only memory map."""
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: cannot be read as a .npy matrix: {error}") from error
+    if not isinstance(matrix, np.ndarray):
+        raise DataError(f"{path}: holds several arrays, not one matrix")
+    return matrix
+
+
+def read_table(path: StrPath) -> pl.DataFrame:
+    """Read a CSV, TSV or Parquet file, chosen by its ending."""
+    reader = READERS.get(Path(path).suffix.lower())
+    if reader is None:
+        raise DataError(f"{path}: unknown ending; treeward reads {', '.join(sorted(READERS))} tables and .npy matrices")
+    try:
+        return reader(Path(path))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def read_items(
+    path: StrPath, columns: Mapping[str, str], vectors: StrPath | None = None
+) -> tuple[pl.DataFrame, AnyArray]:
+    """Read a table of items: its columns, renamed, without the vectors, and the vectors."""
+    table = read_table(path)
+    if vectors is not None:
+        matrix = read_matrix(vectors)
+        table = _rename(path, table, columns, allowed=("id", "title", "category"))
+        if len(matrix) != table.height:
+            raise DataError(
+                f"{vectors} has {len(matrix)} rows, {path} has {table.height}: one vector an item is needed"
+            )
+        return table, matrix
+    named = columns.get("vector", "vector")
+    table, matrix = _take_vectors(path, table, named)
+    others = {role: column for role, column in columns.items() if role != "vector"}
+    return _rename(path, table, others, allowed=("id", "title", "category")), matrix
+
+
+def read_events(path: StrPath, columns: Mapping[str, str]) -> pl.DataFrame:
+    """Read a table of events, its columns renamed to user, item, reward, behaviour and time."""
+    table = _rename(path, read_table(path), columns, allowed=("user", "item", "reward", "behaviour", "time"))
+    for role in ("user", "item"):
+        _require(path, table, role, role)
+    return table
+
+
+def _rename(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str], allowed: tuple[str, ...]) -> pl.DataFrame:
+    for role, column in columns.items():
+        if role not in allowed:
+            raise DataError(f"cannot map a column to {role!r}: the roles are {', '.join(allowed)}")
+        _require(path, table, column, role)
+    taken = [role for role, column in columns.items() if role in table.columns and role != column]
+    return table.drop(taken).rename({column: role for role, column in columns.items()})
+
+
+def _require(path: StrPath, table: pl.DataFrame, column: str, role: str) -> None:
+    if column not in table.columns:
+        raise DataError(f"{path}: no column {column!r} for the {role}; it has {', '.join(table.columns)}")
+
+
+def _take_vectors(path: StrPath, table: pl.DataFrame, named: str) -> tuple[pl.DataFrame, AnyArray]:
+    if named in table.columns:
+        return table.drop(named), _stack(path, table[named])
+    pattern = re.compile(re.escape(named) + r"_?(\d+)")
+    numbered = sorted((int(match[1]), name) for name in table.columns if (match := pattern.fullmatch(name)))
+    if not numbered:
+        raise DataError(
+            f"{path}: no column {named!r} for the vector, nor numbered ones ({named}0, {named}1, ...); "
+            f"it has {', '.join(table.columns)}"
+        )
+    names = [name for _, name in numbered]
+    if not all(table[name].dtype.is_numeric() for name in names):
+        raise DataError(f"{path}: the vector columns {names[0]} to {names[-1]} are not all numbers")
+    return table.drop(names), table.select(pl.col(names).cast(pl.Float32)).to_numpy(order="c")
+
+
+def _stack(path: StrPath, column: pl.Series) -> AnyArray:
+    if column.dtype == pl.String:
+        try:
+            column = column.str.strip_chars("[]() ").str.extract_all(r"[^\s,;]+").cast(pl.List(pl.Float32))
+        except pl.exceptions.PolarsError as error:
+            raise DataError(f"{path}: column {column.name!r} holds text that is not a list of numbers") from error
+    if isinstance(column.dtype, pl.Array):
+        column = column.arr.to_list()
+    if not isinstance(column.dtype, pl.List):
+        raise DataError(f"{path}: column {column.name!r} must hold a list of numbers in each row, not {column.dtype}")
+    lengths = column.list.len()
+    if column.null_count() or lengths.n_unique() != 1:
+        raise DataError(
+            f"{path}: the vectors in column {column.name!r} must all have one length, "
+            f"not {lengths.min()!r} to {lengths.max()!r} with {column.null_count()} missing"
+        )
+    flat = column.explode().cast(pl.Float32)
+    return flat.to_numpy().reshape(column.len(), -1)

@@ -1,0 +1,1 @@
+"""The item tree: bottom-up clustering, taxonomies, naming, description and drawing."""

@@ -1,0 +1,147 @@
+"""From "who is whose parent" to the flat arrays of `TreeArrays`; and the check that arrays are such a tree."""
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
+from treeward.tree.rows import group
+
+
+def assemble(parent: Integers, leaf: Integers, vectors: Floats) -> tuple[TreeArrays, Integers]:
+    """Return the tree with nodes numbered breadth-first and items in leaf order.
+
+    Parameters
+    ----------
+    parent
+        (nodes,) the parent of each node under any numbering; -1 for the root, the only one.
+    leaf
+        (items,) the node each item hangs on: a node without children, and every such node has items.
+    vectors
+        (nodes, d) with the rows of the leaves filled in.
+
+    Returns
+    -------
+    tuple
+        The arrays, and for every node of the result its number in the arguments.
+    """
+    levels = _breadth_first(parent)
+    old = np.concatenate(levels)
+    new = np.empty_like(old)
+    new[old] = np.arange(len(old), dtype=np.int32)
+    above = np.where(parent[old] < 0, -1, new[parent[old]]).astype(np.int32)
+    level = np.repeat(np.arange(1, len(levels) + 1, dtype=np.int32), [len(nodes) for nodes in levels])
+    children = np.bincount(above[1:], minlength=len(old))
+    first_child = np.concatenate([[1], 1 + np.cumsum(children)]).astype(np.int32)
+
+    bounds = np.searchsorted(level, np.arange(1, len(levels) + 2))
+    size = np.bincount(new[leaf], minlength=len(old))
+    for last, first in pairwise(bounds[:0:-1]):
+        size += np.bincount(above[first:last], weights=size[first:last], minlength=len(old)).astype(size.dtype)
+    start = np.zeros(len(old), dtype=np.int64)
+    for first, last in pairwise(bounds[1:]):
+        before = np.cumsum(size[first:last]) - size[first:last]
+        eldest = first_child[above[first:last]] - first
+        start[first:last] = start[above[first:last]] + before - before[eldest]
+    item_range = np.stack([start, start + size], axis=1).astype(np.int32)
+
+    leaves = np.flatnonzero(children == 0)
+    rank = np.empty(len(old), dtype=np.int32)
+    rank[leaves[np.argsort(start[leaves])]] = np.arange(len(leaves), dtype=np.int32)
+    items = group(rank[new[leaf]], len(leaves)).order
+    arrays = TreeArrays(np.ascontiguousarray(vectors[old]), above, level, first_child, item_range, items)
+    _fill_inner(arrays)
+    return frozen(arrays), old
+
+
+def _breadth_first(parent: Integers) -> list[Integers]:
+    """List the nodes of each level, siblings together, in the order of their parents."""
+    by_parent = group(parent + np.int32(1), len(parent) + 1)
+    levels = [by_parent.members(0)]
+    while True:
+        below = np.concatenate([by_parent.members(node + 1) for node in levels[-1]])
+        if not len(below):
+            return levels
+        levels.append(below)
+
+
+def _fill_inner(arrays: TreeArrays) -> None:
+    """Give inner nodes the unweighted mean of their children's vectors, from the deepest level up."""
+    children = np.diff(arrays.first_child)
+    for level in range(int(arrays.level[-1]), 0, -1):
+        first, last = np.searchsorted(arrays.level, [level, level + 1])
+        inner = np.arange(first, last)[children[first:last] > 0]
+        if len(inner):
+            below = slice(arrays.first_child[inner[0]], arrays.first_child[inner[-1] + 1])
+            starts = arrays.first_child[inner] - below.start
+            sums = np.add.reduceat(arrays.vectors[below].astype(np.float64), starts, axis=0)
+            arrays.vectors[inner] = sums / children[inner, None]
+
+
+def frozen(arrays: TreeArrays) -> TreeArrays:
+    """Make every array read-only."""
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
+def faults(arrays: TreeArrays) -> str | None:
+    """Say what keeps `arrays` from being a tree that partitions its items, or None."""
+    wrong = _wrong_types(arrays)
+    if wrong:
+        return wrong
+    vectors, parent, level, first_child, item_range, items = arrays
+    nodes, children = len(parent), np.diff(first_child)
+    inner = np.flatnonzero(children)
+    expected_parent = np.concatenate([[-1], np.repeat(np.arange(nodes), np.maximum(children, 0))])
+    rules: list[tuple[bool, str]] = [
+        (bool((children >= 0).all()) and first_child[0] == 1 and first_child[-1] == nodes, "children are not slices"),
+        (np.array_equal(parent, expected_parent), "parents and children disagree"),
+    ]
+    if all(holds for holds, _ in rules):
+        first, last = item_range[:, 0], item_range[:, 1]
+        rules += [
+            (level[0] == 1 and np.array_equal(level[1:], level[parent[1:]] + 1), "levels do not follow the parents"),
+            (first[0] == 0 and last[0] == len(items) and bool((first < last).all()), "a node has no items"),
+            (
+                np.array_equal(first[first_child[inner]], first[inner])
+                and np.array_equal(last[first_child[inner + 1] - 1], last[inner])
+                and all_siblings_touch(first, last, parent),
+                "children do not partition their parent's items",
+            ),
+            (_is_permutation(items), "items are not a permutation"),
+            (bool(np.isfinite(vectors).all()), "node vectors are not finite"),
+        ]
+    return next((fault for holds, fault in rules if not holds), None)
+
+
+def all_siblings_touch(first: AnyArray, last: AnyArray, parent: AnyArray) -> bool:
+    """Tell whether the items of each sibling begin where those of the one before it end."""
+    siblings = parent[1:] == parent[:-1]
+    return bool((first[1:][siblings] == last[:-1][siblings]).all())
+
+
+def _wrong_types(arrays: TreeArrays) -> str | None:
+    nodes = len(arrays.parent)
+    shapes: dict[str, tuple[type, tuple[int, ...]]] = {
+        "vectors": (np.float32, (nodes, arrays.vectors.shape[-1])),
+        "parent": (np.int32, (nodes,)),
+        "level": (np.int32, (nodes,)),
+        "first_child": (np.int32, (nodes + 1,)),
+        "item_range": (np.int32, (nodes, 2)),
+        "items": (np.int32, (arrays.items.size,)),
+    }
+    for name, (dtype, shape) in shapes.items():
+        array: NDArray[np.generic] = getattr(arrays, name)
+        if array.dtype != dtype or array.shape != shape:
+            return f"{name} is {array.dtype}{array.shape}"
+    return None if nodes and arrays.items.size else "it is empty"
+
+
+def _is_permutation(items: Integers) -> bool:
+    if items.min() < 0 or items.max() >= len(items):
+        return False
+    seen = np.zeros(len(items), dtype=np.bool_)
+    seen[items] = True
+    return bool(seen.all())

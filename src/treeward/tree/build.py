@@ -1,0 +1,80 @@
+"""Growing a tree bottom-up: items to leaves, leaves to parents, parents to the root."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from treeward.core import rng
+from treeward.core.parallel import workers
+from treeward.core.progress import Progress
+from treeward.core.types import Floats, Integers, TreeArrays
+from treeward.tree.assemble import assemble
+from treeward.tree.kmeans import cluster, means
+from treeward.tree.rows import Rows, group
+from treeward.tree.split import divide
+
+ITEMS_PER_LEAF = 16
+CHILDREN_PER_NODE = 100
+
+
+def default_widths(items: int) -> tuple[int, ...]:
+    """Return widths of about 16 items a leaf and at most about 100 children a node, in as few levels as that takes.
+
+    Examples
+    --------
+    >>> default_widths(10), default_widths(1_000), default_widths(100_000), default_widths(4_000_000)
+    ((), (62,), (79, 6250), (63, 3969, 250000))
+    """
+    leaves = items // ITEMS_PER_LEAF
+    if leaves < 2:
+        return ()
+    # the smallest number of levels below the root whose even branching stays within the limit
+    levels = next(levels for levels in range(1, 64) if CHILDREN_PER_NODE**levels >= leaves)
+    return tuple(round(leaves ** (level / levels)) for level in range(1, levels + 1))
+
+
+def grow(
+    vectors: Floats,
+    widths: Sequence[int],
+    *,
+    seed: int,
+    normalize: bool,
+    max_leaf: int | None,
+    threads: int | None,
+    progress: Progress,
+) -> TreeArrays:
+    """Cluster rows into ``widths[-1]`` leaves, those into ``widths[-2]`` parents, and so on up to the root."""
+    rows = Rows(vectors, normalize)
+    labels: list[Integers] = []
+    layers: list[Floats] = []
+    with workers(threads) as pool:
+        for depth, width in enumerate(reversed(widths)):
+            name = "leaves" if depth == 0 else f"level {len(widths) + 1 - depth}"
+            key = rng.stream("tree", depth)
+            label = cluster(rows, width, seed=seed ^ key, workers=pool, stage=name, progress=progress)
+            if depth == 0 and max_leaf is not None:
+                width = divide(label, width, rows, max_leaf)
+            layer = np.empty((width, vectors.shape[1]), dtype=np.float32)
+            means(rows, group(label, width), layer, pool)
+            labels.append(label)
+            layers.append(layer)
+            rows = Rows(layer, normalize=False)
+        if not widths:
+            layer = np.empty((1, vectors.shape[1]), dtype=np.float32)
+            means(rows, group(np.zeros(len(vectors), dtype=np.int32), 1), layer, pool)
+            layers.append(layer)
+    return _stack(labels, layers, len(vectors))
+
+
+def _stack(labels: list[Integers], layers: list[Floats], items: int) -> TreeArrays:
+    """Put the root and the layers, top first, into one numbering."""
+    if not labels:
+        return assemble(np.array([-1], dtype=np.int32), np.zeros(items, dtype=np.int32), layers[0])[0]
+    sizes = [1] + [len(layer) for layer in reversed(layers)]
+    first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    parents = [np.array([-1], dtype=np.int32), np.zeros(sizes[1], dtype=np.int32)]
+    for depth, label in enumerate(reversed(labels[1:]), start=1):
+        parents.append(first[depth] + label)
+    vectors = np.zeros((int(first[-1]), layers[0].shape[1]), dtype=np.float32)
+    vectors[first[-2] :] = layers[0]
+    return assemble(np.concatenate(parents).astype(np.int32), first[-2] + labels[0], vectors)[0]

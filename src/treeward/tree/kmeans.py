@@ -1,0 +1,210 @@
+"""K-Means for many clusters of many rows.
+
+Up to a thousand clusters: Lloyd's iterations on a sample, then one assignment of every row. Beyond that, in two stages:
+coarse cells first, then K-Means inside each cell, then polishing rounds in which every row may move to any cluster of
+the cells around its own. How far "around" reaches is measured on a sample: far enough that `RECALL` of its rows see
+their truly nearest cluster. In both, clusters that are wasted where they are move to where they are missing on the way
+(`treeward.tree.rebalance`); that is worth more than any number of further iterations.
+
+Work is cut by cell and by block of rows, never by thread, and BLAS runs on one thread inside each piece: the same seed
+gives the same labels whatever the number of threads.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core import rng
+from treeward.core.parallel import Workers
+from treeward.core.progress import Progress, Stage, silent
+from treeward.core.types import Floats, Integers
+from treeward.tree.rebalance import Offers, look, rebalance
+from treeward.tree.rows import Groups, Rows, group, mean_of
+from treeward.tree.split import refill
+
+ITERATIONS = 10
+ROUNDS = 3
+RECALL = 0.99
+MOST_DIRECT = 1024
+MOST_CANDIDATES = 8192
+_REBALANCED_AFTER = (3, 5, 7)
+_SAMPLE_PER_CLUSTER = 256
+_PROBES = 2048
+_BLOCK_ROWS = 1 << 14
+_BLOCK_SCORES = 1 << 17
+
+
+def cluster(
+    rows: Rows, count: int, *, seed: int, workers: Workers, stage: str = "clusters", progress: Progress = silent
+) -> Integers:
+    """Return a label below `count` for every row; each label has at least one row."""
+    if count == len(rows.matrix):
+        return np.arange(count, dtype=np.int32)
+    labels = (_direct if count <= MOST_DIRECT else _two_stage)(rows, count, seed, workers, stage, progress)
+    refill(labels, count, rows)
+    return labels
+
+
+def nearest(points: Floats, centres: Floats) -> NDArray[np.intp]:
+    """Return the index of the nearest centre for each point (the highest x.c - |c|^2 / 2)."""
+    offset = np.einsum("ij,ij->i", centres, centres) / 2
+    transposed = np.ascontiguousarray(centres.T)
+    block = max(16, min(4096, _BLOCK_SCORES // len(centres)))
+    labels = np.empty(len(points), dtype=np.intp)
+    for start in range(0, len(points), block):
+        scores = points[start : start + block] @ transposed
+        scores -= offset
+        scores.argmax(axis=1, out=labels[start : start + block])
+    return labels
+
+
+def lloyd(points: Floats, count: int, seed: int, stream: int) -> Floats:
+    """Return `count` centres after `ITERATIONS` rounds of Lloyd from a random start, rebalanced on the way."""
+    centres = points[rng.sample(seed, stream, len(points), count)]
+    rows, everyone = Rows(points, normalize=False), np.arange(count, dtype=np.int32)
+    for turn in range(1, (ITERATIONS if count > 1 else 1) + 1):
+        groups = group(nearest(points, centres).astype(np.int32), count)
+        mean_of(rows, groups, 0, count, centres)
+        if turn in _REBALANCED_AFTER:
+            offers = Offers.blank(*centres.shape)
+            look(rows, groups, everyone, everyone, centres, offers)
+            rebalance(centres, everyone.copy(), groups.sizes, offers)
+    return centres
+
+
+def _direct(rows: Rows, count: int, seed: int, workers: Workers, stage: str, progress: Progress) -> Integers:
+    centres = lloyd(_sampled(rows, np.arange(len(rows.matrix)), count, seed, -1), count, seed, rng.stream("lloyd", -1))
+    return _assign(rows, centres, workers, Stage(progress, stage, -(-len(rows.matrix) // _BLOCK_ROWS)))
+
+
+def _assign(rows: Rows, centres: Floats, workers: Workers, stage: Stage) -> Integers:
+    labels = np.empty(len(rows.matrix), dtype=np.int32)
+
+    def assign(start: int) -> None:
+        block = slice(start, start + _BLOCK_ROWS)
+        labels[block] = nearest(rows.take(block), centres)
+
+    workers.each(assign, range(0, len(labels), _BLOCK_ROWS), stage.step)
+    return labels
+
+
+def _sampled(rows: Rows, members: NDArray[np.integer], count: int, seed: int, cell: int) -> Floats:
+    most = _SAMPLE_PER_CLUSTER * count
+    if len(members) > most:
+        members = members[np.sort(rng.sample(seed, rng.stream("sample", cell), len(members), most))]
+    return rows.take(members)
+
+
+def _two_stage(rows: Rows, count: int, seed: int, workers: Workers, stage: str, progress: Progress) -> Integers:
+    cells = round(2 * count**0.5)
+    coarse = lloyd(_sampled(rows, np.arange(len(rows.matrix)), cells, seed, -1), cells, seed, rng.stream("lloyd", -1))
+    blocks = -(-len(rows.matrix) // _BLOCK_ROWS)
+    home = group(_assign(rows, coarse, workers, Stage(progress, f"{stage}: cells", blocks)), cells)
+    owner = np.repeat(np.arange(cells, dtype=np.int32), _shares(home.sizes, count))
+    own = group(owner, cells)
+    centres = np.empty((count, rows.matrix.shape[1]), dtype=np.float32)
+
+    def fill(cell: int) -> None:
+        mine = own.members(cell)
+        if len(mine):
+            points = _sampled(rows, home.members(cell), len(mine), seed, cell)
+            centres[mine] = lloyd(points, len(mine), seed, rng.stream("lloyd", cell))
+
+    workers.each(fill, range(cells), Stage(progress, f"{stage}: inside cells", cells).step)
+    around = _neighbours(coarse, own)
+    around = around[:, : _reach(rows, centres, home, owner, around, seed, workers)]
+    labels = np.empty(len(rows.matrix), dtype=np.int32)
+    for turn in range(ROUNDS):
+        told = Stage(progress, f"{stage}: polish {turn + 1} of {ROUNDS}", cells)
+        _polish(rows, centres, home, owner, around, workers, told, labels)
+        if turn < ROUNDS - 1:
+            _rebalance(rows, centres, labels, owner, around, workers)
+    return labels
+
+
+def _shares(sizes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Share `count` clusters among cells by size (largest remainder): never more clusters than rows."""
+    quota = sizes * count / sizes.sum()
+    shares: NDArray[np.int64] = np.floor(quota).astype(np.int64)
+    shares[np.argsort(shares - quota, kind="stable")[: count - shares.sum()]] += 1
+    return shares
+
+
+def _neighbours(coarse: Floats, own: Groups) -> NDArray[np.int64]:
+    """List the cells that own clusters, for each cell by distance."""
+    owners = np.flatnonzero(own.sizes)
+    kept = coarse[owners]
+    distance = np.einsum("ij,ij->i", kept, kept) / 2 - coarse @ kept.T
+    nearest_first: NDArray[np.int64] = owners[np.argsort(distance, axis=1, kind="stable")]
+    return nearest_first
+
+
+def _reach(
+    rows: Rows,
+    centres: Floats,
+    home: Groups,
+    owner: Integers,
+    around: NDArray[np.int64],
+    seed: int,
+    workers: Workers,
+) -> int:
+    """Return how many cells around its own a row must see to meet its nearest cluster with probability `RECALL`."""
+    places = np.sort(rng.sample(seed, rng.stream("reach"), len(home.order), min(_PROBES, len(home.order))))
+    probes = rows.take(home.order[places])
+    blocks = [slice(start, start + 128) for start in range(0, len(probes), 128)]
+    best = np.concatenate(list(workers.map(lambda block: nearest(probes[block], centres), blocks)))
+    cell = np.searchsorted(home.start, places, side="right") - 1
+    rank = np.argmax(around[cell] == owner[best][:, None], axis=1)
+    wanted = int(np.quantile(rank, RECALL, method="higher")) + 1
+    most: int = MOST_CANDIDATES * around.shape[1] // len(centres)
+    return min(wanted, max(1, most))
+
+
+def _seen(owner: Integers, around: NDArray[np.int64]) -> Callable[[int], Integers]:
+    """Return which clusters the rows of a cell may move to: those of the cells around it."""
+    own = group(owner, len(around))
+    return lambda cell: np.concatenate([own.members(near) for near in np.sort(around[cell])])
+
+
+def _polish(
+    rows: Rows,
+    centres: Floats,
+    home: Groups,
+    owner: Integers,
+    around: NDArray[np.int64],
+    workers: Workers,
+    stage: Stage,
+    labels: Integers,
+) -> None:
+    """Move every row to the nearest cluster that its cell sees, then every centre to the mean of its rows."""
+    seen = _seen(owner, around)
+
+    def move(cell: int) -> None:
+        members, candidates = home.members(cell), seen(cell)
+        labels[members] = candidates[nearest(rows.take(members), centres[candidates])]
+
+    workers.each(move, range(len(around)), stage.step)
+    means(rows, group(labels, len(centres)), centres, workers)
+
+
+def _rebalance(
+    rows: Rows, centres: Floats, labels: Integers, owner: Integers, around: NDArray[np.int64], workers: Workers
+) -> None:
+    """Take clusters from where two serve one group of rows to where one serves two."""
+    groups, own, seen = group(labels, len(centres)), group(owner, len(around)), _seen(owner, around)
+    offers = Offers.blank(*centres.shape)
+
+    def ask(cell: int) -> None:
+        look(rows, groups, own.members(cell), seen(cell), centres, offers)
+
+    workers.each(ask, np.flatnonzero(own.sizes).tolist())
+    rebalance(centres, owner, groups.sizes, offers)
+
+
+def means(rows: Rows, groups: Groups, out: Floats, workers: Workers) -> None:
+    """Write the mean vector of every label to `out`; an empty label keeps its row."""
+    blocks = max(1, len(groups.order) // _BLOCK_ROWS)
+    marks = np.linspace(0, len(out), blocks + 1).astype(np.int64)
+    workers.each(lambda cut: mean_of(rows, groups, cut[0], cut[1], out), list(pairwise(marks)))

@@ -1,0 +1,95 @@
+"""The drawing, opened in a real browser."""
+
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+import treeward as tw
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def tab(browser):
+    made = browser.new_page(viewport={"width": 1200, "height": 850})
+    made.faults = []
+    made.on("pageerror", lambda error: made.faults.append(str(error)))
+    made.on("console", lambda message: made.faults.append(message.text) if message.type == "error" else None)
+    made.on("request", lambda request: made.faults.append(request.url) if request.url.startswith("http") else None)
+    yield made
+    assert made.faults == []
+    made.close()
+
+
+def open_page(tab, path):
+    tab.goto(path.as_uri())
+    tab.wait_for_selector("#chart .slice")
+
+
+def test_walking_the_tree(tab, tmp_path):
+    paths = [("<b>bold</b> & co", "inner"), ("toys", "cars"), ("toys", "trains"), ("toys", "trains")]
+    tree = tw.ItemTree.from_paths(np.eye(4), paths)
+    open_page(tab, tree.draw(tmp_path / "t.html", titles=["A", "B", "C <i>", "D"], heading="Shop"))
+    assert tab.inner_text("#title") == "all: 4 items, 2 groups"
+    assert tab.inner_text("#facts") == "4 items, 6 nodes, 3 levels"
+    tab.get_by_role("button", name="toys").click()
+    assert tab.inner_text("#title") == "toys: 3 items, 2 groups"
+    tab.get_by_role("button", name="trains").first.click()
+    assert tab.locator("#list li").all_inner_texts() == ["C <i>", "D"]
+    tab.locator("#path button").first.click()
+    tab.get_by_role("button", name="Treemap").click()
+    tab.wait_for_function("document.querySelectorAll('#chart .treemap .slice').length > 0")
+    tab.locator("#chart .slice", has_text="cars").click(force=True)
+    assert tab.inner_text("#title").startswith("cars: 1 items")
+    tab.fill("#search", "BOLD")
+    assert tab.inner_text("#title") == "1 groups match"
+    assert "<b>bold</b> & co" in tab.inner_text("#list")
+    tab.fill("#search", "")
+    assert tab.inner_text("#title").startswith("cars")
+
+
+def test_fifty_thousand_leaves_open_at_once(tab, tmp_path):
+    count = 50_000
+    paths = [(f"top{row % 50}", f"mid{row % 5000}", f"leaf{row}") for row in range(count)]
+    tree = tw.ItemTree.from_paths(np.ones((count, 2), dtype=np.float32), paths)
+    path = tree.draw(tmp_path / "t.html")
+    start = time.perf_counter()
+    open_page(tab, path)
+    assert time.perf_counter() - start < 10  # about 2 s; the bound only tells "at once" from "hangs"
+    assert tab.locator("#chart .slice").count() < 3000
+    for _ in range(3):
+        tab.locator("#list button").first.click()
+    assert "leaf" in tab.inner_text("#title")
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(tab, tmp_path):
+    tab.set_viewport_size({"width": 390, "height": 800})
+    open_page(
+        tab, tw.ItemTree.build(np.random.default_rng(0).standard_normal((500, 4)), (9, 60)).draw(tmp_path / "t.html")
+    )
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,183 @@
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import treeward as tw
+
+TREEWARD = Path(sys.executable).with_name("treeward")
+
+
+def run(*arguments, cwd=None, code=0):
+    done = subprocess.run(
+        [TREEWARD, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=os.environ | {"COLUMNS": "100"},
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("items")
+    random = np.random.default_rng(0)
+    pl.DataFrame(
+        {
+            "sku": [f"s{row}" for row in range(300)],
+            "emb": random.standard_normal((300, 4)).tolist(),
+            "name": [f"thing{row % 5} word" for row in range(300)],
+            "shelf": [f"room{row % 3} > shelf{row % 2}" for row in range(300)],
+        }
+    ).write_parquet(folder / "items.parquet")
+    np.save(folder / "items.npy", random.standard_normal((300, 4)).astype(np.float32))
+    return folder
+
+
+COLUMNS = ("--column", "id=sku", "--column", "vector=emb", "--column", "title=name", "--column", "category=shelf")
+
+
+def test_version_and_help():
+    assert run("--version") == f"treeward {tw.__version__}\n"
+    for words in ([], ["tree"], ["tree", "build"], ["tree", "show"], ["tree", "draw"], ["demo"]):
+        assert "Usage:" in run(*words, "--help")
+
+
+def test_build_show_and_draw(items, tmp_path):
+    out = run("tree", "build", items / "items.parquet", "-o", tmp_path / "tree", "--widths", "5,30", *COLUMNS)
+    assert "300 items x 4 dimensions: 36 nodes, 30 leaves, 0 empty" in out
+    assert "explained" in out
+    assert f"treeward tree draw {tmp_path / 'tree'}" in out
+    tree = tw.ItemTree.load(tmp_path / "tree")
+    assert tree.widths == (5, 30)
+    assert any("thing" in name for name in tree.names)
+    out = run("tree", "show", tmp_path / "tree", "--most", "2")
+    assert "all (node 0): level 1, 300 items, 5 children" in out
+    assert "and 3 more" in out
+    leaf = str(int(tree.leaves[0]))
+    out = run("tree", "show", tmp_path / "tree", "--node", leaf, "--items", items / "items.parquet", *COLUMNS)
+    assert re.search(r"s\d+  thing\d word", out)
+    out = run(
+        "tree", "draw", tmp_path / "tree", "-o", tmp_path / "t.html", "--items", items / "items.parquet", *COLUMNS
+    )
+    assert "Wrote" in out
+    assert "thing1 word" in (tmp_path / "t.html").read_text()
+    run("tree", "draw", tmp_path / "tree", "-o", tmp_path / "t.png")
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_build_with_every_option(items, tmp_path):
+    run(
+        "tree", "build", items / "items.npy", "--out", tmp_path / "a", "--max-leaf", 7, "--no-normalize", "--seed", 3,
+        "--threads", 1,
+    )  # fmt: skip
+    made = tw.ItemTree.load(tmp_path / "a")
+    assert max(len(made.items_of(leaf)) for leaf in made.leaves) <= 7
+    assert not made.normalized
+    matrix = np.load(items / "items.npy")
+    twin = tw.ItemTree.build(matrix, seed=3, max_leaf=7, normalize=False)
+    assert np.array_equal(made.items, twin.items)
+
+
+def test_build_by_category(items, tmp_path):
+    arguments = ("--by-category", "--separator", ">", *COLUMNS)
+    run("tree", "build", items / "items.parquet", "-o", tmp_path / "c", *arguments)
+    assert tw.ItemTree.load(tmp_path / "c").names[1:4] == ("room0", "room1", "room2")
+    error = run("tree", "build", items / "items.npy", "-o", tmp_path / "d", "--by-category", code=1)
+    assert "--by-category must be used with a category column" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["items.npy", "--widths", "30,5"], "widths must be strictly increasing"),
+        (["items.npy", "--widths", "5,x"], "--widths must be integers separated by commas"),
+        (["items.npy", "--widths", "400"], "at most the number of items (300)"),
+        (["items.npy", "--seed", "-1"], "seed must be an integer of at least 0"),
+        (["items.npy", "--threads", "0"], "threads must be an integer of at least 1"),
+        (["absent.npy"], "absent.npy: cannot be read"),
+        (["items.parquet"], "no column 'vector' for the vector"),
+        (["items.parquet", "--column", "vector"], "--column must be of the form role=name"),
+        (["items.parquet", "--column", "vector=nope"], "no column 'nope' for the vector"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_nothing_is_written(items, tmp_path, arguments, why):
+    arguments[0] = str(items / arguments[0])
+    error = run("tree", "build", *arguments, "-o", tmp_path / "tree", code=1)
+    assert why in error
+    assert error.count("error:") == 1
+    assert not (tmp_path / "tree").exists()
+
+
+def test_existing_trees_are_kept_unless_forced(items, tmp_path):
+    run("tree", "build", items / "items.npy", "-o", tmp_path / "tree", "--seed", 1)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "tree").iterdir()}
+    assert "exists" in run("tree", "build", items / "items.npy", "-o", tmp_path / "tree", "--seed", 2, code=1)
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "tree").iterdir()}
+    run("tree", "build", items / "items.npy", "-o", tmp_path / "tree", "--seed", 2, "--force")
+    assert tw.ItemTree.load(tmp_path / "tree").provenance["seed"] == 2
+
+
+def test_rubbish_in_place_of_a_tree(tmp_path, items):
+    for command in ("show", "draw"):
+        assert "nothing that treeward saved" in run("tree", command, tmp_path, code=1)
+    run("tree", "build", items / "items.npy", "-o", tmp_path / "tree")
+    path = next((tmp_path / "tree").glob("items-*.npy"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert "SHA-256 does not match" in run("tree", "show", tmp_path / "tree", code=1)
+    assert "--node must be an integer from 0 to" in run(
+        "tree", "show", save(items, tmp_path / "good"), "--node", 10_000, code=1
+    )
+
+
+def save(items, path):
+    tw.ItemTree.build(np.load(items / "items.npy")).save(path)
+    return path
+
+
+def test_demo(tmp_path):
+    out = run("demo", "--items", 500, "--dim", 8, "--seed", 4, "-o", tmp_path / "out")
+    assert "500 items x 8 dimensions" in out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"items", "tree", "tree.html", "tree.png"}
+    run("demo", "--items", 500, "--dim", 8, "-o", tmp_path / "out")
+
+
+def test_progress_bars_in_a_terminal(items, tmp_path):
+    here, there = pty.openpty()
+    done = subprocess.run(
+        [TREEWARD, "tree", "build", items / "items.npy", "-o", tmp_path / "tree"],
+        stdout=there, stderr=there, check=True, env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+    )  # fmt: skip
+    assert done.returncode == 0
+    text = os.read(here, 100_000).decode()
+    assert "leaves" in text
+    assert "━" in text
+
+
+def test_ctrl_c_writes_nothing(tmp_path):
+    np.save(tmp_path / "big.npy", np.random.default_rng(0).standard_normal((400_000, 32)).astype(np.float32))
+    process = subprocess.Popen(
+        [TREEWARD, "tree", "build", tmp_path / "big.npy", "-o", tmp_path / "tree", "--widths", "100,20000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error.endswith("interrupted\n")
+    assert "Traceback" not in error
+    assert not (tmp_path / "tree").exists()

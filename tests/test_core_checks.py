@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from treeward.core import checks
+from treeward.core.errors import InvalidArgument, TreewardError
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ([[1.0, np.nan]], r"finite in float32, got '\[ 1. nan\] in row 0'"),
+        ([[1.0], [np.inf]], "in row 1"),
+        ([[1e300]], "finite in float32"),
+        ([1.0, 2.0], r"shape \(items, dimensions\), got 'shape \(2,\)'"),
+        (np.zeros((2, 2, 2)), "shape"),
+        (np.zeros((0, 4)), "at least one row and one column"),
+        (np.zeros((4, 0)), "at least one row and one column"),
+        ([["a", "b"]], "a matrix of numbers"),
+        (np.array([[object()]]), "a matrix of numbers"),
+        (np.zeros((2, 2), dtype=complex), "a matrix of numbers"),
+        (np.zeros((2, 2), dtype=bool), "a matrix of numbers"),
+        ([[1.0], [1.0, 2.0]], "rows have one length"),
+        (None, "a matrix of numbers"),
+    ],
+)
+def test_bad_vectors(value, why):
+    with pytest.raises(InvalidArgument, match=f"^somewhere: vectors must be .*{why}"):
+        checks.vectors("somewhere", value)
+
+
+def test_a_bad_value_far_down_is_found():
+    vectors = np.zeros((200_000, 2), dtype=np.float32)
+    vectors[170_001, 1] = np.nan
+    with pytest.raises(InvalidArgument, match="row 170001"):
+        checks.vectors("somewhere", vectors)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.uint32])
+def test_numbers_become_float32_in_c_order(dtype):
+    made = checks.vectors("somewhere", np.asfortranarray(np.arange(6).reshape(3, 2).astype(dtype)))
+    assert made.dtype == np.float32
+    assert made.flags.c_contiguous
+    assert made.tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_a_memory_map_is_not_copied(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((3, 2), dtype=np.float32))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert np.shares_memory(checks.vectors("somewhere", mapped), mapped)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ((10, 5), "strictly increasing"),
+        ((5, 5), "strictly increasing"),
+        ((0, 5), "an integer of at least 1"),
+        ((-1,), "an integer of at least 1"),
+        ((2.5,), "an integer of at least 1"),
+        ((True, 5), "an integer of at least 1"),
+        (("2",), "an integer of at least 1"),
+        ("25", "an integer of at least 1"),
+        (7, "a sequence of integers"),
+        ((5, 21), r"at most the number of items \(20\) at the leaves, got \(5, 21\)"),
+    ],
+)
+def test_bad_widths(value, why):
+    with pytest.raises(InvalidArgument, match=f"widths must be {why}"):
+        checks.widths("somewhere", value, items=20)
+
+
+def test_good_widths():
+    assert checks.widths("somewhere", [np.int64(2), 20], items=20) == (2, 20)
+    assert checks.widths("somewhere", (), items=20) == ()
+
+
+def test_an_error_says_who_what_rule_and_value_briefly():
+    error = InvalidArgument("Owner", "thing", "short", "x" * 500)
+    assert (error.owner, error.parameter, error.rule) == ("Owner", "thing", "short")
+    assert len(str(error)) < 180
+    assert isinstance(error, ValueError)
+    assert isinstance(error, TreewardError)

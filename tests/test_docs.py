@@ -1,0 +1,80 @@
+"""The words are true: examples run, commands and options exist and are documented, links lead somewhere."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from treeward.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_in_the_docs_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), space)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+def test_commands_in_the_docs_run(page, tmp_path):
+    """Lines that start with `$ treeward` run in order, in one folder a page."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for block in blocks(page, "console"):
+        for line in re.findall(r"^\$ (treeward .*)$", block, re.MULTILINE):
+            done = subprocess.run(
+                shlex.split(line),
+                cwd=tmp_path,
+                env=os.environ | {"PATH": path},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_run(path, tmp_path):
+    subprocess.run([sys.executable, path], cwd=tmp_path, check=True, capture_output=True)
+
+
+def commands(command, name="treeward"):
+    yield name, command
+    for part, sub in getattr(command, "commands", {}).items():
+        yield from commands(sub, f"{name} {part}")
+
+
+def test_every_command_and_option_is_documented():
+    text = (ROOT / "docs" / "cli.md").read_text()
+    for name, command in commands(typer.main.get_command(app)):
+        if getattr(command, "commands", None) is None:
+            assert f"## {name}\n" in text
+        for parameter in command.params:
+            for option in [*parameter.opts, *parameter.secondary_opts]:
+                if option.startswith("--") and option != "--help":
+                    assert f"`{option}`" in text, f"{name} {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_local_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_readme_shows_the_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert "make demo" in text
+    assert "make test" in text
