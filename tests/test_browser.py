@@ -87,6 +87,13 @@ def test_fifty_thousand_leaves_open_at_once(tab, tmp_path):
     assert "leaf" in tab.inner_text("#title")
 
 
+def test_a_node_with_many_small_children_is_not_blank(tab, tmp_path):
+    tree = tw.ItemTree.from_categories(np.ones((4000, 2), dtype=np.float32), list(range(4000)))
+    open_page(tab, tree.draw(tmp_path / "t.html"))
+    assert tab.locator("#chart .slice").count() == 102
+    assert "3,900 more" in tab.inner_text("#chart")
+
+
 def test_on_a_phone_nothing_is_wider_than_the_screen(tab, tmp_path):
     tab.set_viewport_size({"width": 390, "height": 800})
     open_page(

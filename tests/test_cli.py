@@ -121,6 +121,29 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(items, tmp_path, arg
     assert not (tmp_path / "tree").exists()
 
 
+def test_odd_names_and_outputs(items, tmp_path):
+    out = run("tree", "build", items / "items.npy", "-o", tmp_path / "tree[v2]")
+    assert f"Saved to {tmp_path / 'tree[v2]'}." in out
+    assert "d[/b].csv" in run("tree", "build", "d[/b].csv", "-o", tmp_path / "x", code=1)
+    tw.ItemTree.from_categories([[1.0], [2.0]], ["thé", "日本"]).save(tmp_path / "named")
+    bare = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([TREEWARD, "tree", "show", tmp_path / "named"], capture_output=True, check=False, env=bare)
+    assert (done.returncode, b"th" in done.stdout) == (0, True), done.stderr
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([TREEWARD, "tree", "show", tmp_path / "named"], stdout=full, stderr=-1, check=False)
+    assert (done.returncode, b"Traceback" in done.stderr) == (1, False)
+    assert "--by-category must be used without --widths" in run(
+        "tree", "build", items / "items.parquet", "-o", tmp_path / "y", "--by-category", "--widths", "3", code=1
+    )
+
+
+def test_force_does_not_delete_the_items(items, tmp_path):
+    tw.Catalogue.load(items / "items.npy").save(tmp_path / "items")
+    error = run("tree", "build", tmp_path / "items", "-o", tmp_path / "items", "--force", code=1)
+    assert "holds treeward.catalogue, not treeward.tree" in error
+    assert len(tw.Catalogue.load(tmp_path / "items")) == 300
+
+
 def test_existing_trees_are_kept_unless_forced(items, tmp_path):
     run("tree", "build", items / "items.npy", "-o", tmp_path / "tree", "--seed", 1)
     before = {path.name: path.read_bytes() for path in (tmp_path / "tree").iterdir()}

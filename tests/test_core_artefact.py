@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from treeward.core.errors import (
     ArtefactMissing,
     ArtefactVersion,
     ArtefactWrite,
+    InvalidArgument,
 )
 
 FORMAT = "treeward.test"
@@ -82,10 +84,86 @@ def test_overwriting_replaces_all_and_leaves_no_strays(saved):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_with_other_files_is_never_touched(tmp_path, overwrite):
     (tmp_path / "thesis.doc").write_text("years of work")
-    for ask in (artefact.check_free, lambda *a, **k: artefact.write(*a, FORMAT, 1, contents(), **k)):
-        with pytest.raises(ArtefactExists, match=r"not treeward's \(thesis.doc\)"):
-            ask(tmp_path, overwrite=overwrite)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
+    (tmp_path / "report-0123456789abcdef.json").write_text("looks like ours, is not")
+    for _ in range(2):
+        with pytest.raises(ArtefactExists, match="not treeward's"):
+            artefact.check_free(tmp_path, FORMAT, contents().arrays, overwrite=overwrite)
+        with pytest.raises(ArtefactExists, match="not treeward's"):
+            artefact.write(tmp_path, FORMAT, 1, contents(), overwrite=overwrite)
+        assert len(list(tmp_path.iterdir())) >= 1
+        (tmp_path / "thesis.doc").unlink(missing_ok=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["report-0123456789abcdef.json"]
+
+
+def test_an_artefact_of_another_kind_is_never_overwritten(saved):
+    before = snapshot(saved)
+    for ask in (
+        lambda: artefact.write(saved, "treeward.other", 1, contents(2), overwrite=True),
+        lambda: artefact.check_free(saved, "treeward.other", [], overwrite=True),
+    ):
+        with pytest.raises(ArtefactExists, match=r"holds treeward.test, not treeward.other"):
+            ask()
+    assert snapshot(saved) == before
+
+
+@pytest.mark.parametrize("error", [OSError(22, "cannot sync"), KeyboardInterrupt()])
+def test_a_fault_after_the_commit_keeps_the_new_one(saved, monkeypatch, error):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr(artefact, "_sync_folder", fail)
+    try:
+        artefact.write(saved, FORMAT, 1, contents(2), overwrite=True)
+    except KeyboardInterrupt:
+        assert isinstance(error, KeyboardInterrupt)
+    same(artefact.read(saved, FORMAT, 1), contents(2))
+    assert len(list(saved.iterdir())) == 5
+
+
+def test_one_writer_at_a_time(saved, monkeypatch):
+    real, seen = artefact._write_document, []
+
+    def meddle(*args):
+        with pytest.raises(ArtefactWrite, match="somebody else is writing it"):
+            artefact.write(saved, FORMAT, 1, contents(3), overwrite=True)
+        seen.append(1)
+        return real(*args)
+
+    monkeypatch.setattr(artefact, "_write_document", meddle)
+    artefact.write(saved, FORMAT, 1, contents(2), overwrite=True)
+    assert seen == [1]
+    same(artefact.read(saved, FORMAT, 1), contents(2))
+
+
+def test_a_reader_meets_the_old_one_or_the_new_one(saved):
+    stop = threading.Event()
+    wrong = []
+
+    def read():
+        while not stop.is_set():
+            try:
+                info = artefact.read(saved, FORMAT, 1)
+                assert info.arrays["numbers"][0] == info.info["seed"]
+            except Exception as error:
+                wrong.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for value in range(2, 60):
+        artefact.write(saved, FORMAT, 1, contents(value), overwrite=True)
+    stop.set()
+    reader.join()
+    assert wrong == []
+
+
+def test_rights_are_asked_for_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ArtefactWrite, match="Not a directory"):
+        artefact.check_free(tmp_path / "file" / "deep" / "thing", FORMAT, [])
+    artefact.check_free(tmp_path / "some" / "where", FORMAT, [])
+    assert not (tmp_path / "some").exists()
+    with pytest.raises(InvalidArgument, match="without a null character"):
+        artefact.write("a\0b", FORMAT, 1, contents())
 
 
 def test_every_flipped_byte_is_noticed(saved):
@@ -266,8 +344,8 @@ def test_an_interrupt_cleans_up(tmp_path, monkeypatch):
 
     monkeypatch.setattr(artefact, "_write_document", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        artefact.write(tmp_path / "new", FORMAT, 1, contents())
-    assert not (tmp_path / "new").exists()
+        artefact.write(tmp_path / "deep" / "new", FORMAT, 1, contents())
+    assert not (tmp_path / "deep").exists()
 
 
 def test_digest_tells_type_shape_and_values_apart():

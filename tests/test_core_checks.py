@@ -21,6 +21,7 @@ from treeward.core.errors import InvalidArgument, TreewardError
         (np.zeros((2, 2), dtype=bool), "a matrix of numbers"),
         ([[1.0], [1.0, 2.0]], "rows have one length"),
         (None, "a matrix of numbers"),
+        (np.ma.masked_array([[1.0, 2.0]], [[True, False]]), "a matrix without a mask"),
     ],
 )
 def test_bad_vectors(value, why):
@@ -59,7 +60,8 @@ def test_a_memory_map_is_not_copied(tmp_path):
         ((2.5,), "an integer of at least 1"),
         ((True, 5), "an integer of at least 1"),
         (("2",), "an integer of at least 1"),
-        ("25", "an integer of at least 1"),
+        ("25", "a sequence of integers"),
+        (np.array(5), "a sequence of integers"),
         (7, "a sequence of integers"),
         ((5, 21), r"at most the number of items \(20\) at the leaves, got \(5, 21\)"),
     ],

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from tests import naive
 from treeward.core import rng
+from treeward.core.errors import InvalidArgument
 
 NUMBERS = st.integers(0, 2**63 - 1)
 
@@ -76,6 +77,12 @@ def test_streams_and_seeds_are_independent():
     a, b, c = rng.uniforms(0, 0, 2000), rng.uniforms(0, 1, 2000), rng.uniforms(1, 0, 2000)
     for one, other in ((a, b), (a, c), (b, c), (a[1:], a[:-1])):
         assert abs(np.corrcoef(one, other)[0, 1]) < 0.08
+
+
+@pytest.mark.parametrize("count", [-1, 6])
+def test_a_sample_cannot_be_larger_than_what_it_is_drawn_from(count):
+    with pytest.raises(InvalidArgument, match="count must be from 0 to the population"):
+        rng.sample(0, 0, 5, count)
 
 
 def test_stream_names():

@@ -1,3 +1,7 @@
+import subprocess
+import sys
+from datetime import datetime
+
 import numpy as np
 import polars as pl
 import pytest
@@ -80,6 +84,9 @@ def test_colliding_hashes_are_told_apart(shop):
         ({"ids": [2**63, 1, 2]}, "ids must be"),
         ({"ids": [2**64, 1, 2]}, "ids must be"),
         ({"titles": ["x"]}, "title must be 3 values"),
+        ({"ids": 3}, "ids must be a list of values, got 3"),
+        ({"ids": "abc"}, "ids must be a list of values"),
+        ({"columns": {"thing": [object(), object(), object()]}}, "thing must be values of one type"),
         ({"categories": ["x"] * 4}, "category must be 3 values"),
         ({"columns": {"stock": [1]}}, "stock must be 3 values"),
         ({"columns": {"title": [1, 2, 3]}}, "columns must be named other than id, title, category"),
@@ -148,12 +155,52 @@ def test_a_mapped_column_wins_over_one_of_that_name(tmp_path):
         ({"id": [1], "vector": ["one two"]}, {}, "not a list of numbers"),
         ({"id": [1], "vector": [3.5]}, {}, "must hold a list of numbers in each row, not Float64"),
         ({"id": [1], "vector0": ["x"]}, {}, "are not all numbers"),
+        ({"id": [1], "vector": [["a", "b"]]}, {}, "must hold lists of numbers, not of String"),
+        ({"id": [1], "vector": [[[1.0]]]}, {}, "must hold lists of numbers"),
+        ({"id": [1], "vector": [[1.0]]}, {"id": "id", "title": "id"}, "a column may have one role only"),
     ],
 )
 def test_bad_tables(tmp_path, table, columns, why):
     pl.DataFrame(table).write_parquet(tmp_path / "t.parquet")
     with pytest.raises(DataError, match=why):
         tw.Catalogue.load(tmp_path / "t.parquet", columns=columns)
+
+
+def test_columns_may_be_swapped(tmp_path):
+    pl.DataFrame({"id": ["x", "y"], "title": [1, 2], "vector": VECTORS[:2]}).write_parquet(tmp_path / "t.parquet")
+    made = tw.Catalogue.load(tmp_path / "t.parquet", columns={"id": "title", "title": "id"})
+    assert made.table.to_dict(as_series=False) == {"id": [1, 2], "title": ["x", "y"]}
+
+
+def test_csv_types_are_those_of_the_whole_file(tmp_path):
+    rows = "\n".join(f"{row},{row},[1 0]" for row in range(200))
+    (tmp_path / "u[1].csv").write_text(f"id,price,vector\n{rows}\nx7,0.5,[0 1]\n")
+    made = tw.Catalogue.load(tmp_path / "u[1].csv")
+    assert made.ids[-1] == "x7"
+    assert made.table["price"].dtype == pl.Float64
+    (tmp_path / "zeros.csv").write_text("id,vector\n007,1 0\n7,0 1\n")
+    assert tw.Catalogue.load(tmp_path / "zeros.csv").ids.to_list() == ["007", "7"]
+    for name in ("g1.csv", "g2.csv"):
+        (tmp_path / name).write_text("id,vector\n1,1 0\n")
+    with pytest.raises(DataError, match="no such file"):
+        tw.Catalogue.load(tmp_path / "g*.csv")
+
+
+def test_times_survive_a_csv(tmp_path):
+    log = tw.Interactions(["u"], ["i"], times=[datetime(2026, 1, 31, 12)])
+    log.table.write_csv(tmp_path / "log.csv")
+    assert tw.Interactions.load(tmp_path / "log.csv").table["time"].to_list() == [datetime(2026, 1, 31, 12)]
+    (tmp_path / "log.csv").write_text("user,item,time\na,b,noon\n")
+    with pytest.raises(DataError, match="times are neither numbers nor like"):
+        tw.Interactions.load(tmp_path / "log.csv")
+
+
+def test_a_catalogue_survives_another_process(shop):
+    import pickle
+
+    code = "import pickle, sys; print(*pickle.load(sys.stdin.buffer).rows(['ü', 'a']))"
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(shop), capture_output=True, check=True)
+    assert done.stdout == b"2 0\n"
 
 
 def test_bad_files(tmp_path):
@@ -163,18 +210,22 @@ def test_bad_files(tmp_path):
     np.savez(tmp_path / "z.npz", a=np.ones(3))
     (tmp_path / "z.npz").rename(tmp_path / "z.npy")
     np.save(tmp_path / "two.npy", VECTORS[:2])
+    np.save(tmp_path / "zero.npy", np.array(1.0))
+    (tmp_path / "x.xlsx").write_bytes(b"")
     np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
     pl.DataFrame({"id": [1, 2, 3]}).write_csv(tmp_path / "three.csv")
     for name, why in (
         ("x.npy", "cannot be read as a .npy matrix"),
-        ("z.npy", "several arrays"),
+        ("z.npy", "does not hold one matrix"),
+        ("zero.npy", "does not hold one matrix"),
+        ("folder", "there is no such file"),
         ("pickle.npy", "cannot be read"),
         ("absent.npy", "cannot be read"),
         ("x.parquet", "cannot be read"),
         ("x.csv", "cannot be read"),
         ("absent.csv", "cannot be read"),
         ("x.xlsx", "unknown ending"),
-        (".", "unknown ending"),
+        ("absent/items", "there is no such file"),
     ):
         with pytest.raises(DataError, match=why):
             tw.Catalogue.load(tmp_path / name)
@@ -206,7 +257,8 @@ def test_rewards_are_one_unless_given():
         ({"users": [None, "x"]}, "users must be without nulls"),
         ({"users": [1.5, 2.0]}, "users must be all strings or all integers"),
         ({"rewards": [1.0, np.nan]}, "rewards must be finite"),
-        ({"rewards": [1.0, None]}, "rewards must be finite"),
+        ({"rewards": [1.0, None]}, r"rewards must be finite numbers, one for each event, got \[None\]"),
+        ({"behaviours": [["a"], ["b"]]}, "behaviours must be names"),
         ({"rewards": ["good", "bad"]}, "rewards must be numbers"),
         ({"rewards": [1.0]}, "rewards must be 2 values"),
         ({"times": ["noon", "dusk"]}, "times must be integers, dates or datetimes"),

@@ -261,6 +261,40 @@ def test_names_must_fit():
         tw.ItemTree(tree.arrays, names=["x"])
 
 
+def test_max_leaf_holds_without_widths():
+    for widths in (None, ()):
+        tree = tw.ItemTree.build(mixture(20, 3, 2), widths, max_leaf=5)
+        assert max(len(tree.items_of(leaf)) for leaf in tree.leaves) <= 5
+        naive.check_tree(tree, mixture(20, 3, 2))
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(0, 1), (10_000, 1), (0, 1e20), (0, 1e-20)])
+@pytest.mark.parametrize("direct", [20, 1024])
+def test_vectors_far_from_the_origin_or_of_any_size_cluster_as_well(monkeypatch, direct, shift, scale):
+    monkeypatch.setattr(kmeans, "MOST_DIRECT", direct)
+    vectors = mixture(600, 4, 30, spread=0.01)
+    moved = ((vectors.astype(np.float64) + shift) * scale).astype(np.float32)
+    tree = tw.ItemTree.build(moved, (30,), normalize=False)
+    pure = [len({int(row) % 30 for row in tree.items_of(leaf)}) == 1 for leaf in tree.leaves]
+    assert sum(pure) >= 27
+
+
+def test_clusters_are_not_wasted_on_identical_rows(monkeypatch):
+    monkeypatch.setattr(kmeans, "MOST_DIRECT", 20)
+    vectors = np.concatenate([np.zeros((2000, 4)), np.random.default_rng(0).standard_normal((200, 4))])
+    tree = tw.ItemTree.build(vectors, (100,), normalize=False)
+    idle = sum((tree.items_of(leaf) < 2000).all() for leaf in tree.leaves)
+    assert idle <= 3
+
+
+def test_a_giant_node_is_averaged_piece_by_piece():
+    from treeward.tree import rows
+
+    vectors = mixture(3 * rows.BLOCK_ROWS + 5, 3, 4)
+    tree = tw.ItemTree.flat(vectors, normalize=False)
+    np.testing.assert_allclose(tree.vectors[0], vectors.mean(axis=0, dtype=np.float64), rtol=1e-6)
+
+
 def test_halves_cuts_across_the_long_side():
     points = np.array([[0, 0], [10, 0.5], [1, 0.3], [9, 0.1]], dtype=np.float32)
     marked = split.halves(points, 2)

@@ -77,9 +77,17 @@ def test_leaves_only_of_an_uneven_tree():
     assert tree.names == ("all", "b", "d", "c")
 
 
+def test_a_category_called_other_is_left_alone():
+    tree = tw.ItemTree.from_paths(np.eye(3), ["A", "A > (other) > B", "C"])
+    naive.check_tree(tree, np.eye(3))
+    assert sorted(tree.names) == ["(other)", "(other) 2", "A", "B", "C", "all"]
+
+
 @pytest.mark.parametrize(
     ("labels", "why"),
     [
+        ("xyz", "labels must be a list of labels, got 'xyz'"),
+        (None, "labels must be a list of labels"),
         (["x"], "labels must be 3 labels, one for each item, got '1 labels'"),
         (["x", {}, "y"], "labels must be strings, integers, paths or None"),
         (["x", 1.5, "y"], "labels must be strings, integers, paths or None"),

@@ -1,10 +1,13 @@
 """The `treeward` command: its subcommands, and how errors reach the person who typed it."""
 
+import io
+import os
 import signal
 import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 import treeward
 from treeward.cli import demo, tree
@@ -38,18 +41,20 @@ def _options(
 
 def main() -> None:
     """Run the command line; a bad input is one line on stderr and exit code 1, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a name the terminal cannot show is no reason to stop
     try:
         app()
+        console.file.flush()
     except TreewardError as error:
-        errors.print(f"[bold red]error:[/] {_escaped(str(error))}", soft_wrap=True)
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(1)
+    except OSError as error:  # the output is closed or full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        errors.print(f"[bold red]error:[/] cannot write the output: {escape(str(error.strerror))}", soft_wrap=True)
         sys.exit(1)
     except SystemExit as end:
         if end.code == 128 + signal.SIGINT:
             errors.print("interrupted")
         raise
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

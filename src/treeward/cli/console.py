@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -40,9 +41,14 @@ def progress() -> Iterator[Report]:
 def timed(what: str) -> Iterator[None]:
     """Say what is being done, and how long it took."""
     start = perf_counter()
-    with errors.status(f"{what} ..."):
+    with errors.status(f"{escape(what)} ..."):
         yield
-    errors.print(f"{what}: {perf_counter() - start:.1f} s", highlight=False)
+    say(f"{what}: {perf_counter() - start:.1f} s", errors)
+
+
+def say(text: str, where: Console = console) -> None:
+    """Print a line as it is: no markup, no wrapping."""
+    where.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def show(description: "TreeDescription") -> None:

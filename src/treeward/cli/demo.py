@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from treeward.cli.console import console, progress, show, timed
+from treeward.cli.console import progress, say, show, timed
 
 
 def demo(
@@ -31,7 +31,5 @@ def demo(
     with timed("Drawing"):
         page = tree.draw(out / "tree.html", titles=catalogue.titles, heading=f"A made-up catalogue, seed {seed}")
         picture = tree.draw(out / "tree.png", heading=f"A made-up catalogue, seed {seed}")
-    console.print(f"Open {page} in a browser, or look at {picture}.", highlight=False, soft_wrap=True)
-    console.print(
-        f"Try: treeward tree show {out / 'tree'} --items {out / 'items'} --node 1", highlight=False, soft_wrap=True
-    )
+    say(f"Open {page} in a browser, or look at {picture}.")
+    say(f"Try: treeward tree show {out / 'tree'} --items {out / 'items'} --node 1")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeward.cli.console import console, errors, progress, show, timed
+from treeward.cli.console import errors, progress, say, show, timed
 from treeward.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -60,9 +60,11 @@ def build(
 ) -> None:
     """Cluster items into a tree, bottom-up, and save it. Nodes are named from titles where there are any."""
     from treeward.core import artefact
-    from treeward.tree.item_tree import ItemTree
+    from treeward.tree.item_tree import FILES, FORMAT, ItemTree
 
-    artefact.check_free(out, overwrite=force)
+    artefact.check_free(out, FORMAT, FILES, overwrite=force)
+    if by_category and (widths or max_leaf):
+        raise InvalidArgument("tree build", "--by-category", "used without --widths and --max-leaf", "both")
     counts = None if widths is None else _widths(widths)
     catalogue = _load(items, column, vectors)
     if by_category:
@@ -89,7 +91,7 @@ def build(
     with timed("Saving"):
         tree.save(out, overwrite=force)
     show(tree.describe(catalogue.vectors))
-    console.print(f"Saved to {out}. Next: treeward tree draw {out} -o tree.html", highlight=False, soft_wrap=True)
+    say(f"Saved to {out}. Next: treeward tree draw {out} -o tree.html")
 
 
 @app.command("show")
@@ -128,7 +130,7 @@ def draw(
     titles = None if items is None else _load(items, column, vectors).titles
     with timed("Drawing"):
         path = loaded.draw(out, titles=titles, heading=heading or tree.resolve().name)
-    console.print(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)
+    say(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")
 
 
 def _widths(text: str) -> list[int]:
@@ -160,16 +162,14 @@ def _list_node(tree: "ItemTree", node: int, most: int, catalogue: "Catalogue | N
 
     children = sorted(tree.children_of(node), key=size, reverse=True)
     kind = f"{len(children):,} children" if children else "a leaf"
-    console.print(
-        f"{named(node)}: level {tree.level[node]}, {size(node):,} items, {kind}", highlight=False, markup=False
-    )
+    say(f"{named(node)}: level {tree.level[node]}, {size(node):,} items, {kind}")
     for child in children[:most]:
-        console.print(f"  {size(child):>10,}  {named(child)}", highlight=False, markup=False)
+        say(f"  {size(child):>10,}  {named(child)}")
     if len(children) > most:
-        console.print(f"  and {len(children) - most:,} more", highlight=False)
+        say(f"  and {len(children) - most:,} more")
     if catalogue is not None and not children:
         for row in tree.items_of(node)[:most].tolist():
             title = "" if catalogue.titles is None else f"  {catalogue.titles[row]}"
-            console.print(f"  {catalogue.ids[row]}{title}", highlight=False, markup=False)
+            say(f"  {catalogue.ids[row]}{title}")
     if catalogue is None and not children:
-        errors.print("give --items to list the items of a leaf")
+        say("give --items to list the items of a leaf", errors)

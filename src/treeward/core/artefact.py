@@ -5,12 +5,14 @@ every moment the old one or the new one, whole; readers that have the old one op
 leaves at most files that no manifest names, which the next write removes.
 """
 
+import errno
+import fcntl
 import hashlib
 import io
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,14 +28,15 @@ from treeward.core.errors import (
     ArtefactMissing,
     ArtefactVersion,
     ArtefactWrite,
+    InvalidArgument,
 )
 from treeward.core.types import AnyArray
 from treeward.core.version import __version__
 
 MANIFEST = "manifest.json"
 _BLOCK = 1 << 22
-_FINISHED = re.compile(r"[a-z_]+-[0-9a-f]{16}\.(npy|parquet|json)")
-_UNFINISHED = re.compile(r"[a-z_]+\.(npy|parquet|json)\.part")
+_FINISHED = re.compile(r"([a-z_]+)-[0-9a-f]{16}\.(npy|parquet|json)")
+_UNFINISHED = re.compile(r"([a-z_]+)\.(npy|parquet|json)\.part")
 
 StrPath = str | os.PathLike[str]
 
@@ -74,8 +77,8 @@ def digest(array: AnyArray) -> str:
 
 def write(path: StrPath, format: str, version: int, contents: Contents, *, overwrite: bool = False) -> None:
     """Write `contents` to the directory `path`; on any failure what was there before stays as it was."""
-    folder = Path(path)
-    with _all_or_nothing(folder, overwrite):
+    folder = _folder(path)
+    with _sole_writer(folder, format, {*contents.arrays, *contents.tables, *contents.documents}, overwrite) as made:
         files = {name: _write_array(folder, name, array) for name, array in contents.arrays.items()}
         files |= {name: _write_table(folder, name, table) for name, table in contents.tables.items()}
         files |= {name: _write_document(folder, name, document) for name, document in contents.documents.items()}
@@ -83,17 +86,31 @@ def write(path: StrPath, format: str, version: int, contents: Contents, *, overw
             _Manifest(format, version, f"treeward {__version__}", files, contents.info, checksum="")
         )
         manifest["checksum"] = _checksum(manifest)
+        made.manifest = _render(manifest)
+        made.files = {MANIFEST, *(file.name for file in files.values())}
         part = folder / f"{MANIFEST}.part"
-        _write_bytes(part, _render(manifest))
-        part.replace(folder / MANIFEST)
-        _sync_folder(folder)
-    _remove_strays(folder, keep={MANIFEST, *(file.name for file in files.values())})
+        _write_bytes(part, made.manifest)
+        part.replace(folder / MANIFEST)  # the commit
+        with suppress(OSError):  # some file systems cannot sync a folder
+            _sync_folder(folder)
 
 
 def read(path: StrPath, format: str, version: int, *, verify: bool = True) -> Contents:
     """Read what `write` wrote, refusing anything else; ``verify=False`` compares sizes but not the data's hashes."""
-    folder = Path(path)
+    folder = _folder(path)
     manifest = _read_manifest(folder, format, version)
+    while True:
+        try:
+            return _read_contents(folder, manifest, verify)
+        except ArtefactCorrupt:
+            # Somebody may have put a new version here meanwhile, and taken the files of this one away.
+            newer = _read_manifest(folder, format, version)
+            if newer.checksum == manifest.checksum:
+                raise
+            manifest = newer
+
+
+def _read_contents(folder: Path, manifest: _Manifest, verify: bool) -> Contents:
     contents = Contents({}, {}, {}, manifest.info)
     for name, file in manifest.files.items():
         _check_file(folder, file, verify)
@@ -105,45 +122,101 @@ def read(path: StrPath, format: str, version: int, *, verify: bool = True) -> Co
 
 
 def is_artefact(path: StrPath) -> bool:
-    """Tell whether `path` is a directory with a manifest in it."""
-    return (Path(path) / MANIFEST).is_file()
-
-
-def check_free(path: StrPath, *, overwrite: bool = False) -> None:
-    """Raise what `write` would raise for a path that is taken: ask before long work, not after."""
+    """Tell whether `path` is a directory with a manifest in it, readable or not."""
     try:
-        _names_in(Path(path), overwrite)
-    except ArtefactError:
-        raise
-    except OSError as error:
-        raise ArtefactWrite(f"cannot write {path}: {error.strerror or error}") from error
+        return (_folder(path) / MANIFEST).is_file()
+    except OSError:
+        return True
+
+
+def write_file(path: StrPath, data: bytes) -> Path:
+    """Write one file, a picture or a page, whole or not at all."""
+    target = _folder(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    with _as_write_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.write_bytes(data)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    return target
+
+
+def check_free(path: StrPath, format: str, names: Iterable[str], *, overwrite: bool = False) -> None:
+    """Raise what `write` would raise for a path that is taken or has no rights: ask before long work, not after."""
+    folder = _folder(path)
+    with _as_write_errors(folder):
+        _names_in(folder, format, set(names), overwrite)
+        there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+        if not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+class _Made:
+    """What a write has made so far."""
+
+    manifest = b""
+    files: frozenset[str] | set[str] = frozenset()
+
+
+def _folder(path: StrPath) -> Path:
+    if "\0" in str(path):
+        raise InvalidArgument("treeward", "path", "one without a null character", str(path))
+    return Path(path)
 
 
 @contextmanager
-def _all_or_nothing(folder: Path, overwrite: bool) -> Iterator[None]:
-    before: set[str] | None = None
+def _as_write_errors(folder: Path) -> Iterator[None]:
     try:
-        before = _names_in(folder, overwrite)
-        folder.mkdir(parents=True, exist_ok=True)
         yield
-    except BaseException as error:
-        if isinstance(error, ArtefactError):
-            raise
-        _remove_strays(folder, keep=before or set())
-        if before is None:
-            with suppress(OSError):
-                folder.rmdir()
-        if isinstance(error, OSError):
-            raise ArtefactWrite(f"cannot write {folder}: {error.strerror or error}") from error
+    except ArtefactError:
         raise
+    except OSError as error:
+        raise ArtefactWrite(f"cannot write {folder}: {error.strerror or error}") from error
 
 
-def _names_in(folder: Path, overwrite: bool) -> set[str] | None:
-    """Return what is in `folder`, None if it is not there; refuse a folder that is not ours to write to."""
+@contextmanager
+def _sole_writer(folder: Path, format: str, stems: set[str], overwrite: bool) -> Iterator[_Made]:
+    """Hold the folder alone; afterwards it holds the new artefact if that was committed, else what it held before."""
+    with _as_write_errors(folder):
+        missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+        made, before = _Made(), None
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ArtefactWrite(f"cannot write {folder}: somebody else is writing it") from error
+            before = _names_in(folder, format, stems, overwrite)
+            yield made
+        finally:
+            if before is not None:
+                committed = made.manifest and _bytes_of(folder / MANIFEST) == made.manifest
+                _remove_strays(folder, stems, keep=made.files if committed else before)
+            for parent in missing:
+                with suppress(OSError):  # not empty, unless the write failed
+                    parent.rmdir()
+            os.close(handle)
+
+
+def _names_in(folder: Path, format: str, stems: set[str], overwrite: bool) -> set[str]:
+    """Return what is in `folder`; refuse one that holds anything but an artefact of this format, or its leftovers."""
     if not folder.exists():
-        return None
+        return set()
     names = {entry.name for entry in folder.iterdir()}
-    foreign = sorted(name for name in names if not _is_ours(name))
+    if MANIFEST in names:
+        try:
+            found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found = {"format": format}
+        if found.get("format") != format:
+            raise ArtefactExists(f"{folder} holds {found.get('format')}, not {format}: choose another path")
+        stems = stems | set(found.get("files", {}))
+    foreign = sorted(name for name in names if not _is_ours(name, stems))
     if foreign:
         raise ArtefactExists(f"{folder} holds files that are not treeward's ({foreign[0]}): choose another path")
     if MANIFEST in names and not overwrite:
@@ -151,15 +224,25 @@ def _names_in(folder: Path, overwrite: bool) -> set[str] | None:
     return names
 
 
-def _is_ours(name: str) -> bool:
-    return bool(name in (MANIFEST, f"{MANIFEST}.part") or _FINISHED.fullmatch(name) or _UNFINISHED.fullmatch(name))
+def _is_ours(name: str, stems: set[str]) -> bool:
+    if name in (MANIFEST, f"{MANIFEST}.part"):
+        return True
+    whole, part = _FINISHED.fullmatch(name), _UNFINISHED.fullmatch(name)
+    return bool((whole and whole[1] in stems) or (part and part[1] in stems))
 
 
-def _remove_strays(folder: Path, keep: set[str]) -> None:
+def _remove_strays(folder: Path, stems: set[str], keep: Set[str]) -> None:
     with suppress(OSError):
         for entry in folder.iterdir():
-            if _is_ours(entry.name) and entry.name not in keep:
+            if _is_ours(entry.name, stems) and entry.name not in keep:
                 entry.unlink(missing_ok=True)
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def _blocks(array: AnyArray) -> Iterator[memoryview]:
@@ -238,14 +321,14 @@ def _checksum(manifest: dict[str, Any]) -> str:
 
 def _read_manifest(folder: Path, format: str, version: int) -> _Manifest:
     path = folder / MANIFEST
-    if path.is_symlink():
-        raise ArtefactCorrupt(f"{path}: is a symbolic link")
     try:
+        if path.is_symlink():
+            raise ArtefactCorrupt(f"{path}: is a symbolic link")
         raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ArtefactMissing(f"{folder}: no {MANIFEST} here, so nothing that treeward saved") from error
     except OSError as error:
-        raise ArtefactCorrupt(f"{path}: cannot be read: {error.strerror}") from error
+        raise ArtefactError(f"{path}: cannot be read: {error.strerror}") from error
     try:
         loose = msgspec.json.decode(raw, type=dict[str, Any])
         # Comparing the bytes too catches a change that parses to the same values.

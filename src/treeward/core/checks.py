@@ -1,6 +1,6 @@
 """Argument checks. Each raises `InvalidArgument` in the one message shape, or returns the value, made canonical."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -29,7 +29,7 @@ def integer(owner: str, parameter: str, value: object, *, low: int, high: int = 
 
 def widths(owner: str, value: Sequence[int], items: int) -> tuple[int, ...]:
     """Return node counts a level, from below the root to the leaves: positive, increasing, at most one leaf an item."""
-    if not isinstance(value, Sequence | np.ndarray):
+    if not isinstance(value, Sequence | np.ndarray) or np.ndim(value) != 1:
         raise InvalidArgument(owner, "widths", "a sequence of integers, from below the root to the leaves", value)
     counts = tuple(integer(owner, "widths", width, low=1) for width in value)
     if any(above >= below for above, below in pairwise(counts)):
@@ -39,12 +39,21 @@ def widths(owner: str, value: Sequence[int], items: int) -> tuple[int, ...]:
     return counts
 
 
+def flag(owner: str, parameter: str, value: object) -> bool:
+    """Return `value` as a bool; only True and False will do."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidArgument(owner, parameter, "True or False", value)
+    return bool(value)
+
+
 def vectors(owner: str, value: ArrayLike, parameter: str = "vectors") -> Floats:
     """Return `value` as a C-ordered float32 matrix (items, dimensions) of finite numbers; a memory map stays one."""
     try:
         array = np.asanyarray(value)
     except ValueError as error:
         raise InvalidArgument(owner, parameter, "a matrix whose rows have one length", type(value).__name__) from error
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidArgument(owner, parameter, "a matrix without a mask", "a masked array")
     if array.dtype.kind not in "fiu":
         raise InvalidArgument(owner, parameter, "a matrix of numbers", f"dtype {array.dtype}")
     if array.ndim != 2:
@@ -61,3 +70,41 @@ def vectors(owner: str, value: ArrayLike, parameter: str = "vectors") -> Floats:
             row = start + int(np.argmin(finite))
             raise InvalidArgument(owner, parameter, "finite in float32", f"{array[row]} in row {row}")
     return matrix
+
+
+def number(
+    owner: str,
+    parameter: str,
+    value: object,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> float:
+    """Return `value` as a finite float within the bounds given (`low` and `high` included, the other two not).
+
+    Examples
+    --------
+    >>> number("demo", "rate", 1, low=0, below=2)
+    1.0
+    """
+    bounds = ((low, "of at least"), (above, "above"), (high, "of at most"), (below, "below"))
+    rule = " and ".join(f"{word} {bound}" for bound, word in bounds if bound is not None)
+    rule = f"a finite number {rule}".strip()
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise InvalidArgument(owner, parameter, rule, value)
+    made = float(value)
+    inside = (low is None or made >= low) and (high is None or made <= high)
+    strictly = (above is None or made > above) and (below is None or made < below)
+    if not (np.isfinite(made) and inside and strictly):
+        raise InvalidArgument(owner, parameter, rule, value)
+    return made
+
+
+def one_of(owner: str, parameter: str, value: str, names: Iterable[str]) -> str:
+    """Return `value` if it is one of `names`."""
+    known = list(names)
+    if value not in known:
+        raise InvalidArgument(owner, parameter, f"one of {', '.join(known)}", value)
+    return value

@@ -15,4 +15,8 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     Never ``parallel=True``: threads are ours (`treeward.core.parallel`), so that results do not depend on their number
     and no OpenMP runtime is started behind the caller's back.
     """
-    return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    try:
+        compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:  # nowhere to keep it, as in a read-only container
+        compiled = numba.njit(nogil=True, error_model="numpy")(function)
+    return cast("Callable[P, R]", compiled)

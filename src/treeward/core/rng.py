@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.compiled import kernel
+from treeward.core.errors import InvalidArgument
 
 # Every value below stays under 2**64, so the interpreted code needs no modular arithmetic of its own.
 _LOW = np.uint64(0xFFFFFFFF)
@@ -123,6 +124,8 @@ def sample(seed: int, stream: int, population: int, count: int) -> NDArray[np.in
     >>> sample(0, 0, 5, 5)
     array([1, 4, 2, 0, 3])
     """
+    if not 0 <= count <= population:
+        raise InvalidArgument("rng.sample", "count", f"from 0 to the population ({population})", count)
     pool = np.arange(population)
     _swap_to_front(seed, stream, pool, count)
     return pool[:count].copy()

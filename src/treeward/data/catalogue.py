@@ -70,6 +70,9 @@ class Catalogue:
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self)._of_table, (self.table, self.vectors)  # the keys are hashes of this process
+
     def __len__(self) -> int:
         return len(self.vectors)
 

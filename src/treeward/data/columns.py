@@ -14,12 +14,16 @@ Values = Iterable[Any] | pl.Series | NDArray[Any]
 
 def column(owner: str, name: str, values: Values, count: int | None = None) -> pl.Series:
     """Return `values` as a series of one type, `count` long if that is given."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidArgument(owner, name, "a list of values", values)
     if not isinstance(values, pl.Series | np.ndarray):
         values = list(values)
     try:
         series = pl.Series(name, values)
     except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
         raise InvalidArgument(owner, name, "values of one type", str(error).splitlines()[0]) from error
+    if series.dtype == pl.Object:
+        raise InvalidArgument(owner, name, "values of one type that Arrow knows", "objects")
     if count is not None and len(series) != count:
         raise InvalidArgument(owner, name, f"{count} values, one for each row", f"{len(series)} values")
     return series

@@ -50,7 +50,10 @@ class Interactions:
         columns = [user, ids(_OWNER, "items", items, len(user)).rename("item")]
         columns.append(_rewards(pl.repeat(1.0, len(user), eager=True) if rewards is None else rewards, len(user)))
         if behaviours is not None:
-            columns.append(column(_OWNER, "behaviours", behaviours, len(user)).rename("behaviour").cast(pl.String))
+            names = column(_OWNER, "behaviours", behaviours, len(user)).rename("behaviour")
+            if names.dtype.is_nested():
+                raise InvalidArgument(_OWNER, "behaviours", "names", f"dtype {names.dtype}")
+            columns.append(names.cast(pl.String))
         if times is not None:
             columns.append(_times(times, len(user)))
         self.table = pl.DataFrame(columns)
@@ -115,7 +118,8 @@ def _rewards(values: Values, count: int) -> pl.Series:
         raise InvalidArgument(_OWNER, "rewards", "numbers", f"dtype {series.dtype}")
     series = series.cast(pl.Float64)
     if series.null_count() or not series.is_finite().all():
-        raise InvalidArgument(_OWNER, "rewards", "finite", series.filter(~series.is_finite()).head(3).to_list())
+        bad = series.filter(~series.is_finite().fill_null(False)).head(3).to_list()
+        raise InvalidArgument(_OWNER, "rewards", "finite numbers, one for each event", bad)
     return series.rename("reward")
 
 

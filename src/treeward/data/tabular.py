@@ -11,10 +11,28 @@ from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError
 from treeward.core.types import AnyArray
 
+_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
+
+
+def _read_text(path: Path, separator: str) -> pl.DataFrame:
+    """Read all of it as text first: a column is numbers only if every row is, and "007" is not a number but an id."""
+    table = pl.read_csv(path, separator=separator, infer_schema=False, glob=False)
+    return table.select(_narrowed(column) for column in table)
+
+
+def _narrowed(column: pl.Series) -> pl.Series:
+    filled = column.drop_nulls()
+    if filled.str.contains(_INTEGER).all():
+        return column.cast(pl.Int64) if len(filled) else column
+    numbers = column.cast(pl.Float64, strict=False)
+    padded = filled.str.contains(r"^[+-]?0[0-9]").any()
+    return column if padded or numbers.null_count() > column.null_count() else numbers
+
+
 READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
-    ".csv": pl.read_csv,
-    ".parquet": pl.read_parquet,
-    ".tsv": lambda path: pl.read_csv(path, separator="\t"),
+    ".csv": lambda path: _read_text(path, ","),
+    ".parquet": lambda path: pl.read_parquet(path, glob=False),
+    ".tsv": lambda path: _read_text(path, "\t"),
 }
 
 
@@ -24,13 +42,15 @@ def read_matrix(path: StrPath) -> AnyArray:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: cannot be read as a .npy matrix: {error}") from error
-    if not isinstance(matrix, np.ndarray):
-        raise DataError(f"{path}: holds several arrays, not one matrix")
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
+        raise DataError(f"{path}: does not hold one matrix of shape (items, dimensions)")
     return matrix
 
 
 def read_table(path: StrPath) -> pl.DataFrame:
     """Read a CSV, TSV or Parquet file, chosen by its ending."""
+    if not Path(path).is_file():
+        raise DataError(f"{path}: cannot be read: there is no such file")
     reader = READERS.get(Path(path).suffix.lower())
     if reader is None:
         raise DataError(f"{path}: unknown ending; treeward reads {', '.join(sorted(READERS))} tables and .npy matrices")
@@ -64,6 +84,11 @@ def read_events(path: StrPath, columns: Mapping[str, str]) -> pl.DataFrame:
     table = _rename(path, read_table(path), columns, allowed=("user", "item", "reward", "behaviour", "time"))
     for role in ("user", "item"):
         _require(path, table, role, role)
+    if "time" in table.columns and table["time"].dtype == pl.String:
+        try:
+            return table.with_columns(pl.col("time").str.to_datetime())
+        except pl.exceptions.PolarsError as error:
+            raise DataError(f"{path}: the times are neither numbers nor like 2026-01-31T12:00:00") from error
     return table
 
 
@@ -72,8 +97,11 @@ def _rename(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str], allo
         if role not in allowed:
             raise DataError(f"cannot map a column to {role!r}: the roles are {', '.join(allowed)}")
         _require(path, table, column, role)
-    taken = [role for role, column in columns.items() if role in table.columns and role != column]
-    return table.drop(taken).rename({column: role for role, column in columns.items()})
+    if len(set(columns.values())) != len(columns):
+        raise DataError(f"a column may have one role only, not {dict(columns)}")
+    # A column that has a role's name, but not the role, gives way to the one that has it.
+    others = [name for name in table.columns if name not in columns and name not in columns.values()]
+    return table.select(*(pl.col(column).alias(role) for role, column in columns.items()), *others)
 
 
 def _require(path: StrPath, table: pl.DataFrame, column: str, role: str) -> None:
@@ -113,5 +141,7 @@ def _stack(path: StrPath, column: pl.Series) -> AnyArray:
             f"{path}: the vectors in column {column.name!r} must all have one length, "
             f"not {lengths.min()!r} to {lengths.max()!r} with {column.null_count()} missing"
         )
-    flat = column.explode().cast(pl.Float32)
-    return flat.to_numpy().reshape(column.len(), -1)
+    flat = column.explode()
+    if not flat.dtype.is_numeric():
+        raise DataError(f"{path}: column {column.name!r} must hold lists of numbers, not of {flat.dtype}")
+    return flat.cast(pl.Float32).to_numpy().reshape(column.len(), -1)

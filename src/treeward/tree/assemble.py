@@ -80,10 +80,11 @@ def _fill_inner(arrays: TreeArrays) -> None:
 
 
 def frozen(arrays: TreeArrays) -> TreeArrays:
-    """Make every array read-only."""
-    for array in arrays:
+    """Return the arrays as read-only views."""
+    views = arrays._replace(**{name: array.view() for name, array in arrays._asdict().items()})
+    for array in views:
         array.flags.writeable = False
-    return arrays
+    return views
 
 
 def faults(arrays: TreeArrays) -> str | None:
@@ -93,36 +94,38 @@ def faults(arrays: TreeArrays) -> str | None:
         return wrong
     vectors, parent, level, first_child, item_range, items = arrays
     nodes, children = len(parent), np.diff(first_child)
+    # Each rule may rely on the ones before it.
+    if first_child[0] != 1 or first_child[-1] != nodes or (children < 0).any():
+        return "children are not slices"
+    if not np.array_equal(parent, np.concatenate([[-1], np.repeat(np.arange(nodes), children)])):
+        return "parents and children disagree"
+    if (parent[1:] >= np.arange(1, nodes)).any():
+        return "a node comes before its parent"
+    if level[0] != 1 or not np.array_equal(level[1:], level[parent[1:]] + 1):
+        return "levels do not follow the parents"
+    first, last = item_range[:, 0], item_range[:, 1]
+    if first[0] != 0 or last[0] != len(items) or (first >= last).any():
+        return "a node has no items"
     inner = np.flatnonzero(children)
-    expected_parent = np.concatenate([[-1], np.repeat(np.arange(nodes), np.maximum(children, 0))])
-    rules: list[tuple[bool, str]] = [
-        (bool((children >= 0).all()) and first_child[0] == 1 and first_child[-1] == nodes, "children are not slices"),
-        (np.array_equal(parent, expected_parent), "parents and children disagree"),
-    ]
-    if all(holds for holds, _ in rules):
-        first, last = item_range[:, 0], item_range[:, 1]
-        rules += [
-            (level[0] == 1 and np.array_equal(level[1:], level[parent[1:]] + 1), "levels do not follow the parents"),
-            (first[0] == 0 and last[0] == len(items) and bool((first < last).all()), "a node has no items"),
-            (
-                np.array_equal(first[first_child[inner]], first[inner])
-                and np.array_equal(last[first_child[inner + 1] - 1], last[inner])
-                and all_siblings_touch(first, last, parent),
-                "children do not partition their parent's items",
-            ),
-            (_is_permutation(items), "items are not a permutation"),
-            (bool(np.isfinite(vectors).all()), "node vectors are not finite"),
-        ]
-    return next((fault for holds, fault in rules if not holds), None)
+    begin, end = first[first_child[inner]], last[first_child[inner + 1] - 1]
+    if not (np.array_equal(begin, first[inner]) and np.array_equal(end, last[inner])):
+        return "children do not partition their parent's items"
+    if not _siblings_touch(first, last, parent):
+        return "children do not partition their parent's items"
+    if not _is_permutation(items):
+        return "items are not a permutation"
+    return None if np.isfinite(vectors).all() else "node vectors are not finite"
 
 
-def all_siblings_touch(first: AnyArray, last: AnyArray, parent: AnyArray) -> bool:
+def _siblings_touch(first: AnyArray, last: AnyArray, parent: AnyArray) -> bool:
     """Tell whether the items of each sibling begin where those of the one before it end."""
     siblings = parent[1:] == parent[:-1]
     return bool((first[1:][siblings] == last[:-1][siblings]).all())
 
 
 def _wrong_types(arrays: TreeArrays) -> str | None:
+    if arrays.vectors.ndim != 2 or arrays.parent.ndim != 1 or arrays.items.ndim != 1:
+        return "arrays have the wrong number of dimensions"
     nodes = len(arrays.parent)
     shapes: dict[str, tuple[type, tuple[int, ...]]] = {
         "vectors": (np.float32, (nodes, arrays.vectors.shape[-1])),
@@ -136,7 +139,7 @@ def _wrong_types(arrays: TreeArrays) -> str | None:
         array: NDArray[np.generic] = getattr(arrays, name)
         if array.dtype != dtype or array.shape != shape:
             return f"{name} is {array.dtype}{array.shape}"
-    return None if nodes and arrays.items.size else "it is empty"
+    return None if nodes and arrays.items.size and arrays.vectors.size else "it is empty"
 
 
 def _is_permutation(items: Integers) -> bool:

@@ -60,9 +60,11 @@ def grow(
             layers.append(layer)
             rows = Rows(layer, normalize=False)
         if not widths:
-            layer = np.empty((1, vectors.shape[1]), dtype=np.float32)
-            means(rows, group(np.zeros(len(vectors), dtype=np.int32), 1), layer, pool)
-            layers.append(layer)
+            label = np.zeros(len(vectors), dtype=np.int32)
+            width = 1 if max_leaf is None else divide(label, 1, rows, max_leaf)
+            layer = np.empty((width, vectors.shape[1]), dtype=np.float32)
+            means(rows, group(label, width), layer, pool)
+            labels, layers = ([label] if width > 1 else []), [layer]
     return _stack(labels, layers, len(vectors))
 
 

@@ -22,6 +22,8 @@ def as_paths(owner: str, parameter: str, labels: Labels, count: int, separator: 
     """Read labels as paths from the top category down; a missing label is the empty path."""
     if isinstance(labels, np.ndarray | pl.Series):
         labels = labels.to_list() if isinstance(labels, pl.Series) else labels.tolist()
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise InvalidArgument(owner, parameter, "a list of labels", labels)
     listed = list(labels)
     if len(listed) != count:
         raise InvalidArgument(owner, parameter, f"{count} labels, one for each item", f"{len(listed)} labels")
@@ -53,13 +55,19 @@ def _as_path(owner: str, parameter: str, label: object, separator: str | None) -
     return tuple(text for part in parts if (text := str(part).strip()))
 
 
+def _free_name(path: Path, inner: set[Path]) -> str:
+    """Name the leaf for what ends at an inner node, so that it is not itself an inner node."""
+    names = (OTHER, *(f"{OTHER} {number}" for number in range(2, len(inner) + 3)))
+    return next(name for name in names if (*path, name) not in inner)
+
+
 def hang(vectors: Floats, paths: list[Path], *, normalize: bool) -> tuple[TreeArrays, list[str]]:
     """Return the tree of the categories that have items, and a name for every node.
 
     Siblings stand in the order of their names. Items whose path ends at an inner node go to a leaf ``"(other)"`` there.
     """
     inner = {path[:depth] for path in set(paths) for depth in range(len(path))}
-    ends = [(*path, OTHER) if path in inner else path for path in paths]
+    ends = [(*path, _free_name(path, inner)) if path in inner else path for path in paths]
     nodes = sorted({path[:depth] for path in set(ends) for depth in range(len(path) + 1)}, key=lambda p: (len(p), p))
     number = {path: index for index, path in enumerate(nodes)}
     parent = np.array([number[path[:-1]] if path else -1 for path in nodes], dtype=np.int32)

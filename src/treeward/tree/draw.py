@@ -1,13 +1,12 @@
-"""Drawing a tree to a file: which kind, and writing it whole or not at all."""
+"""Drawing a tree to a file: which kind."""
 
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
 
-from treeward.core.errors import ArtefactWrite, InvalidArgument
+from treeward.core.artefact import write_file
+from treeward.core.errors import InvalidArgument
 from treeward.core.types import TreeArrays
 from treeward.tree import page, picture
 
@@ -25,14 +24,4 @@ def draw(tree: TreeArrays, names: Names, titles: Titles | None, path: Path, head
     render = KINDS.get(path.suffix.lower())
     if render is None:
         raise InvalidArgument("ItemTree.draw", "path", f"a file ending in {' or '.join(KINDS)}", str(path))
-    data = render(tree, names, titles, heading)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise ArtefactWrite(f"cannot write {path}: {error.strerror or error}") from error
-    return path
+    return write_file(path, render(tree, names, titles, heading))

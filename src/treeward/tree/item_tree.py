@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from treeward.core.errors import ArtefactCorrupt, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.types import Floats, Integers, TreeArrays
 from treeward.core.version import __version__
+from treeward.data.columns import column
 from treeward.tree import categories, naming, shape
 from treeward.tree.assemble import assemble, faults, frozen
 from treeward.tree.build import default_widths, grow
@@ -22,6 +24,7 @@ from treeward.tree.draw import draw
 from treeward.tree.rows import Rows
 
 FORMAT, VERSION = "treeward.tree", 1
+FILES = (*TreeArrays._fields, "names")
 
 
 class ItemTree:
@@ -58,10 +61,13 @@ class ItemTree:
             raise InvalidArgument("ItemTree", "names", f"{len(arrays.parent)} names", f"{len(names)} names")
         object.__setattr__(self, "arrays", frozen(arrays))
         object.__setattr__(self, "names", None if names is None else tuple(names))
-        object.__setattr__(self, "provenance", dict(provenance or {}))
+        object.__setattr__(self, "provenance", MappingProxyType(dict(provenance or {})))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"ItemTree is immutable: cannot set {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (tuple(self.arrays), self.names, dict(self.provenance))
 
     def __repr__(self) -> str:
         return f"ItemTree({len(self)} items x {self.dim} dimensions, {len(self.parent)} nodes, widths {self.widths})"
@@ -123,12 +129,17 @@ class ItemTree:
 
     def children_of(self, node: int) -> range:
         """Return the numbers of a node's children."""
+        node = self._node("children_of", node)
         return range(int(self.first_child[node]), int(self.first_child[node + 1]))
 
     def items_of(self, node: int) -> Integers:
         """Return the catalogue rows under a node."""
+        node = self._node("items_of", node)
         first, last = self.item_range[node]
         return self.items[first:last]
+
+    def _node(self, method: str, node: int) -> int:
+        return checks.integer(f"ItemTree.{method}", "node", node, low=0, high=len(self.parent) - 1)
 
     # --- making one --------------------------------------------------------------------------------------------------
 
@@ -167,9 +178,9 @@ class ItemTree:
         owner = "ItemTree.build"
         matrix = checks.vectors(owner, vectors)
         counts = default_widths(len(matrix)) if widths is None else checks.widths(owner, widths, len(matrix))
-        checks.integer(owner, "seed", seed, low=0)
-        if max_leaf is not None:
-            checks.integer(owner, "max_leaf", max_leaf, low=1)
+        seed = checks.integer(owner, "seed", seed, low=0)
+        normalize = checks.flag(owner, "normalize", normalize)
+        max_leaf = None if max_leaf is None else checks.integer(owner, "max_leaf", max_leaf, low=1)
         arrays = grow(
             matrix,
             counts,
@@ -215,6 +226,7 @@ class ItemTree:
         normalize: bool,
     ) -> Self:
         matrix = checks.vectors(owner, vectors)
+        normalize = checks.flag(owner, "normalize", normalize)
         paths = categories.as_paths(owner, parameter, labels, len(matrix), separator)
         arrays, names = categories.hang(matrix, paths, normalize=normalize)
         made = {"made_by": owner.split(".")[1], "normalize": normalize}
@@ -243,11 +255,9 @@ class ItemTree:
     def named(self, titles: Sequence[str | None] | pl.Series, *, words: int = 3) -> "ItemTree":
         """Return this tree with a name for every node: the words that tell its items' titles from the others'."""
         checks.integer("ItemTree.named", "words", words, low=1)
-        series = titles if isinstance(titles, pl.Series) else pl.Series(list(titles), dtype=pl.String)
-        if len(series) != len(self):
-            raise InvalidArgument(
-                "ItemTree.named", "titles", f"{len(self)} titles, one an item", f"{len(series)} titles"
-            )
+        series = column("ItemTree.named", "titles", titles, len(self))
+        if series.dtype not in (pl.String, pl.Null):
+            raise InvalidArgument("ItemTree.named", "titles", "texts", f"dtype {series.dtype}")
         return ItemTree(self.arrays, names=naming.name_nodes(self.arrays, series, words), provenance=self.provenance)
 
     # --- keeping it --------------------------------------------------------------------------------------------------
@@ -303,6 +313,10 @@ class ItemTree:
                 "ItemTree.draw", "titles", f"{len(self)} titles, one an item", f"{len(titles)} titles"
             )
         return draw(self.arrays, self.names, titles, Path(path), heading)
+
+
+def _rebuilt(arrays: tuple[Any, ...], names: Sequence[str] | None, provenance: Mapping[str, Any]) -> ItemTree:
+    return ItemTree(TreeArrays(*arrays), names=names, provenance=provenance)
 
 
 def _source(vectors: Floats) -> dict[str, str]:

@@ -21,7 +21,7 @@ from treeward.core.parallel import Workers
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats, Integers
 from treeward.tree.rebalance import Offers, look, rebalance
-from treeward.tree.rows import Groups, Rows, group, mean_of
+from treeward.tree.rows import BLOCK_ROWS, Groups, Rows, group, mean_of
 from treeward.tree.split import refill
 
 ITERATIONS = 10
@@ -32,7 +32,7 @@ MOST_CANDIDATES = 8192
 _REBALANCED_AFTER = (3, 5, 7)
 _SAMPLE_PER_CLUSTER = 256
 _PROBES = 2048
-_BLOCK_ROWS = 1 << 14
+_BLOCK_ROWS = BLOCK_ROWS
 _BLOCK_SCORES = 1 << 17
 
 
@@ -42,6 +42,7 @@ def cluster(
     """Return a label below `count` for every row; each label has at least one row."""
     if count == len(rows.matrix):
         return np.arange(count, dtype=np.int32)
+    rows = rows.conditioned()
     labels = (_direct if count <= MOST_DIRECT else _two_stage)(rows, count, seed, workers, stage, progress)
     refill(labels, count, rows)
     return labels
@@ -102,7 +103,7 @@ def _two_stage(rows: Rows, count: int, seed: int, workers: Workers, stage: str, 
     coarse = lloyd(_sampled(rows, np.arange(len(rows.matrix)), cells, seed, -1), cells, seed, rng.stream("lloyd", -1))
     blocks = -(-len(rows.matrix) // _BLOCK_ROWS)
     home = group(_assign(rows, coarse, workers, Stage(progress, f"{stage}: cells", blocks)), cells)
-    owner = np.repeat(np.arange(cells, dtype=np.int32), _shares(home.sizes, count))
+    owner = np.repeat(np.arange(cells, dtype=np.int32), _shares(home.sizes, _distinct(rows, home, workers), count))
     own = group(owner, cells)
     centres = np.empty((count, rows.matrix.shape[1]), dtype=np.float32)
 
@@ -116,17 +117,39 @@ def _two_stage(rows: Rows, count: int, seed: int, workers: Workers, stage: str, 
     around = _neighbours(coarse, own)
     around = around[:, : _reach(rows, centres, home, owner, around, seed, workers)]
     labels = np.empty(len(rows.matrix), dtype=np.int32)
+    pieces = [(cell, start) for cell in range(cells) for start in range(0, int(home.sizes[cell]), _BLOCK_ROWS)]
     for turn in range(ROUNDS):
-        told = Stage(progress, f"{stage}: polish {turn + 1} of {ROUNDS}", cells)
-        _polish(rows, centres, home, owner, around, workers, told, labels)
+        told = Stage(progress, f"{stage}: polish {turn + 1} of {ROUNDS}", len(pieces))
+        _polish(rows, centres, home, pieces, owner, around, workers, told, labels)
         if turn < ROUNDS - 1:
             _rebalance(rows, centres, labels, owner, around, workers)
     return labels
 
 
-def _shares(sizes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Share `count` clusters among cells by size (largest remainder): never more clusters than rows."""
-    quota = sizes * count / sizes.sum()
+def _distinct(rows: Rows, home: Groups, workers: Workers) -> NDArray[np.int64]:
+    """Count the different rows of each cell (by a hash: a collision is harmless)."""
+    hashes = np.empty(len(home.order), dtype=np.uint64)
+
+    def hash_block(start: int) -> None:
+        bits = np.array(rows.matrix[start : start + _BLOCK_ROWS]).view(np.uint32).astype(np.uint64)
+        odd = 2 * np.arange(bits.shape[1], dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        hashes[start : start + _BLOCK_ROWS] = (bits * odd * odd).sum(axis=1)
+
+    workers.each(hash_block, range(0, len(hashes), _BLOCK_ROWS))
+    counts = workers.map(lambda cell: len(np.unique(hashes[home.members(cell)])), range(len(home.sizes)))
+    return np.array(list(counts), dtype=np.int64)
+
+
+def _shares(sizes: NDArray[np.int64], distinct: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Share `count` clusters among cells by their different rows; what is left over when those run out, by size."""
+    if distinct.sum() < count:
+        return distinct + _proportional(sizes - distinct, count - int(distinct.sum()))
+    return _proportional(distinct, count)
+
+
+def _proportional(weights: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Share `count` things by weight (largest remainder); nobody gets more than their weight."""
+    quota = weights * count / weights.sum()
     shares: NDArray[np.int64] = np.floor(quota).astype(np.int64)
     shares[np.argsort(shares - quota, kind="stable")[: count - shares.sum()]] += 1
     return shares
@@ -172,6 +195,7 @@ def _polish(
     rows: Rows,
     centres: Floats,
     home: Groups,
+    pieces: list[tuple[int, int]],
     owner: Integers,
     around: NDArray[np.int64],
     workers: Workers,
@@ -181,11 +205,12 @@ def _polish(
     """Move every row to the nearest cluster that its cell sees, then every centre to the mean of its rows."""
     seen = _seen(owner, around)
 
-    def move(cell: int) -> None:
-        members, candidates = home.members(cell), seen(cell)
+    def move(piece: tuple[int, int]) -> None:
+        cell, start = piece
+        members, candidates = home.members(cell)[start : start + _BLOCK_ROWS], seen(cell)
         labels[members] = candidates[nearest(rows.take(members), centres[candidates])]
 
-    workers.each(move, range(len(around)), stage.step)
+    workers.each(move, pieces, stage.step)
     means(rows, group(labels, len(centres)), centres, workers)
 
 

@@ -36,13 +36,15 @@ def render(
         "first": tree.first_child[: kept + 1].tolist(),
         "size": np.diff(tree.item_range[:kept]).ravel().tolist(),
         "nodes": len(tree.parent),
+        "depth": int(tree.level[-1]),
         "examples": {} if titles is None else _examples(tree, titles, kept),
     }
     # "<" never appears inside a script, so no title can end it or open a comment in it.
     json = msgspec.json.encode(data).decode().replace("<", "\\u003c")
     template = (files("treeward.tree") / "page.html").read_text(encoding="utf-8")
-    before, between, after = re.split("%data%|%plotly%", template.replace("%heading%", escape(heading)))
-    return "".join([before, json, between, get_plotlyjs(), after]).encode()
+    parts = {"%heading%": escape(heading), "%data%": json, "%plotly%": get_plotlyjs()}
+    pieces: list[str] = re.split("(%heading%|%data%|%plotly%)", template)
+    return "".join(parts.get(piece, piece) for piece in pieces).encode(errors="replace")
 
 
 def _examples(tree: TreeArrays, titles: Sequence[str | None] | pl.Series, kept: int) -> dict[str, list[str]]:

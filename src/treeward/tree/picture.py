@@ -1,6 +1,7 @@
 """The tree as a picture: a sunburst whose rings are its levels."""
 
 import io
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -55,9 +56,13 @@ def render(
     axes.axis("off")
     levels = " / ".join(f"{count:,}" for count in counts)
     folded = "" if rings + 1 >= len(counts) else f" (the first {rings + 1} drawn)"
-    figure.suptitle(f"{heading}\n{len(tree.items):,} items; nodes a level: {levels}{folded}", fontsize=13)
+    figure.suptitle(
+        f"{heading}\n{len(tree.items):,} items; nodes a level: {levels}{folded}", fontsize=13, parse_math=False
+    )
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a script the font lacks is drawn as boxes
+        figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
 
 

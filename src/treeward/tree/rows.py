@@ -8,16 +8,35 @@ from numpy.typing import NDArray
 from treeward.core.compiled import kernel
 from treeward.core.types import Floats, Integers
 
+BLOCK_ROWS = 1 << 14
+
 
 class Rows(NamedTuple):
     """A matrix, perhaps memory-mapped, whose rows are l2-normalised when they are taken (a zero row stays zero)."""
 
     matrix: Floats
     normalize: bool
+    shift: NDArray[np.float64] | None = None
+    """Subtracted from each row that is taken."""
+    scale: float = 1.0
+    """By which it is then divided."""
+
+    def conditioned(self) -> "Rows":
+        """Return the same rows moved to the origin and to size 1, where float32 is most exact; unit rows are fine."""
+        if self.normalize:
+            return self
+        total, low, high = np.zeros(self.matrix.shape[1]), np.inf, -np.inf
+        for start in range(0, len(self.matrix), BLOCK_ROWS):
+            block = self.matrix[start : start + BLOCK_ROWS]
+            total += block.sum(axis=0, dtype=np.float64)
+            low, high = min(low, float(block.min())), max(high, float(block.max()))
+        return self._replace(shift=total / len(self.matrix), scale=(high - low) or 1.0)
 
     def take(self, which: slice | NDArray[np.integer]) -> Floats:
         """Return a fresh copy of some rows."""
         taken = np.array(self.matrix[which])
+        if self.shift is not None:
+            return ((taken - self.shift) / self.scale).astype(np.float32)
         if self.normalize:
             # float64 so that squares of small or large numbers neither vanish nor overflow
             lengths = np.sqrt(np.einsum("ij,ij->i", taken, taken, dtype=np.float64))
@@ -65,22 +84,19 @@ def group(labels: Integers, count: int) -> Groups:
 
 
 @kernel
-def _mean(points: Floats, sizes: NDArray[np.int64], out: Floats) -> None:
-    """Write the mean of each run of `sizes` consecutive points, summed in float64 in the order given."""
-    total = np.empty(points.shape[1])
-    place = 0
-    for i in range(len(sizes)):
-        total[:] = 0.0
-        for _ in range(sizes[i]):
-            for j in range(points.shape[1]):
-                total[j] += points[place, j]
-            place += 1
-        if sizes[i] > 0:
-            for j in range(points.shape[1]):
-                out[i, j] = total[j] / sizes[i]
+def _add(points: Floats, labels: NDArray[np.int64], sums: NDArray[np.float64]) -> None:
+    for i in range(len(labels)):
+        for j in range(points.shape[1]):
+            sums[labels[i], j] += points[i, j]
 
 
 def mean_of(rows: Rows, groups: Groups, first: int, last: int, out: Floats) -> None:
     """Write the mean vectors of the labels first:last to the same rows of `out`; an empty label's row is left alone."""
-    points = rows.take(groups.order[groups.start[first] : groups.start[last]])
-    _mean(points, groups.sizes[first:last], out[first:last])
+    sums = np.zeros((last - first, out.shape[1]))
+    for start in range(int(groups.start[first]), int(groups.start[last]), BLOCK_ROWS):
+        places = np.arange(start, min(start + BLOCK_ROWS, int(groups.start[last])))
+        labels = np.searchsorted(groups.start[first : last + 1], places, side="right") - 1
+        _add(rows.take(groups.order[places]), labels, sums)
+    sizes = groups.sizes[first:last]
+    filled = np.flatnonzero(sizes)
+    out[first + filled] = sums[filled] / sizes[filled, None]

@@ -22,23 +22,29 @@ def halves(points: Floats, first: int) -> NDArray[np.bool_]:
 
 
 def refill(labels: Integers, count: int, rows: Rows) -> None:
-    """Give every label at least one row, in place, by halving the largest clusters into the empty ones."""
+    """Give every label at least one row, in place, by halving the clusters of the largest error into the empty ones."""
     groups = group(labels, count)
     empty = np.flatnonzero(groups.sizes == 0)
     if not len(empty):
         return
-    heap = [(-int(size), label) for label, size in enumerate(groups.sizes) if size > 1]
-    members = {label: groups.members(label) for _, label in heap}
+    # By error first: halving a cluster of identical rows gains nothing, however large it is.
+    heap = [_urgency(rows, groups.members(label), label) for label in np.flatnonzero(groups.sizes > 1).tolist()]
+    members = {label: groups.members(label) for _, _, label in heap}
     heapq.heapify(heap)
-    for label in empty:
-        _, largest = heapq.heappop(heap)
-        split = members[largest]
+    for label in empty.tolist():
+        _, _, worst = heapq.heappop(heap)
+        split = members[worst]
         marked = halves(rows.take(split), (len(split) + 1) // 2)
         labels[split[marked]] = label
-        for part, owner in ((split[~marked], largest), (split[marked], int(label))):
+        for part, owner in ((split[~marked], worst), (split[marked], label)):
             members[owner] = part
             if len(part) > 1:
-                heapq.heappush(heap, (-len(part), owner))
+                heapq.heappush(heap, _urgency(rows, part, owner))
+
+
+def _urgency(rows: Rows, members: Integers, label: int) -> tuple[float, int, int]:
+    points = rows.take(members)
+    return -float(((points - points.mean(axis=0)) ** 2).sum()), -len(members), label
 
 
 def divide(labels: Integers, count: int, rows: Rows, most: int) -> int:
