@@ -51,7 +51,7 @@ COLUMNS = ("--column", "id=sku", "--column", "vector=emb", "--column", "title=na
 
 def test_version_and_help():
     assert run("--version") == f"treeward {tw.__version__}\n"
-    for words in ([], ["tree"], ["tree", "build"], ["tree", "show"], ["tree", "draw"], ["demo"]):
+    for words in ([], ["tree"], ["tree", "build"], ["tree", "show"], ["tree", "draw"], ["demo"], ["simulate"]):
         assert "Usage:" in run(*words, "--help")
 
 
@@ -171,10 +171,26 @@ def save(items, path):
 
 
 def test_demo(tmp_path):
-    out = run("demo", "--items", 500, "--dim", 8, "--seed", 4, "-o", tmp_path / "out")
+    small = ("demo", "--items", 500, "--dim", 8, "--users", 5, "--rounds", 20, "-o", tmp_path / "out")
+    out = run(*small, "--seed", 4)
     assert "500 items x 8 dimensions" in out
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"items", "tree", "tree.html", "tree.png"}
-    run("demo", "--items", 500, "--dim", 8, "-o", tmp_path / "out")
+    assert "PHCB(LinUCB)" in out
+    made = {"items", "tree", "tree.html", "tree.png", "curves.html", "curves.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == made
+    run(*small)
+
+
+def test_simulate(tmp_path):
+    small = ("simulate", "--items", 300, "--users", 4, "--dim", 4, "--rounds", 30, "-o", tmp_path / "c.png")
+    out = run(*small)
+    assert all(name in out for name in ("random items", "Flat", "CBCategory", "CBLeaf", "HCB", "PHCB"))
+    out = run(*small, "--policy", "hcb", "--bandit", "thompson", "--budget", 9, "--click", "--once", "--seed", 2)
+    assert "HCB(Thompson)" in out
+    assert "Flat" not in out
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    assert "--policy must be one of flat, cb-category" in run(*small, "--policy", "magic", code=1)
+    assert "--bandit must be one of linucb, thompson, epsilon" in run(*small, "--bandit", "magic", code=1)
+    assert "rounds must be an integer from 1 to 300" in run(*small, "--once", "--rounds", 301, code=1)
 
 
 def test_progress_bars_in_a_terminal(items, tmp_path):

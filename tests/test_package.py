@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_exported_names_are_sorted_and_all_there():
-    assert treeward.__all__ == sorted(treeward._HOME)
+    assert sorted(treeward.__all__) == list(treeward._HOME) == sorted(treeward._HOME)
     for name in treeward.__all__:
         assert getattr(treeward, name).__module__.startswith("treeward.")
     assert set(treeward.__all__) < set(dir(treeward))

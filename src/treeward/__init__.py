@@ -1,6 +1,7 @@
 """treeward: contextual bandits that explore an entire item catalogue.
 
-Items are clustered bottom-up into a tree (`ItemTree`); a bandit walks it for each user.
+Items are clustered bottom-up into a tree (`ItemTree`); a policy (`HCB`, `PHCB`, ...) walks it for each user with a
+bandit (`LinUCB`, `Thompson`, `EpsilonGreedy`); `simulate` tries it in a `World`.
 
 Names are imported on first use, so that ``import treeward`` costs almost nothing.
 """
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING
 from treeward.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from treeward.bandit.rules import EpsilonGreedy as EpsilonGreedy
+    from treeward.bandit.rules import LinUCB as LinUCB
+    from treeward.bandit.rules import Thompson as Thompson
     from treeward.core.errors import ArtefactError as ArtefactError
     from treeward.core.errors import DataError as DataError
     from treeward.core.errors import InvalidArgument as InvalidArgument
@@ -18,28 +22,58 @@ if TYPE_CHECKING:
     from treeward.core.errors import UnknownId as UnknownId
     from treeward.data.catalogue import Catalogue as Catalogue
     from treeward.data.interactions import Interactions as Interactions
+    from treeward.policy.expansion import LogLevel as LogLevel
+    from treeward.policy.hcb import HCB as HCB
+    from treeward.policy.hcb import CBCategory as CBCategory
+    from treeward.policy.hcb import CBLeaf as CBLeaf
+    from treeward.policy.hcb import Flat as Flat
+    from treeward.policy.phcb import PHCB as PHCB
+    from treeward.simulate.run import simulate as simulate
+    from treeward.simulate.world import World as World
     from treeward.tree.item_tree import ItemTree as ItemTree
 
 _HOME = {
     "ArtefactError": "treeward.core.errors",
+    "CBCategory": "treeward.policy.hcb",
+    "CBLeaf": "treeward.policy.hcb",
     "Catalogue": "treeward.data.catalogue",
     "DataError": "treeward.core.errors",
+    "EpsilonGreedy": "treeward.bandit.rules",
+    "Flat": "treeward.policy.hcb",
+    "HCB": "treeward.policy.hcb",
     "Interactions": "treeward.data.interactions",
     "InvalidArgument": "treeward.core.errors",
     "ItemTree": "treeward.tree.item_tree",
+    "LinUCB": "treeward.bandit.rules",
+    "LogLevel": "treeward.policy.expansion",
+    "PHCB": "treeward.policy.phcb",
+    "Thompson": "treeward.bandit.rules",
     "TreewardError": "treeward.core.errors",
     "UnknownId": "treeward.core.errors",
+    "World": "treeward.simulate.world",
+    "simulate": "treeward.simulate.run",
 }
 
 __all__ = [
+    "HCB",
+    "PHCB",
     "ArtefactError",
+    "CBCategory",
+    "CBLeaf",
     "Catalogue",
     "DataError",
+    "EpsilonGreedy",
+    "Flat",
     "Interactions",
     "InvalidArgument",
     "ItemTree",
+    "LinUCB",
+    "LogLevel",
+    "Thompson",
     "TreewardError",
     "UnknownId",
+    "World",
+    "simulate",
 ]
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 import treeward
-from treeward.cli import demo, tree
+from treeward.cli import demo, simulate, tree
 from treeward.cli.console import console, errors
 from treeward.core.errors import TreewardError
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.add_typer(tree.app, name="tree")
 app.command()(demo.demo)
+app.command()(simulate.simulate)
 
 
 def _version(wanted: bool) -> None:

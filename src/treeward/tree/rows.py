@@ -92,11 +92,11 @@ def _add(points: Floats, labels: NDArray[np.int64], sums: NDArray[np.float64]) -
 
 def mean_of(rows: Rows, groups: Groups, first: int, last: int, out: Floats) -> None:
     """Write the mean vectors of the labels first:last to the same rows of `out`; an empty label's row is left alone."""
-    sums = np.zeros((last - first, out.shape[1]))
-    for start in range(int(groups.start[first]), int(groups.start[last]), BLOCK_ROWS):
-        places = np.arange(start, min(start + BLOCK_ROWS, int(groups.start[last])))
-        labels = np.searchsorted(groups.start[first : last + 1], places, side="right") - 1
-        _add(rows.take(groups.order[places]), labels, sums)
-    sizes = groups.sizes[first:last]
+    sums, sizes = np.zeros((last - first, out.shape[1])), groups.sizes[first:last]
+    order = groups.order[groups.start[first] : groups.start[last]]
+    labels = np.repeat(np.arange(last - first), sizes)
+    for start in range(0, len(order), BLOCK_ROWS):
+        block = slice(start, start + BLOCK_ROWS)
+        _add(rows.take(order[block]), labels[block], sums)
     filled = np.flatnonzero(sizes)
     out[first + filled] = sums[filled] / sizes[filled, None]

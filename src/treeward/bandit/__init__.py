@@ -1,0 +1,11 @@
+"""One Gaussian linear posterior, three ways to explore with it. Sees feature matrices, never a tree."""
+
+from treeward.bandit.rules import Bandit, EpsilonGreedy, LinUCB, Thompson
+
+BANDITS: dict[str, type[Bandit]] = {
+    "linucb": LinUCB,
+    "thompson": Thompson,
+    "epsilon": EpsilonGreedy,
+}
+
+__all__ = ["BANDITS", "Bandit", "EpsilonGreedy", "LinUCB", "Thompson"]

@@ -1,0 +1,110 @@
+"""What every policy shares: a bandit, a budget of scores, a tree to walk, and the plan made of them."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from treeward.bandit import Bandit, LinUCB
+from treeward.core import checks
+from treeward.core.errors import InvalidArgument
+from treeward.core.types import Floats, Integers
+from treeward.data.catalogue import Catalogue
+from treeward.policy.expansion import Thresholds
+from treeward.policy.plan import Plan
+from treeward.policy.walk import MOST_STEPS
+from treeward.tree.item_tree import ItemTree
+from treeward.tree.rows import Rows
+
+_UNLIMITED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A way to walk a tree.
+
+    Parameters
+    ----------
+    bandit
+        How candidates are scored: `LinUCB`, `Thompson` or `EpsilonGreedy`.
+    budget
+        Score computations a round; None: score everything.
+    split
+        ``"paper"``: the budget is shared evenly by the decisions of a round, the remainder goes to the item; what a
+        decision does not use is lost. ``"authors"``: as in the paper's authors' code, the nodes share one budget and
+        the item has another of the same size.
+    """
+
+    bandit: Bandit = field(default_factory=LinUCB)
+    budget: int | None = 50
+    split: Literal["paper", "authors"] = "paper"
+
+    @property
+    def name(self) -> str:
+        """The policy's name with its bandit's."""
+        return f"{type(self).__name__}({type(self.bandit).__name__})"
+
+    def tree_for(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
+        """Return the tree this policy walks, given the catalogue's."""
+        return tree
+
+    def plan(self, tree: ItemTree, catalogue: Catalogue, *, once: bool = False) -> Plan:
+        """Return the policy made ready for a catalogue and its tree."""
+        owner = type(self).__name__
+        if len(tree) != len(catalogue) or tree.dim != catalogue.dim:
+            raise InvalidArgument(
+                owner, "tree", f"over {len(catalogue)} items of {catalogue.dim} dimensions", f"{len(tree)} x {tree.dim}"
+            )
+        walked = self.tree_for(tree, catalogue)
+        levels = int(walked.level[-1])
+        if levels >= MOST_STEPS:
+            raise InvalidArgument(owner, "tree", f"of at most {MOST_STEPS - 1} levels", levels)
+        nodes, items = self._budgets(owner, levels)
+        rule = self.bandit.rule(catalogue.dim)
+        thresholds = self._thresholds(levels)
+        return Plan(
+            tree=walked.arrays,
+            items=_in_leaf_order(walked, catalogue),
+            kind=rule.kind,
+            strength=rule.strength,
+            ridge=rule.ridge,
+            node_budget=nodes,
+            item_budget=items,
+            personal=self._personal(),
+            start=self._start(walked),
+            need_visits=thresholds.visits,
+            need_mean=thresholds.mean,
+            at_least=thresholds.at_least,
+            by_level=self._personal() and self.split == "authors",
+            once=once,
+        )
+
+    def _decisions(self, levels: int) -> int:
+        return levels
+
+    def _budgets(self, owner: str, levels: int) -> tuple[int, int]:
+        decisions = self._decisions(levels)
+        checks.one_of(owner, "split", self.split, ("paper", "authors"))
+        if self.budget is None:
+            return _UNLIMITED, _UNLIMITED
+        if self.split == "authors":
+            budget = checks.integer(owner, "budget", self.budget, low=max(1, decisions - 1))
+            return budget // max(1, decisions - 1), budget
+        budget = checks.integer(owner, "budget", self.budget, low=decisions)
+        return budget // decisions, budget - (decisions - 1) * (budget // decisions)
+
+    def _personal(self) -> bool:
+        return False
+
+    def _start(self, tree: ItemTree) -> Integers:
+        return np.zeros(1, dtype=np.int32)
+
+    def _thresholds(self, levels: int) -> Thresholds:
+        never = np.full(levels + 1, np.inf)
+        return Thresholds(never, never)
+
+
+def _in_leaf_order(tree: ItemTree, catalogue: Catalogue) -> Floats:
+    ordered = Rows(catalogue.vectors, tree.normalized).take(tree.items)
+    ordered.flags.writeable = False
+    return ordered

@@ -1,0 +1,52 @@
+"""When a visible node opens: thresholds by level, so that compiled code needs no function of the caller's."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core import checks
+
+
+class Thresholds(NamedTuple):
+    """By level, from 0 (unused) to the deepest: what a visible node needs in order to open."""
+
+    visits: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    at_least: bool = False
+    """A mean reward equal to the threshold is enough."""
+
+
+class Expansion(Protocol):
+    """Anything that says, level by level, when a node opens. Bring your own."""
+
+    def thresholds(self, levels: int) -> Thresholds:
+        """Return the thresholds for a tree of so many levels; the root is on level 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class LogLevel:
+    """The paper's rule: at least floor(q ln l) visits and a mean reward above p ln l on level l.
+
+    Parameters
+    ----------
+    q, p
+        10 and 0.1 in the paper.
+    authors
+        As in the paper's authors' code: visits not rounded down, and a mean equal to the threshold is enough.
+    """
+
+    q: float = 10
+    p: float = 0.1
+    authors: bool = False
+
+    def thresholds(self, levels: int) -> Thresholds:
+        """Return the thresholds for a tree of so many levels."""
+        q = checks.number("LogLevel", "q", self.q, low=0)
+        p = checks.number("LogLevel", "p", self.p, low=0, high=1)
+        logs = np.array([0.0] + [math.log(level) for level in range(1, levels + 1)])
+        visits = q * logs if self.authors else np.floor(q * logs)
+        return Thresholds(visits, p * logs, self.authors)

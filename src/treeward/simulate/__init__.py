@@ -1,0 +1,22 @@
+"""Worlds to try policies in, and the loop that tries them."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from treeward.simulate.curves import draw_curves
+from treeward.simulate.result import Result
+from treeward.simulate.run import simulate
+from treeward.simulate.world import World
+
+__all__ = ["Result", "World", "draw_curves", "simulate"]
+
+
+class _Callable(ModuleType):
+    """Lets ``treeward.simulate(...)`` work whether the name means this package or the function in it."""
+
+    def __call__(self, *args: Any, **options: Any) -> Result:
+        return simulate(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

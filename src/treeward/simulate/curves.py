@@ -1,0 +1,81 @@
+"""Results as pictures: an offline page or a PNG of cumulative rewards."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core.artefact import StrPath, write_file
+from treeward.core.errors import InvalidArgument
+from treeward.simulate.result import Result
+
+_MOST_POINTS = 400
+_COLOURS = ("#5b7fb4", "#d98f4e", "#8d7fb8", "#4c8c6b", "#b7657b", "#c2a83e", "#4fa3a5", "#a5714f")
+
+
+def draw_curves(results: Sequence[Result], path: StrPath, heading: str = "Cumulative reward") -> Path:
+    """Draw each result's cumulative reward, with its 95 % interval over users, to a .html page or a .png picture."""
+    kinds = {".html": _page, ".png": _picture}
+    kind = Path(path).suffix.lower()
+    if kind not in kinds:
+        raise InvalidArgument("draw_curves", "path", f"a file ending in {' or '.join(kinds)}", str(path))
+    if not results:
+        raise InvalidArgument("draw_curves", "results", "at least one", "none")
+    return write_file(path, kinds[kind](results, heading))
+
+
+def _curve(result: Result) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return rounds, the mean cumulative reward at them, and half its 95 % interval."""
+    users, rounds = result.rewards.shape
+    turns = np.unique(np.linspace(1, rounds, min(rounds, _MOST_POINTS)).astype(np.int64))
+    totals = np.cumsum(result.rewards, axis=1, dtype=np.float64)[:, turns - 1]
+    spread = totals.std(axis=0, ddof=1) / users**0.5 if users > 1 else np.zeros(len(turns))
+    return turns, totals.mean(axis=0), 1.96 * spread
+
+
+def _page(results: Sequence[Result], heading: str) -> bytes:
+    from html import escape
+
+    from plotly import graph_objects as go
+
+    figure = go.Figure()
+    for index, result in enumerate(results):
+        colour = _COLOURS[index % len(_COLOURS)]
+        turns, mean, half = _curve(result)
+        band = {"line": {"width": 0}, "showlegend": False, "hoverinfo": "skip", "legendgroup": str(index)}
+        around = np.concatenate([mean + half, (mean - half)[::-1]])
+        figure.add_scatter(
+            x=np.concatenate([turns, turns[::-1]]), y=around, fill="toself", fillcolor=colour, opacity=0.2, **band
+        )
+        name = escape(result.policy)
+        figure.add_scatter(x=turns, y=mean, name=name, line={"color": colour}, legendgroup=str(index))
+    figure.update_layout(
+        title=escape(heading),
+        xaxis_title="round",
+        yaxis_title="cumulative reward of a user (band: 95 % interval)",
+        hovermode="x unified",
+        template="plotly_white",
+    )
+    page: str = figure.to_html(include_plotlyjs=True, full_html=True)
+    return page.encode()
+
+
+def _picture(results: Sequence[Result], heading: str) -> bytes:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), dpi=110, layout="constrained")
+    axes = figure.add_subplot()
+    for index, result in enumerate(results):
+        colour = _COLOURS[index % len(_COLOURS)]
+        turns, mean, half = _curve(result)
+        axes.plot(turns, mean, color=colour, label=result.policy)
+        axes.fill_between(turns, mean - half, mean + half, color=colour, alpha=0.2, linewidth=0)
+    axes.set(xlabel="round", ylabel="cumulative reward of a user")
+    axes.set_title(heading, parse_math=False)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()

@@ -1,0 +1,61 @@
+"""`Result`: what a simulation earned."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Result(NamedTuple):
+    """One policy's run: every reward of every user, and what it took."""
+
+    policy: str
+    rewards: NDArray[np.float32]
+    """(users, rounds): expected reward of what was shown, or 0 and 1 for clicks."""
+    best: NDArray[np.float32]
+    """(users, rounds): expected reward of the best item that could have been shown, if regret was asked for."""
+    expected: NDArray[np.float32]
+    """(users, rounds): expected reward of what was shown."""
+    scores: NDArray[np.float64]
+    """(rounds,): score computations a user, on average."""
+    shown: NDArray[np.bool_]
+    """(items,): which items anybody was shown."""
+    seconds: float
+    """Wall time of the run, without compiling."""
+    settings: Mapping[str, Any]
+    """Policy, seed, rounds, reward kind, version and data digest."""
+
+    @property
+    def cumulative(self) -> NDArray[np.float64]:
+        """Mean cumulative reward of a user after every round."""
+        total: NDArray[np.float64] = np.cumsum(self.rewards.mean(axis=0, dtype=np.float64))
+        return total
+
+    @property
+    def regret(self) -> NDArray[np.float64]:
+        """Mean cumulative regret of a user after every round: against the best item (the best left, if shown once)."""
+        total: NDArray[np.float64] = np.cumsum((self.best - self.expected).mean(axis=0, dtype=np.float64))
+        return total
+
+    @property
+    def per_user(self) -> NDArray[np.float64]:
+        """Each user's total reward."""
+        total: NDArray[np.float64] = self.rewards.sum(axis=1, dtype=np.float64)
+        return total
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean total reward over users."""
+        return float(self.per_user.std(ddof=1) / len(self.per_user) ** 0.5) if len(self.per_user) > 1 else float("nan")
+
+    @property
+    def coverage(self) -> float:
+        """Share of the catalogue that anybody was shown."""
+        return float(self.shown.mean())
+
+    def __str__(self) -> str:
+        return (
+            f"{self.policy}: {self.cumulative[-1]:.2f} ± {self.error:.2f} in {self.rewards.shape[1]} rounds, "
+            f"{self.scores.mean():.1f} scores a round, {self.coverage:.1%} of the catalogue"
+        )

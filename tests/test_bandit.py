@@ -1,0 +1,171 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import naive
+from treeward.bandit import BANDITS, EpsilonGreedy, LinUCB, Thompson
+from treeward.bandit.choose import Candidates, best_of
+from treeward.bandit.posterior import REFRESH, Posterior, learn, refresh, reset
+from treeward.core.errors import InvalidArgument
+
+
+def posterior(dim, ridge=1.0, slots=1):
+    made = Posterior.empty(1, slots, dim)
+    reset(made, 0, ridge)
+    return made
+
+
+def unit_rows(count, dim, seed=0):
+    drawn = np.random.default_rng(seed).standard_normal((count, dim)).astype(np.float32)
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+def fill(vectors):
+    candidates = Candidates.empty(len(vectors), vectors.shape[1])
+    candidates.vectors[:] = vectors
+    return candidates
+
+
+def close(made, twin, rtol=1e-3):
+    np.testing.assert_allclose(made.inverse[0, 0], twin.inverse(), rtol=rtol, atol=rtol * np.abs(twin.inverse()).max())
+    np.testing.assert_allclose(
+        made.theta[0, 0], twin.theta(), rtol=rtol, atol=rtol * max(1e-3, np.abs(twin.theta()).max())
+    )
+
+
+@given(st.integers(1, 6), st.floats(0.1, 10), st.integers(0, 2**31), st.integers(0, 40))
+def test_posterior_is_the_closed_form(dim, ridge, seed, count):
+    made, twin = posterior(dim, ridge), naive.NaivePosterior(dim, ridge)
+    random = np.random.default_rng(seed)
+    for _ in range(count):
+        x, reward = random.uniform(-1, 1, dim).astype(np.float32), random.uniform(-1, 1)
+        learn(made, 0, 0, x, reward)
+        twin.learn(x, reward)
+    close(made, twin)
+    lower = np.tril(made.precision[0, 0])
+    np.testing.assert_allclose((lower + np.tril(lower, -1).T) @ twin.inverse(), np.eye(dim), atol=1e-6)
+    refresh(made, 0, 0)
+    close(made, twin, rtol=1e-5)
+    assert made.pulls[0, 0] == count
+
+
+@pytest.mark.parametrize("updates", [3_000])
+def test_few_arms_pulled_again_and_again_do_not_drift(updates):
+    """The full size, 100,000 updates, runs in benchmarks/decide.py; the drift without a refresh shows long before."""
+    arms, dim = unit_rows(25, 16), 16
+    made, twin = posterior(dim), naive.NaivePosterior(dim)
+    random = np.random.default_rng(1)
+    for arm, reward in zip(random.integers(0, 25, updates), random.uniform(0, 1, updates), strict=True):
+        learn(made, 0, 0, arms[arm], reward)
+        twin.learn(arms[arm], reward)
+    inverse, theta = twin.inverse(), twin.theta()
+    width = np.sqrt(np.einsum("id,de,ie->i", arms, made.inverse[0, 0].astype(float), arms))
+    np.testing.assert_allclose(width, np.sqrt(np.einsum("id,de,ie->i", arms, inverse, arms)), rtol=1e-3)
+    np.testing.assert_allclose(arms @ made.theta[0, 0], arms @ theta, rtol=1e-3)
+    assert updates > REFRESH
+
+
+def test_slots_and_seats_do_not_touch_each_other():
+    made = Posterior.empty(2, 2, 3)
+    reset(made, 0, 1.0)
+    reset(made, 1, 1.0)
+    before = [array[1].copy() for array in made] + [array[0, 0].copy() for array in made]
+    learn(made, 0, 1, np.ones(3, dtype=np.float32), 1.0)
+    assert all(
+        np.array_equal(a, b) for a, b in zip(before, [a[1] for a in made] + [a[0, 0] for a in made], strict=True)
+    )
+
+
+@pytest.mark.parametrize("ridge", [0.1, 1.0, 7.0])
+def test_linucb_honours_the_ridge_before_the_first_update(ridge):
+    rule = LinUCB(alpha=1.0, ridge=ridge).rule(3)
+    made, x = posterior(3, rule.ridge), fill(np.array([[1, 0, 0], [0, 2, 0]], dtype=np.float32))
+    assert best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], x.vectors, x, 0, 0, 0) == 1
+    np.testing.assert_allclose(x.width, [1 / math.sqrt(ridge), 2 / math.sqrt(ridge)], rtol=1e-6)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 12), st.sampled_from(["linucb", "thompson", "epsilon"]))
+def test_choices_are_the_closed_form_ones(seed, count, name):
+    dim, random = 4, np.random.default_rng(seed)
+    made, twin = posterior(dim), naive.NaivePosterior(dim)
+    for _ in range(10):
+        x, reward = random.uniform(-1, 1, dim).astype(np.float32), random.uniform()
+        learn(made, 0, 0, x, reward)
+        twin.learn(x, reward)
+    arms = random.uniform(-1, 1, (count, dim)).astype(np.float32)
+    bandit = {"linucb": LinUCB(0.7), "thompson": Thompson(v=0.5), "epsilon": EpsilonGreedy(0.5)}[name]
+    rule = bandit.rule(dim)
+    chosen = best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], arms, fill(arms), seed, 5, 6)
+    if name == "linucb":
+        scores = [x @ twin.theta() + 0.7 * twin.width(x) for x in arms.astype(float)]
+    elif name == "thompson":
+        z = [naive.draw_normal(seed, 5, 6 + i) for i in range(dim)]
+        scores = arms.astype(float) @ (twin.theta() + 0.5 * np.linalg.cholesky(twin.inverse()) @ z)
+    elif naive.draw_uniform(seed, 5, 6) < 0.5:
+        assert chosen == int(naive.draw_uniform(seed, 5, 7) * count)
+        return
+    else:
+        scores = arms.astype(float) @ twin.theta()
+    assert scores[chosen] >= max(scores) - 1e-4
+
+
+def test_thompson_draws_have_the_posterior_mean_and_covariance():
+    made, dim = posterior(2, 0.5), 2
+    for x, reward in (([1.0, 0.5], 1.0), ([0.2, -1.0], 0.3), ([0.5, 0.5], 0.6)):
+        learn(made, 0, 0, np.array(x, dtype=np.float32), reward)
+    from treeward.bandit.choose import _draw
+
+    draws = np.array([_draw(made.inverse[0, 0], made.theta[0, 0], 0.7, 0, 0, 10 * i) for i in range(3000)])
+    assert draws.mean(axis=0) == pytest.approx(made.theta[0, 0], abs=4 * 0.7 / math.sqrt(3000))
+    np.testing.assert_allclose(np.cov(draws.T), 0.49 * made.inverse[0, 0], atol=0.06)
+    assert dim == draws.shape[1]
+
+
+def test_epsilon_is_drawn_as_often_as_it_says():
+    made, x = posterior(1), fill(np.array([[1.0], [0.1]], dtype=np.float32))
+    learn(made, 0, 0, np.ones(1, dtype=np.float32), 1.0)
+    rule = EpsilonGreedy(0.2).rule(1)
+    second = [
+        best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], x.vectors, x, 0, 0, 4 * i)
+        for i in range(3000)
+    ]
+    assert np.mean(second) == pytest.approx(0.1, abs=4 * math.sqrt(0.09 / 3000))
+
+
+def test_epsilon_greedy_by_the_arms_own_mean():
+    made, x = posterior(1), fill(np.ones((3, 1), dtype=np.float32))
+    x.visits[:], x.rewards[:] = [0, 4, 2], [0, 1, 1.5]
+    rule = EpsilonGreedy(0.0, estimate="mean").rule(1)
+    assert best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], x.vectors, x, 0, 0, 0) == 2
+    assert x.mean.tolist() == [0, 0.25, 0.75]
+
+
+def test_thompson_spread_from_theory():
+    assert Thompson(v=None).rule(16).strength == pytest.approx(1e-4 * math.sqrt(24 / 0.05 * 16 * math.log(10)))
+    assert Thompson(v=0.3).rule(16).strength == 0.3
+
+
+@pytest.mark.parametrize(
+    ("bandit", "why"),
+    [
+        (LinUCB(alpha=-1), "LinUCB: alpha must be a finite number of at least 0"),
+        (LinUCB(alpha=float("nan")), "LinUCB: alpha"),
+        (LinUCB(alpha="x"), "LinUCB: alpha"),
+        (LinUCB(ridge=0), "LinUCB: ridge must be a finite number above 0"),
+        (Thompson(v=-0.1), "Thompson: v must be"),
+        (Thompson(v=None, delta=1.0), "Thompson: delta must be a finite number above 0 and below 1"),
+        (EpsilonGreedy(epsilon=1.5), "EpsilonGreedy: epsilon must be a finite number of at least 0 and of at most 1"),
+        (EpsilonGreedy(estimate="best"), "EpsilonGreedy: estimate must be one of linear, mean, got 'best'"),
+    ],
+)
+def test_bad_parameters(bandit, why):
+    with pytest.raises(InvalidArgument, match=why):
+        bandit.rule(4)
+
+
+@pytest.mark.parametrize("bandit", BANDITS.values())
+def test_every_bandit_has_sensible_defaults(bandit):
+    assert bandit().rule(8).ridge == 1.0
