@@ -47,7 +47,8 @@ unit: .venv/dev .venv/kernels
 	$(BIN)/python -m pytest -n 2 -q
 
 coverage: .venv/dev ## the tests with kernels interpreted, so that every line is seen
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n 2 -q --cov --cov-report=term
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n 2 -q --cov --cov-report=term \
+		--ignore tests/test_cli.py --ignore tests/test_docs.py --ignore tests/test_browser.py
 
 bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a named baseline (about 15 minutes)
 	-$(BIN)/python benchmarks/tree_build.py

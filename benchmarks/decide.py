@@ -1,7 +1,7 @@
 """Deciding and learning against plain numpy, in one run: ``python benchmarks/decide.py``.
 
-HCB on three levels of 25 arms each (25 nodes, 25 of theirs, 25 of 100 items), 64 dimensions, the state of one user hot in
-the cache. The baseline keeps A^-1, b and theta of each level and does the same work with numpy, one user at a time.
+HCB on three levels of 25 arms each (25 nodes, 25 of theirs, 25 of 100 items), 64 dimensions, the state of one user hot
+in the cache. The baseline keeps A^-1, b and theta of each level and does the same work with numpy, one user at a time.
 Also: how the rate holds as the catalogue grows, and how far float32 is from float64 after 100,000 updates on 25 arms.
 
 Prints a table and writes bench-out/decide.json; exits 1 if a target is missed.

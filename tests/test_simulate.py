@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -187,6 +188,7 @@ AS_THE_AUTHORS = [
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="the reference run of the authors' code is not beside the project")
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="ten million user-rounds take days when kernels are interpreted")
 @pytest.mark.parametrize("policy", AS_THE_AUTHORS, ids=lambda policy: type(policy).__name__)
 def test_agrees_with_the_authors_code(policy):
     """Paired by user, 10 seeds averaged, within three standard errors at rounds 100, 300 and 1000."""
