@@ -95,6 +95,14 @@ def test_a_folder_with_other_files_is_never_touched(tmp_path, overwrite):
     assert [path.name for path in tmp_path.iterdir()] == ["report-0123456789abcdef.json"]
 
 
+def test_files_that_the_new_version_has_no_use_for_are_removed(saved):
+    fewer = contents(2)._replace(documents={})
+    artefact.write(saved, FORMAT, 1, fewer, overwrite=True)
+    assert len(list(saved.iterdir())) == 4
+    artefact.write(saved, FORMAT, 1, contents(3), overwrite=True)
+    same(artefact.read(saved, FORMAT, 1), contents(3))
+
+
 def test_an_artefact_of_another_kind_is_never_overwritten(saved):
     before = snapshot(saved)
     for ask in (

@@ -204,7 +204,10 @@ def _sole_writer(folder: Path, format: str, stems: set[str], overwrite: bool) ->
 
 
 def _names_in(folder: Path, format: str, stems: set[str], overwrite: bool) -> set[str]:
-    """Return what is in `folder`; refuse one that holds anything but an artefact of this format, or its leftovers."""
+    """Return what is in `folder`; refuse one that holds anything but an artefact of this format, or its leftovers.
+
+    The stems of the artefact that is there are added to `stems`, so that its files are known as ours.
+    """
     if not folder.exists():
         return set()
     names = {entry.name for entry in folder.iterdir()}
@@ -215,7 +218,7 @@ def _names_in(folder: Path, format: str, stems: set[str], overwrite: bool) -> se
             found = {"format": format}
         if found.get("format") != format:
             raise ArtefactExists(f"{folder} holds {found.get('format')}, not {format}: choose another path")
-        stems = stems | set(found.get("files", {}))
+        stems.update(found.get("files", {}))
     foreign = sorted(name for name in names if not _is_ours(name, stems))
     if foreign:
         raise ArtefactExists(f"{folder} holds files that are not treeward's ({foreign[0]}): choose another path")
