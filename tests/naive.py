@@ -178,7 +178,8 @@ class NaiveUser:
                 stats = [self.stats(rows_of(arm)) for arm in arms]
                 scores = [total / visits if visits else 0.0 for visits, total in stats]
         scores = [score * factor_of(arm) for score, arm in zip(scores, arms, strict=True)]
-        return arms[int(np.argmax(scores))]
+        start = int(draw_uniform(self.seed, self.stream, counter + 2**14) * len(arms))
+        return arms[max([*range(start, len(arms)), *range(start)], key=scores.__getitem__)]
 
     def step(self, arms, most, counter, *args):
         picked = self.sample(arms, most, counter)

@@ -277,9 +277,11 @@ def test_samples_are_uniform():
 @pytest.mark.parametrize(
     ("policy", "why"),
     [
-        (HCB(budget=2), "HCB: budget must be an integer of at least 3, got 2"),
-        (PHCB(budget=1), "PHCB: budget must be an integer of at least 2"),
+        (HCB(budget=2), "HCB: budget must be an integer from 3 to 32768, got 2"),
+        (PHCB(budget=1), "PHCB: budget must be an integer from 2 to 32768"),
         (HCB(budget=0), "HCB: budget"),
+        (HCB(budget=40_000), "HCB: budget must be an integer from 3 to 32768"),
+        (HCB(LinUCB(ridge=1e-6)), "LinUCB: ridge must be at least 0.001 for vectors of squared length 1 "),
         (HCB(split="even"), "HCB: split must be one of paper, authors"),
         (HCB(LinUCB(alpha=-1)), "LinUCB: alpha"),
         (PHCB(expansion=LogLevel(p=2)), "LogLevel: p must be a finite number of at least 0 and of at most 1"),
@@ -294,6 +296,21 @@ def test_bad_parameters(policy, why):
     shop = catalogue(30)
     with pytest.raises(InvalidArgument, match=why):
         policy.plan(tw.ItemTree.build(shop.vectors, (3, 6)), shop)
+
+
+@pytest.mark.parametrize("kind", POLICIES.values())
+def test_users_nothing_is_known_of_meet_all_arms_alike(kind):
+    shop = tw.Catalogue(range(12), np.eye(12, dtype=np.float32), categories=[f"c{row % 3}" for row in range(12)])
+    tree = tw.ItemTree.from_categories(shop.vectors, shop.categories)
+    plan = kind(EpsilonGreedy(0.0), budget=24).plan(tree, shop)
+    rows = np.bincount([Live(plan, stream=stream).decide(0)[0] for stream in range(600)], minlength=12)
+    assert ((rows - 50) ** 2 / 50).sum() < 31.3  # chi-square, 11 degrees of freedom, p = 0.001
+
+
+def test_leaves_of_a_chain():
+    shop = tw.Catalogue(range(3), np.eye(3, dtype=np.float32))
+    plan = CBLeaf().plan(tw.ItemTree.from_paths(np.eye(3), ["a>b>c"] * 3), shop)
+    assert (plan.slots, plan.node_budget, plan.item_budget) == (2, 25, 25)
 
 
 def test_bad_trees_and_catalogues():

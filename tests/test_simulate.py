@@ -91,6 +91,12 @@ def test_clicks_are_coins_with_the_expected_chance(world, tree):
     assert abs(result.rewards.sum() - result.expected.sum()) < 4 * spread
 
 
+def test_regret_must_be_asked_for(world, tree):
+    result = simulate(HCB(), world, tree, rounds=3, users=np.int64(2))
+    with pytest.raises(InvalidArgument, match=r"regret must be asked for"):
+        _ = result.regret
+
+
 def test_a_result_says_where_it_came_from(world, tree):
     result = simulate(PHCB(tw.LinUCB(0.7), budget=20), world, tree, rounds=5, seed=9)
     assert result.settings["seed"] == 9
@@ -125,7 +131,7 @@ def test_synthetic_worlds(world):
         ({"users": []}, "users must be at least one"),
         ({"seed": -1}, "seed must be"),
         ({"reward": "money"}, "reward must be one of probability, click, got 'money'"),
-        ({"policy": HCB(budget=1)}, "budget must be an integer of at least 3"),
+        ({"policy": HCB(budget=1)}, "budget must be an integer from 3 to 32768"),
     ],
 )
 def test_bad_arguments(world, tree, change, why):

@@ -10,6 +10,8 @@ from treeward.core import rng
 from treeward.core.compiled import kernel, summing_kernel
 from treeward.core.types import Floats
 
+_TIES = 1 << 14
+
 
 class Candidates(NamedTuple):
     """Room for the candidates of one decision, filled by whoever gathers them; reused from decision to decision."""
@@ -60,9 +62,11 @@ def best_of(
 ) -> int:
     """Return which of the candidates, whose vectors are `x`, to take.
 
-    `counter` and the numbers after it are free to draw from. Ties go to the earlier candidate.
+    `counter` and the numbers after it are free to draw from. Ties go to the first from a random start, or else users
+    nothing is known of would all meet the same arms.
     """
     count = len(x)
+    start = rng.below(seed, stream, counter + _TIES, count)
     mean = candidates.mean[:count]
     if kind == GREEDY_MEAN:
         for i in range(count):
@@ -75,22 +79,23 @@ def best_of(
         np.dot(x, inverse, spread)
         for i in range(count):
             candidates.width[i] = np.sqrt(max(_dot(spread[i], x[i]), np.float32(0.0)))
-        return _highest(mean, candidates.width, np.float32(strength), candidates.factor, count)
+        return _highest(mean, candidates.width, np.float32(strength), candidates.factor, start)
     if kind == SAMPLE:
         drawn = _draw(inverse, theta, strength, seed, stream, counter)
         sampled = np.empty_like(mean)
         for i in range(count):
             sampled[i] = _dot(x[i], drawn)
-        return _highest(sampled, candidates.width, np.float32(0.0), candidates.factor, count)
+        return _highest(sampled, candidates.width, np.float32(0.0), candidates.factor, start)
     if rng.uniform(seed, stream, counter) < strength:
         return rng.below(seed, stream, counter + 1, count)
-    return _highest(mean, candidates.width, np.float32(0.0), candidates.factor, count)
+    return _highest(mean, candidates.width, np.float32(0.0), candidates.factor, start)
 
 
 @kernel
-def _highest(mean: Floats, width: Floats, weight: np.float32, factor: Floats, count: int) -> int:
-    found, best = 0, np.float32(-np.inf)
-    for i in range(count):
+def _highest(mean: Floats, width: Floats, weight: np.float32, factor: Floats, start: int) -> int:
+    found, best = start, np.float32(-np.inf)
+    for turn in range(len(mean)):
+        i = start + turn if start + turn < len(mean) else start + turn - len(mean)
         score = factor[i] * (mean[i] + weight * width[i] if weight != 0 else mean[i])
         if score > best:
             found, best = i, score

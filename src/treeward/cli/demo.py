@@ -44,7 +44,7 @@ def demo(
         results = [
             simulate(kind(), world, tree, rounds=rounds, seed=seed, progress=report) for kind in POLICIES.values()
         ]
-    show_results(results, world.base_rate() * rounds)
+    show_results(results, world.base_rate(users) * rounds)
     with timed("Drawing the curves"):
         subtitle = f"{users:,} users, {items:,} items, 50 scores a round, seed {seed}"
         draw_curves(results, out / "curves.html", subtitle)

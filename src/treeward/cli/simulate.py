@@ -35,18 +35,23 @@ def simulate(
     from treeward.policy import POLICIES
     from treeward.simulate import World, draw_curves
     from treeward.simulate import simulate as run
+    from treeward.simulate.curves import curve_kind
     from treeward.tree.item_tree import ItemTree
 
+    curve_kind("simulate", "--out", out)
     chosen = [checks.one_of("simulate", "--policy", name, POLICIES) for name in policy or POLICIES]
     base = BANDITS[checks.one_of("simulate", "--bandit", bandit, BANDITS)]()
     with timed(f"A world of {items:,} items and {users:,} users"):
         world = World.synthetic(items, users, dim, seed)
     with progress() as report:
         tree = ItemTree.build(world.catalogue.vectors, seed=seed, progress=report)
+    policies = [POLICIES[name](base, budget=budget) for name in chosen]
+    for made in policies:
+        made.plan(tree, world.catalogue)  # a bad budget is told before the first long run, not between two
     with progress() as report:
         results = [
             run(
-                POLICIES[name](base, budget=budget),
+                made,
                 world,
                 tree,
                 rounds=rounds,
@@ -55,9 +60,9 @@ def simulate(
                 repeats=not once,
                 progress=report,
             )
-            for name in chosen
+            for made in policies
         ]
-    show_results(results, world.base_rate() * rounds)
+    show_results(results, world.base_rate(users) * rounds)
     with timed("Drawing"):
         path = draw_curves(results, out, f"{users:,} users, {items:,} items, {budget} scores a round, seed {seed}")
     say(f"Wrote {path}")
@@ -76,7 +81,7 @@ def show_results(results: "list[Result]", random: float) -> None:
         table.add_row(
             result.policy,
             f"{total:.1f}",
-            f"{total - half:.1f} - {total + half:.1f}",
+            f"{total - half:.1f} - {total + half:.1f}" if half == half else "",
             f"{result.scores.mean():.1f}",
             f"{result.coverage:.1%}",
             f"{result.seconds / result.rewards.size * 1e6:.1f}",

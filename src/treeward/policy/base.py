@@ -12,11 +12,12 @@ from treeward.core.types import Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.policy.expansion import Thresholds
 from treeward.policy.plan import Plan
-from treeward.policy.walk import MOST_STEPS
+from treeward.policy.walk import MOST_SCORES, MOST_STEPS
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
 
 _UNLIMITED = 2**31 - 1
+_LONGEST = 1000.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Policy:
     split
         ``"paper"``: the budget is shared evenly by the decisions of a round, the remainder goes to the item; what a
         decision does not use is lost. ``"authors"``: as in the paper's authors' code, the nodes share one budget and
-        the item has another of the same size.
+        the item has another of the same size, and pHCB multiplies a node's score by its level.
     """
 
     bandit: Bandit = field(default_factory=LinUCB)
@@ -62,9 +63,11 @@ class Policy:
         nodes, items = self._budgets(owner, levels)
         rule = self.bandit.rule(catalogue.dim)
         thresholds = self._thresholds(levels)
+        ordered = _in_leaf_order(walked, catalogue)
+        _check_lengths(type(self.bandit).__name__, ordered, rule.ridge)
         return Plan(
             tree=walked.arrays,
-            items=_in_leaf_order(walked, catalogue),
+            items=ordered,
             kind=rule.kind,
             strength=rule.strength,
             ridge=rule.ridge,
@@ -88,9 +91,9 @@ class Policy:
         if self.budget is None:
             return _UNLIMITED, _UNLIMITED
         if self.split == "authors":
-            budget = checks.integer(owner, "budget", self.budget, low=max(1, decisions - 1))
+            budget = checks.integer(owner, "budget", self.budget, low=max(1, decisions - 1), high=MOST_SCORES)
             return budget // max(1, decisions - 1), budget
-        budget = checks.integer(owner, "budget", self.budget, low=decisions)
+        budget = checks.integer(owner, "budget", self.budget, low=decisions, high=MOST_SCORES)
         return budget // decisions, budget - (decisions - 1) * (budget // decisions)
 
     def _personal(self) -> bool:
@@ -102,6 +105,16 @@ class Policy:
     def _thresholds(self, levels: int) -> Thresholds:
         never = np.full(levels + 1, np.inf)
         return Thresholds(never, never)
+
+
+def _check_lengths(owner: str, vectors: Floats, ridge: float) -> None:
+    """Refuse vectors so long against the ridge that A^-1 in float32 would lose the widths."""
+    longest = max(
+        float(np.einsum("ij,ij->i", block, block).max()) for block in np.array_split(vectors, 1 + len(vectors) // 65536)
+    )
+    if not longest <= _LONGEST * ridge:
+        rule = f"at least {longest / _LONGEST:.3g} for vectors of squared length {longest:.3g} (or normalise them)"
+        raise InvalidArgument(owner, "ridge", rule, ridge)
 
 
 def _in_leaf_order(tree: ItemTree, catalogue: Catalogue) -> Floats:

@@ -18,6 +18,7 @@ from treeward.policy.plan import Plan, State
 # A round owns 2**20 counters of the user's stream: 16 steps of 2**16, half to sample candidates and half for the rule.
 _ROUND, _STEP, _HALF = 1 << 20, 1 << 16, 1 << 15
 MOST_STEPS = 16
+MOST_SCORES = _HALF
 
 
 @kernel
@@ -43,6 +44,7 @@ def decide(
 ) -> tuple[int, int, int, int]:
     """Choose an item: return its place, the node it was taken from, how many scores that took, and its candidate.
 
+    The candidate is -1 if there was only one, which is then not scored.
     The first `shut` of the sorted, distinct `closed` places are not to be shown. The place is -1 if nothing is left.
     """
     first_child, item_range = plan.tree.first_child, plan.tree.item_range

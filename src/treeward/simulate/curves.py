@@ -17,13 +17,18 @@ _COLOURS = ("#5b7fb4", "#d98f4e", "#8d7fb8", "#4c8c6b", "#b7657b", "#c2a83e", "#
 
 def draw_curves(results: Sequence[Result], path: StrPath, heading: str = "Cumulative reward") -> Path:
     """Draw each result's cumulative reward, with its 95 % interval over users, to a .html page or a .png picture."""
-    kinds = {".html": _page, ".png": _picture}
-    kind = Path(path).suffix.lower()
-    if kind not in kinds:
-        raise InvalidArgument("draw_curves", "path", f"a file ending in {' or '.join(kinds)}", str(path))
+    render = {".html": _page, ".png": _picture}[curve_kind("draw_curves", "path", path)]
     if not results:
         raise InvalidArgument("draw_curves", "results", "at least one", "none")
-    return write_file(path, kinds[kind](results, heading))
+    return write_file(path, render(results, heading))
+
+
+def curve_kind(owner: str, parameter: str, path: StrPath) -> str:
+    """Return the ending of a path that curves can be drawn to."""
+    kind = Path(path).suffix.lower()
+    if kind not in (".html", ".png"):
+        raise InvalidArgument(owner, parameter, "a file ending in .html or .png", str(path))
+    return kind
 
 
 def _curve(result: Result) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:

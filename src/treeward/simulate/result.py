@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from treeward.core.errors import InvalidArgument
+
 
 class Result(NamedTuple):
     """One policy's run: every reward of every user, and what it took."""
@@ -24,7 +26,7 @@ class Result(NamedTuple):
     seconds: float
     """Wall time of the run, without compiling."""
     settings: Mapping[str, Any]
-    """Policy, seed, rounds, reward kind, version and data digest."""
+    """Policy, users, seed, rounds, reward kind, version, and digests of the vectors and the tree."""
 
     @property
     def cumulative(self) -> NDArray[np.float64]:
@@ -35,6 +37,8 @@ class Result(NamedTuple):
     @property
     def regret(self) -> NDArray[np.float64]:
         """Mean cumulative regret of a user after every round: against the best item (the best left, if shown once)."""
+        if not self.best.size:
+            raise InvalidArgument("Result", "regret", "asked for: simulate(..., regret=True)", False)
         total: NDArray[np.float64] = np.cumsum((self.best - self.expected).mean(axis=0, dtype=np.float64))
         return total
 

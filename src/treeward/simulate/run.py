@@ -149,12 +149,13 @@ def simulate(
     settings = {
         "policy": repr(policy),
         "rounds": rounds,
-        "users": len(who),
+        "users": len(who) if who == list(range(len(who))) else who,
         "seed": seed,
         "reward": reward,
         "repeats": repeats,
         "treeward": __version__,
         "vectors_sha256": artefact.digest(world.catalogue.vectors),
+        "tree_sha256": artefact.digest(plan.tree.items),
     }
     return Result(policy.name, rewards, best, expected, scores.mean(axis=0), shown, seconds, settings)
 
@@ -162,7 +163,7 @@ def simulate(
 def _who(users: int | Sequence[int] | None, most: int) -> list[int]:
     if users is None:
         return list(range(most))
-    if isinstance(users, int):
+    if isinstance(users, int | np.integer):
         return list(range(checks.integer("simulate", "users", users, low=1, high=most)))
     chosen = [checks.integer("simulate", "users", user, low=0, high=most - 1) for user in users]
     if not chosen:

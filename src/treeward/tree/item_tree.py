@@ -240,7 +240,7 @@ class ItemTree:
     def leaves_only(self) -> "ItemTree":
         """Return the tree of the root and this tree's leaves, without the levels between."""
         nodes = self.leaves
-        if len(nodes) == 1:
+        if len(self.parent) == 1:
             return self
         parent = np.concatenate([[-1], np.zeros(len(nodes), dtype=np.int32)]).astype(np.int32)
         place = np.empty_like(self.items)
