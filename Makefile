@@ -51,8 +51,7 @@ coverage: .venv/dev ## the tests with kernels interpreted, so that every line is
 		--ignore tests/test_cli.py --ignore tests/test_docs.py --ignore tests/test_browser.py
 
 bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a named baseline (about 15 minutes)
-	-$(BIN)/python benchmarks/tree_build.py
-	-$(BIN)/python benchmarks/decide.py
+	@missed=0; for script in benchmarks/*.py; do $(BIN)/python $$script || missed=1; done; exit $$missed
 
 docs: .venv/docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
