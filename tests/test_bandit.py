@@ -6,16 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import naive
-from treeward.bandit import BANDITS, EpsilonGreedy, LinUCB, Thompson
-from treeward.bandit.choose import Candidates, best_of
-from treeward.bandit.posterior import REFRESH, Posterior, learn, refresh, reset
+from treeward.bandit import BANDITS, EpsilonGreedy, LinUCB, Prior, Thompson
+from treeward.bandit import posterior as posteriors
+from treeward.bandit.choose import Candidates, _sample, best_of, chance_of
+from treeward.bandit.posterior import BLOCK, REFRESH, Posterior, correct, factorise, observe, refresh, reset
 from treeward.core.errors import InvalidArgument
 
 
 def posterior(dim, ridge=1.0, slots=1):
     made = Posterior.empty(1, slots, dim)
-    reset(made, 0, ridge)
+    reset(made, 0, Prior().start(dim, ridge))
     return made
+
+
+def learn(made, seat, slot, x, reward):
+    return posteriors.learn(made, seat, slot, x, reward, np.empty(len(x), dtype=np.float32))
 
 
 def unit_rows(count, dim, seed=0):
@@ -36,7 +41,7 @@ def close(made, twin, rtol=1e-3):
     )
 
 
-@given(st.integers(1, 6), st.floats(0.1, 10), st.integers(0, 2**31), st.integers(0, 40))
+@given(st.integers(1, 6), st.floats(0.1, 10), st.integers(0, 2**31), st.integers(0, 3 * BLOCK))
 def test_posterior_is_the_closed_form(dim, ridge, seed, count):
     made, twin = posterior(dim, ridge), naive.NaivePosterior(dim, ridge)
     random = np.random.default_rng(seed)
@@ -45,11 +50,12 @@ def test_posterior_is_the_closed_form(dim, ridge, seed, count):
         learn(made, 0, 0, x, reward)
         twin.learn(x, reward)
     close(made, twin)
-    lower = np.tril(made.precision[0, 0])
-    np.testing.assert_allclose((lower + np.tril(lower, -1).T) @ twin.inverse(), np.eye(dim), atol=1e-6)
-    refresh(made, 0, 0)
-    close(made, twin, rtol=1e-5)
+    waiting = made.pending[0, 0, : count % BLOCK].astype(float)
+    np.testing.assert_allclose((made.precision[0, 0] + waiting.T @ waiting) @ twin.inverse(), np.eye(dim), atol=1e-6)
     assert made.pulls[0, 0] == count
+    if count % BLOCK == 0:
+        refresh(made, 0, 0)
+        close(made, twin, rtol=1e-5)
 
 
 @pytest.mark.parametrize("updates", [3_000])
@@ -70,13 +76,13 @@ def test_few_arms_pulled_again_and_again_do_not_drift(updates):
 
 def test_slots_and_seats_do_not_touch_each_other():
     made = Posterior.empty(2, 2, 3)
-    reset(made, 0, 1.0)
-    reset(made, 1, 1.0)
-    before = [array[1].copy() for array in made] + [array[0, 0].copy() for array in made]
+    reset(made, 0, Prior().start(3, 1.0))
+    reset(made, 1, Prior().start(3, 1.0))
+    arrays = made[:6]  # the rest is room to work in
+    before = [array[1].copy() for array in arrays] + [array[0, 0].copy() for array in arrays]
     learn(made, 0, 1, np.ones(3, dtype=np.float32), 1.0)
-    assert all(
-        np.array_equal(a, b) for a, b in zip(before, [a[1] for a in made] + [a[0, 0] for a in made], strict=True)
-    )
+    after = [array[1] for array in arrays] + [array[0, 0] for array in arrays]
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize("ridge", [0.1, 1.0, 7.0])
@@ -116,9 +122,12 @@ def test_thompson_draws_have_the_posterior_mean_and_covariance():
     made, dim = posterior(2, 0.5), 2
     for x, reward in (([1.0, 0.5], 1.0), ([0.2, -1.0], 0.3), ([0.5, 0.5], 0.6)):
         learn(made, 0, 0, np.array(x, dtype=np.float32), reward)
-    from treeward.bandit.choose import _draw
-
-    draws = np.array([_draw(made.inverse[0, 0], made.theta[0, 0], 0.7, 0, 0, 10 * i) for i in range(3000)])
+    x = fill(np.eye(2, dtype=np.float32))
+    factorise(made.inverse[0, 0], x.root)
+    draws = np.empty((3000, 2))
+    for i in range(3000):
+        _sample(x.vectors, x, made.theta[0, 0], 0.7, 0, 0, 10 * i)
+        draws[i] = x.sampled
     assert draws.mean(axis=0) == pytest.approx(made.theta[0, 0], abs=4 * 0.7 / math.sqrt(3000))
     np.testing.assert_allclose(np.cov(draws.T), 0.49 * made.inverse[0, 0], atol=0.06)
     assert dim == draws.shape[1]
@@ -164,6 +173,91 @@ def test_thompson_spread_from_theory():
 def test_bad_parameters(bandit, why):
     with pytest.raises(InvalidArgument, match=why):
         bandit.rule(4)
+
+
+def test_a_prior_is_what_is_known_before_the_first_event():
+    mean, covariance = np.array([0.5, -1.0]), np.array([[2.0, 0.3], [0.3, 0.5]])
+    start = Prior(mean, covariance).start(2, ridge=3.0)
+    made, twin = Posterior.empty(1, 1, 2), naive.NaivePosterior(2)
+    reset(made, 0, start)
+    twin.precision, twin.moment = 3.0 * np.linalg.inv(covariance), 3.0 * np.linalg.inv(covariance) @ mean
+    close(made, twin, rtol=1e-5)
+    assert twin.theta() == pytest.approx(mean)
+    for x, reward in (([1.0, 0.5], 1.0), ([0.2, -1.0], 0.3)):
+        learn(made, 0, 0, np.array(x, dtype=np.float32), reward)
+        twin.learn(x, reward)
+    close(made, twin, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("prior", "why"),
+    [
+        (Prior(mean=[1.0]), "Prior: mean must be finite numbers of shape \\(2,\\), got 'shape \\(1,\\)'"),
+        (Prior(mean=[1.0, math.nan]), "Prior: mean must be finite"),
+        (Prior(mean="x"), "Prior: mean must be numbers"),
+        (Prior(covariance=[[1, 0.5], [0.2, 1]]), "Prior: covariance must be symmetric"),
+        (
+            Prior(covariance=[[1, 2], [2, 1]]),
+            "positive definite, got 'a lowest eigenvalue of -1",
+        ),
+        (Prior(covariance=np.zeros((2, 2))), "positive definite"),
+    ],
+)
+def test_bad_priors(prior, why):
+    with pytest.raises(InvalidArgument, match=why):
+        prior.start(2, 1.0)
+
+
+@given(st.integers(0, 2**31), st.floats(-2, 2))
+def test_a_corrected_reward_is_as_if_it_had_been_so_from_the_start(seed, change):
+    random = np.random.default_rng(seed)
+    made, twin = posterior(3), naive.NaivePosterior(3)
+    for turn in range(12):
+        x, reward = random.uniform(-1, 1, 3).astype(np.float32), random.uniform()
+        learn(made, 0, 0, x, reward)
+        twin.learn(x, reward + change if turn == 5 else reward)
+        if turn == 5:
+            again = x
+    correct(made, 0, 0, again, change, np.empty(3, dtype=np.float32))
+    close(made, twin)
+    np.testing.assert_allclose(made.moment[0, 0], twin.moment, atol=1e-6)
+
+
+def test_observed_up_to_a_refresh_is_learned_to_the_same_bits():
+    arms, random = unit_rows(40, 6), np.random.default_rng(0)
+    live, replayed = posterior(6), posterior(6)
+    pulled = random.integers(0, 40, REFRESH + 100)
+    for turn, arm in enumerate(pulled):
+        learn(live, 0, 0, arms[arm], arm / 40)
+        if turn < REFRESH:
+            observe(replayed, 0, 0, arms[arm], arm / 40)
+        else:
+            learn(replayed, 0, 0, arms[arm], arm / 40)
+        if turn == REFRESH - 1:
+            refresh(replayed, 0, 0)
+    for one, other in zip(live[:6], replayed[:6], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("bandit", [LinUCB(0.0), Thompson(0.5), EpsilonGreedy(0.3), EpsilonGreedy(1.0)], ids=str)
+def test_chances_are_how_often_an_arm_is_taken(bandit):
+    made, rule = posterior(2), bandit.rule(2)
+    for x, reward in (([1.0, 0.0], 0.6), ([0.0, 1.0], 0.5)):
+        learn(made, 0, 0, np.array(x, dtype=np.float32), reward)
+    arms = fill(np.array([[1, 0], [1, 0], [0, 1], [0.9, 0.3], [1, 0]], dtype=np.float32)[:, :])
+    inverse, theta = made.inverse[0, 0], made.theta[0, 0]
+    counts, told = np.zeros(5), np.zeros(5)
+    for turn in range(3000):
+        at = rule.kind, rule.strength
+        chosen = best_of(*at, inverse, theta, arms.vectors, arms, 0, 0, turn << 16)
+        counts[chosen] += 1
+        told[chosen] += chance_of(chosen, *at, theta, arms.vectors, arms, 0, 0, turn << 16)
+    expected = told / np.maximum(counts, 1)
+    if isinstance(bandit, Thompson):  # an estimate, whose mean over what was chosen is not that of the arm
+        best = counts > 300
+        np.testing.assert_allclose(expected[best], counts[best] / 3000, atol=0.1)
+    else:
+        np.testing.assert_allclose(counts / 3000, expected, atol=0.04)
 
 
 @pytest.mark.parametrize("bandit", BANDITS.values())

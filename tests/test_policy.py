@@ -8,9 +8,13 @@ from tests import naive
 from treeward.bandit import EpsilonGreedy, LinUCB, Thompson
 from treeward.core.errors import InvalidArgument
 from treeward.policy import HCB, PHCB, POLICIES, CBCategory, CBLeaf, Flat, LogLevel, Thresholds
-from treeward.policy.history import History, open_place, record, tally
+from treeward.policy.history import History, amend, record, tally
+from treeward.policy.learn import Events, absorb, holder, leaf_at, sit, teach
+from treeward.policy.lists import Lists, insert, widened
 from treeward.policy.plan import room, scratch
-from treeward.policy.walk import decide, holder, sit, update
+from treeward.policy.screen import Screen, left, nth, shut
+from treeward.policy.walk import Trace, decide
+from treeward.store.events import CHANGE, REWARD, SHOWN
 
 NONE = np.zeros(0, dtype=np.int32)
 
@@ -26,12 +30,13 @@ class Live:
     def __init__(self, plan, events=200, seed=0, stream=0):
         self.plan, self.seed, self.stream = plan, seed, stream
         self.state = room(plan, 1, events)
-        self.candidates = scratch(plan, self.state)
+        self.candidates = scratch(plan)
         sit(plan, self.state, 0)
 
     def decide(self, nonce, closed=NONE):
-        place, node, scores, _ = decide(
-            self.plan, self.state, 0, closed, len(closed), self.seed, self.stream, nonce, self.candidates
+        screen = Screen(closed, False, NONE, np.zeros(1, dtype=np.int64))
+        place, node, scores = decide(
+            self.plan, self.state, 0, screen, self.seed, self.stream, nonce, self.candidates, Trace.empty()
         )
         return (int(self.plan.tree.items[place]) if place >= 0 else -1), node, scores
 
@@ -39,11 +44,12 @@ class Live:
         return int(np.flatnonzero(self.plan.tree.items == row)[0])
 
     def update(self, row, node, reward):
-        update(self.plan, self.state, 0, self.place(row), node, reward)
+        until, z = np.zeros(self.plan.slots, dtype=np.int64), np.empty(self.plan.items.shape[1], dtype=np.float32)
+        teach(self.plan, self.state, 0, self.place(row), node, reward, until, z)
 
     @property
     def visible(self):
-        return self.state.visible[0, : self.state.open[0]].tolist()
+        return self.state.visible.of(0).tolist()
 
 
 def twin(policy, plan, tree, shop, seed, stream):
@@ -247,11 +253,134 @@ def test_history_counts_slices(events, first, last):
     assert total == pytest.approx(sum(inside), abs=1e-9)
 
 
-@given(st.sets(st.integers(0, 30)), st.integers(0, 20), st.integers(0, 9))
-def test_open_places_skip_closed_ones(closed, first, rank):
-    places = np.array(sorted(closed), dtype=np.int32)
-    expected = [place for place in range(first, 100) if place not in closed][rank]
-    assert open_place(places, len(places), first, rank) == expected
+@given(st.sets(st.integers(0, 30)), st.booleans(), st.lists(st.integers(0, 30)), st.integers(0, 20), st.integers(0, 20))
+def test_screens_let_through_what_is_open(named, only, closed, first, length):
+    screen = Screen(
+        np.array(sorted(named), dtype=np.int32), only, np.zeros(40, dtype=np.int32), np.zeros(1, dtype=np.int64)
+    )
+    for place in closed:
+        shut(screen, place)
+    last = min(31, first + length)
+    opened = [place for place in range(first, last) if (place in named) == only and place not in closed]
+    assert left(screen, first, last) == len(opened)
+    assert [nth(screen, first, last, rank) for rank in range(len(opened))] == opened
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), max_size=200))
+def test_lists_grow_and_stay_apart(steps):
+    lists, beside, expected = Lists.empty(4, 2), np.zeros(8), [[], [], [], []]
+    for seat, value in steps:
+        lists, [beside] = widened(lists, seat, int(lists.length[seat]) + 1, beside)
+        start, count = int(lists.start[seat]), int(lists.length[seat])
+        lists.length[seat] = insert(lists.values[start : start + count + 1], count, value)
+        expected[seat] = sorted({*expected[seat], value})
+        beside[start : start + len(expected[seat])] = expected[seat]
+        if seat == 3:  # somebody else sits down
+            lists.length[seat], expected[seat] = 0, []
+    for seat, values in enumerate(expected):
+        start = int(lists.start[seat])
+        assert lists.of(seat).tolist() == values == beside[start : start + len(values)].tolist()
+
+
+def events_of(plan, rows):
+    """Events as a plan sees them, from (kind, catalogue row, node, reward)."""
+    place_of = np.argsort(plan.tree.items)
+    kinds, items, nodes, rewards = zip(*rows, strict=True)
+    places = place_of[list(items)].astype(np.int32)
+    return Events(
+        np.array(kinds, dtype=np.uint8), places, np.array(nodes, dtype=np.int32), np.array(rewards, dtype=float)
+    )
+
+
+def same_state(one, other):
+    for a, b in zip((*one.posterior[:6], *one.board), (*other.posterior[:6], *other.board), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in ((one.visible, other.visible), (one.shown, other.shown), (one.history.places, other.history.places)):
+        assert a.of(0).tolist() == b.of(0).tolist()
+    count = int(one.history.places.length[0])
+    starts = int(one.history.places.start[0]), int(other.history.places.start[0])
+    np.testing.assert_array_equal(
+        *(made.history.sums[at : at + count] for made, at in zip((one, other), starts, strict=True))
+    )
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("bandit", [LinUCB(), EpsilonGreedy(estimate="mean")], ids=str)
+@pytest.mark.parametrize("kind", POLICIES.values())
+def test_replayed_events_give_the_live_state_to_the_bit(kind, bandit, once):
+    shop, random = catalogue(), np.random.default_rng(2)
+    tree = tw.ItemTree.build(shop.vectors, (4, 12), seed=0)
+    plan = kind(bandit).plan(tree, shop, once=once)
+    user = Live(plan)
+    rows = []
+    for turn in range(1500):
+        row, node = int(random.integers(60)), -1
+        if turn % 3:
+            row, node, _ = user.decide(turn)
+        kind_of = CHANGE if turn % 11 == 10 else SHOWN if turn % 7 == 6 else REWARD
+        rows.append((kind_of, row, node, random.uniform() - (kind_of == CHANGE) / 2))
+    every, seat = events_of(plan, rows), np.zeros(1, dtype=np.int64)
+
+    def replayed(*cuts):
+        state = room(plan, 1, 0)
+        sit(plan, state, 0)
+        for first, last in zip((0, *cuts), (*cuts, len(rows)), strict=True):
+            part = Events(*(column[first:last] for column in every))
+            state = absorb(plan, state, seat, np.array([0, last - first]), part)
+        return state
+
+    live = replayed(*range(1, len(rows)))
+    assert live.posterior.pulls[0].min() > 2 * 512
+    same_state(replayed(), live)
+    same_state(replayed(511, 513, 700, 1499), live)
+
+
+def test_a_changed_reward_counts_where_the_event_was():
+    tree, shop = four_levels()
+    plan = PHCB(expansion=LogLevel(q=4, p=0.5)).plan(tree, shop)
+    changed, seat = room(plan, 1, 0), np.zeros(1, dtype=np.int64)
+    sit(plan, changed, 0)
+    rows = [(REWARD, 6, 0, 0.0), (REWARD, 0, 0, 0.0), (CHANGE, 0, 0, 0.5)]
+    changed = absorb(plan, changed, seat, np.array([0, 3]), events_of(plan, rows))
+    assert changed.visible.of(0).tolist() == [1, 2]  # the change, not the reward, opened the root
+    assert tally(changed.history, 0, 0, 8) == (2, 0.5)
+    amend(changed.history, 0, 3, 9.0)  # no event there
+    assert tally(changed.history, 0, 0, 8) == (2, 0.5)
+
+
+def test_an_item_that_is_gone_is_passed_over():
+    tree, shop = four_levels()
+    plan, seat = PHCB().plan(tree, shop), np.zeros(1, dtype=np.int64)
+    one, other = room(plan, 1, 0), room(plan, 1, 0)
+    sit(plan, one, 0)
+    sit(plan, other, 0)
+    rows = events_of(plan, [(REWARD, 3, -1, 1.0), (REWARD, 5, -1, 1.0), (REWARD, 1, -1, 0.5)])
+    rows.place[1] = -1
+    one = absorb(plan, one, seat, np.array([0, 3]), rows)
+    other = absorb(plan, other, seat, np.array([0, 2]), Events(*(column[[0, 2]] for column in rows)))
+    same_state(one, other)
+
+
+def test_every_place_has_its_leaf():
+    tree, _ = four_levels()
+    for leaf in tree.leaves.tolist():
+        first, last = tree.item_range[leaf].tolist()
+        assert {leaf_at(tree.arrays, place) for place in range(first, last)} == {leaf}
+
+
+@pytest.mark.parametrize("budget", [None, 12])
+def test_kept_up_scores_are_the_computed_ones(budget):
+    shop, random = catalogue(), np.random.default_rng(0)
+    plan = HCB(budget=budget).plan(tw.ItemTree.build(shop.vectors, (4, 12), seed=0), shop)
+    assert len(plan.board.mean) == 4
+    user = Live(plan)
+    for turn in range(700):  # across a refresh
+        row, node, _ = user.decide(turn)
+        user.update(row, node, random.uniform())
+    state, x = user.state, plan.tree.vectors[1:5]
+    np.testing.assert_allclose(state.board.mean[0], x @ state.posterior.theta[0, 0], rtol=1e-4)
+    squares = np.einsum("ij,ij->i", x @ state.posterior.inverse[0, 0], x)
+    np.testing.assert_allclose(state.board.square[0], squares, rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", POLICIES.values())
@@ -281,7 +410,7 @@ def test_samples_are_uniform():
         (PHCB(budget=1), "PHCB: budget must be an integer from 2 to 32768"),
         (HCB(budget=0), "HCB: budget"),
         (HCB(budget=40_000), "HCB: budget must be an integer from 3 to 32768"),
-        (HCB(LinUCB(ridge=1e-6)), "LinUCB: ridge must be at least 0.001 for vectors of squared length 1 "),
+        (HCB(LinUCB(ridge=1e-6)), "LinUCB: ridge must be at least 0.001 for vectors of squared width 1e\\+06 "),
         (HCB(split="even"), "HCB: split must be one of paper, authors"),
         (HCB(LinUCB(alpha=-1)), "LinUCB: alpha"),
         (PHCB(expansion=LogLevel(p=2)), "LogLevel: p must be a finite number of at least 0 and of at most 1"),

@@ -1,7 +1,8 @@
 """treeward: contextual bandits that explore an entire item catalogue.
 
 Items are clustered bottom-up into a tree (`ItemTree`); a policy (`HCB`, `PHCB`, ...) walks it for each user with a
-bandit (`LinUCB`, `Thompson`, `EpsilonGreedy`); `simulate` tries it in a `World`.
+bandit (`LinUCB`, `Thompson`, `EpsilonGreedy`); an `Explorer` recommends with it and learns, and `simulate` tries it in
+a `World`.
 
 Names are imported on first use, so that ``import treeward`` costs almost nothing.
 """
@@ -12,16 +13,22 @@ from typing import TYPE_CHECKING
 from treeward.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from treeward.bandit.prior import Prior as Prior
     from treeward.bandit.rules import EpsilonGreedy as EpsilonGreedy
     from treeward.bandit.rules import LinUCB as LinUCB
     from treeward.bandit.rules import Thompson as Thompson
     from treeward.core.errors import ArtefactError as ArtefactError
     from treeward.core.errors import DataError as DataError
+    from treeward.core.errors import FeedbackConflict as FeedbackConflict
     from treeward.core.errors import InvalidArgument as InvalidArgument
+    from treeward.core.errors import NothingLeft as NothingLeft
     from treeward.core.errors import TreewardError as TreewardError
+    from treeward.core.errors import UnknownDecision as UnknownDecision
     from treeward.core.errors import UnknownId as UnknownId
     from treeward.data.catalogue import Catalogue as Catalogue
     from treeward.data.interactions import Interactions as Interactions
+    from treeward.explorer.explorer import Explorer as Explorer
+    from treeward.explorer.looks import Decision as Decision
     from treeward.policy.expansion import LogLevel as LogLevel
     from treeward.policy.hcb import HCB as HCB
     from treeward.policy.hcb import CBCategory as CBCategory
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from treeward.policy.phcb import PHCB as PHCB
     from treeward.simulate.run import simulate as simulate
     from treeward.simulate.world import World as World
+    from treeward.store.memory import MemoryStore as MemoryStore
     from treeward.tree.item_tree import ItemTree as ItemTree
 
 _HOME = {
@@ -38,7 +46,10 @@ _HOME = {
     "CBLeaf": "treeward.policy.hcb",
     "Catalogue": "treeward.data.catalogue",
     "DataError": "treeward.core.errors",
+    "Decision": "treeward.explorer.looks",
     "EpsilonGreedy": "treeward.bandit.rules",
+    "Explorer": "treeward.explorer.explorer",
+    "FeedbackConflict": "treeward.core.errors",
     "Flat": "treeward.policy.hcb",
     "HCB": "treeward.policy.hcb",
     "Interactions": "treeward.data.interactions",
@@ -46,9 +57,13 @@ _HOME = {
     "ItemTree": "treeward.tree.item_tree",
     "LinUCB": "treeward.bandit.rules",
     "LogLevel": "treeward.policy.expansion",
+    "MemoryStore": "treeward.store.memory",
+    "NothingLeft": "treeward.core.errors",
     "PHCB": "treeward.policy.phcb",
+    "Prior": "treeward.bandit.prior",
     "Thompson": "treeward.bandit.rules",
     "TreewardError": "treeward.core.errors",
+    "UnknownDecision": "treeward.core.errors",
     "UnknownId": "treeward.core.errors",
     "World": "treeward.simulate.world",
     "simulate": "treeward.simulate.run",
@@ -62,15 +77,22 @@ __all__ = [
     "CBLeaf",
     "Catalogue",
     "DataError",
+    "Decision",
     "EpsilonGreedy",
+    "Explorer",
+    "FeedbackConflict",
     "Flat",
     "Interactions",
     "InvalidArgument",
     "ItemTree",
     "LinUCB",
     "LogLevel",
+    "MemoryStore",
+    "NothingLeft",
+    "Prior",
     "Thompson",
     "TreewardError",
+    "UnknownDecision",
     "UnknownId",
     "World",
     "simulate",

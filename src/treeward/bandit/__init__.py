@@ -1,5 +1,6 @@
 """One Gaussian linear posterior, three ways to explore with it. Sees feature matrices, never a tree."""
 
+from treeward.bandit.prior import Prior
 from treeward.bandit.rules import Bandit, EpsilonGreedy, LinUCB, Thompson
 
 BANDITS: dict[str, type[Bandit]] = {
@@ -8,4 +9,4 @@ BANDITS: dict[str, type[Bandit]] = {
     "epsilon": EpsilonGreedy,
 }
 
-__all__ = ["BANDITS", "Bandit", "EpsilonGreedy", "LinUCB", "Thompson"]
+__all__ = ["BANDITS", "Bandit", "EpsilonGreedy", "LinUCB", "Prior", "Thompson"]

@@ -5,12 +5,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from treeward.bandit.posterior import factorise
 from treeward.bandit.rules import GREEDY_MEAN, SAMPLE, UCB
 from treeward.core import rng
-from treeward.core.compiled import kernel, summing_kernel
+from treeward.core.compiled import multiply, tight, tight_summing
 from treeward.core.types import Floats
 
 _TIES = 1 << 14
+_DRAWS = 32
 
 
 class Candidates(NamedTuple):
@@ -20,6 +22,8 @@ class Candidates(NamedTuple):
     """(most,) what the caller calls each candidate."""
     vectors: Floats
     """(most, d)."""
+    usable: NDArray[np.int64]
+    """(widest,) room for whoever gathers the candidates to choose from among more."""
     visits: NDArray[np.float64]
     """(most,) how often this user tried the arm: filled only where the rule asks for the arm's own mean."""
     rewards: NDArray[np.float64]
@@ -28,27 +32,37 @@ class Candidates(NamedTuple):
     """(most,) by which the score is multiplied; 1 in the paper."""
     spread: Floats
     """(most, d) room for x A^-1."""
+    root: NDArray[np.float64]
+    """(d, d) room for L, where L L' = A^-1."""
+    drawn: Floats
+    """(d,) room for a draw of theta ..."""
+    sampled: Floats
+    """(most,) ... and what it makes of the candidates."""
     mean: Floats
     """(most,) out: estimated reward."""
     width: Floats
     """(most,) out: sqrt(x' A^-1 x), where the rule needs it."""
 
     @classmethod
-    def empty(cls, most: int, dim: int) -> "Candidates":
-        """Return room for `most` candidates."""
+    def empty(cls, most: int, dim: int, widest: int = 0) -> "Candidates":
+        """Return room for `most` candidates out of `widest`."""
         return cls(
             np.zeros(most, dtype=np.int64),
             np.zeros((most, dim), dtype=np.float32),
+            np.zeros(widest, dtype=np.int64),
             np.zeros(most),
             np.zeros(most),
             np.ones(most, dtype=np.float32),
             np.zeros((most, dim), dtype=np.float32),
+            np.zeros((dim, dim)),
+            np.zeros(dim, dtype=np.float32),
+            np.zeros(most, dtype=np.float32),
             np.zeros(most, dtype=np.float32),
             np.zeros(most, dtype=np.float32),
         )
 
 
-@kernel
+@tight
 def best_of(
     kind: int,
     strength: float,
@@ -66,71 +80,135 @@ def best_of(
     nothing is known of would all meet the same arms.
     """
     count = len(x)
-    start = rng.below(seed, stream, counter + _TIES, count)
     mean = candidates.mean[:count]
-    if kind == GREEDY_MEAN:
+    if kind == UCB:
+        multiply(x, inverse, candidates.spread[:count])
+        _means_and_widths(x, theta, candidates)
+    elif kind == GREEDY_MEAN:
         for i in range(count):
             mean[i] = candidates.rewards[i] / candidates.visits[i] if candidates.visits[i] > 0 else 0.0
     else:
         for i in range(count):
-            mean[i] = _dot(x[i], theta)
-    if kind == UCB:
-        spread = candidates.spread[:count]
-        np.dot(x, inverse, spread)
-        for i in range(count):
-            candidates.width[i] = np.sqrt(max(_dot(spread[i], x[i]), np.float32(0.0)))
-        return _highest(mean, candidates.width, np.float32(strength), candidates.factor, start)
+            mean[i] = dot(x[i], theta)
     if kind == SAMPLE:
-        drawn = _draw(inverse, theta, strength, seed, stream, counter)
-        sampled = np.empty_like(mean)
-        for i in range(count):
-            sampled[i] = _dot(x[i], drawn)
+        factorise(inverse, candidates.root)
+        sampled = candidates.sampled[:count]
+        _sample(x, candidates, theta, strength, seed, stream, counter)
+        start = rng.below(seed, stream, counter + _TIES, count)
         return _highest(sampled, candidates.width, np.float32(0.0), candidates.factor, start)
+    return best_scored(kind, strength, count, candidates, seed, stream, counter)
+
+
+@tight
+def best_scored(
+    kind: int, strength: float, count: int, candidates: Candidates, seed: int, stream: int, counter: int
+) -> int:
+    """Return which of the first `count` candidates to take, once their means, and widths for LinUCB, are known."""
+    mean, start = candidates.mean[:count], rng.below(seed, stream, counter + _TIES, count)
+    if kind == UCB:
+        return _highest(mean, candidates.width, np.float32(strength), candidates.factor, start)
     if rng.uniform(seed, stream, counter) < strength:
         return rng.below(seed, stream, counter + 1, count)
     return _highest(mean, candidates.width, np.float32(0.0), candidates.factor, start)
 
 
-@kernel
+@tight
+def chance_of(
+    chosen: int,
+    kind: int,
+    strength: float,
+    theta: Floats,
+    x: Floats,
+    candidates: Candidates,
+    seed: int,
+    stream: int,
+    counter: int,
+) -> float:
+    """Return the probability with which `best_of`, or `best_scored`, takes `chosen` of the candidates it just had.
+
+    Exact for LinUCB and epsilon-greedy. For Thompson sampling: the share of the decision's own draw and `_DRAWS` more,
+    out of a stream of their own, that choose it.
+    """
+    count = len(x)
+    if kind == SAMPLE:
+        wins, sampled = 1, candidates.sampled[:count]
+        for turn in range(1, _DRAWS + 1):
+            other = stream ^ turn << 56
+            _sample(x, candidates, theta, strength, seed, other, counter)
+            start = rng.below(seed, other, counter + _TIES, count)
+            wins += _highest(sampled, candidates.width, np.float32(0.0), candidates.factor, start) == chosen
+        return wins / (_DRAWS + 1)
+    share = _tie_share(
+        chosen,
+        candidates.mean[:count],
+        candidates.width,
+        np.float32(strength if kind == UCB else 0.0),
+        candidates.factor,
+    )
+    return share if kind == UCB else strength / count + (1.0 - strength) * share
+
+
+@tight
+def _score(mean: Floats, width: Floats, weight: np.float32, factor: Floats, i: int) -> np.float32:
+    score: np.float32 = factor[i] * (mean[i] + weight * width[i] if weight != 0 else mean[i])
+    return score
+
+
+@tight
 def _highest(mean: Floats, width: Floats, weight: np.float32, factor: Floats, start: int) -> int:
     found, best = start, np.float32(-np.inf)
     for turn in range(len(mean)):
         i = start + turn if start + turn < len(mean) else start + turn - len(mean)
-        score = factor[i] * (mean[i] + weight * width[i] if weight != 0 else mean[i])
+        score = _score(mean, width, weight, factor, i)
         if score > best:
             found, best = i, score
     return found
 
 
-@summing_kernel
-def _dot(a: Floats, b: Floats) -> np.float32:
+@tight
+def _tie_share(chosen: int, mean: Floats, width: Floats, weight: np.float32, factor: Floats) -> float:
+    """Return the share of random starts from which `_highest` finds `chosen`: 0 if it is not among the best."""
+    count = len(mean)
+    best = _score(mean, width, weight, factor, chosen)
+    for i in range(count):
+        if _score(mean, width, weight, factor, i) > best:
+            return 0.0
+    starts = 1
+    while starts < count and _score(mean, width, weight, factor, (chosen - starts) % count) != best:
+        starts += 1
+    return starts / count
+
+
+@tight_summing
+def _means_and_widths(x: Floats, theta: Floats, candidates: Candidates) -> None:
+    for i in range(len(x)):
+        row, wide = x[i], candidates.spread[i]
+        mean, square = np.float32(0.0), np.float32(0.0)
+        for j in range(len(theta)):
+            mean += row[j] * theta[j]
+            square += row[j] * wide[j]
+        candidates.mean[i] = mean
+        candidates.width[i] = np.sqrt(max(square, np.float32(0.0)))
+
+
+@tight_summing
+def dot(a: Floats, b: Floats) -> np.float32:
+    """Return the inner product."""
     total = np.float32(0.0)
     for i in range(len(a)):
         total += a[i] * b[i]
     return total
 
 
-@summing_kernel
-def _draw(inverse: Floats, theta: Floats, v: float, seed: int, stream: int, counter: int) -> Floats:
-    """Return a draw from N(theta, v^2 A^-1): theta + v L z with L L' = A^-1."""
-    dim = len(theta)
-    # Cholesky on a float64 copy: A^-1 in float32 may be a rounding away from symmetric.
-    root = inverse.astype(np.float64)
-    drawn, z = theta.copy(), np.empty(dim)
-    for i in range(dim):
-        mine = root[i]
-        for j in range(i):
-            other, total = root[j], 0.0
-            for k in range(j):
-                total += mine[k] * other[k]
-            mine[j] = (mine[j] - total) / other[j] if other[j] > 0 else 0.0
-        total = 0.0
-        for k in range(i):
-            total += mine[k] * mine[k]
-        mine[i] = np.sqrt(max(mine[i] - total, 0.0))
-        z[i] = rng.normal(seed, stream, counter + i)
-        total = 0.0
-        for k in range(i + 1):
-            total += mine[k] * z[k]
-        drawn[i] += np.float32(v * total)
-    return drawn
+@tight_summing
+def _sample(x: Floats, candidates: Candidates, theta: Floats, v: float, seed: int, stream: int, counter: int) -> None:
+    """Draw theta + v L z from N(theta, v^2 A^-1), and write what it makes of the candidates."""
+    drawn, root = candidates.drawn, candidates.root
+    for i in range(len(theta)):
+        drawn[i] = theta[i]
+    for k in range(len(theta)):
+        z = v * rng.normal(seed, stream, counter + k)
+        for i in range(k, len(theta)):
+            drawn[i] += np.float32(root[i, k] * z)
+    for i in range(len(x)):
+        candidates.sampled[i] = dot(x[i], drawn)

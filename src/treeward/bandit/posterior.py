@@ -1,8 +1,11 @@
-"""The Gaussian linear posterior of one user: A = ridge I + sum x x', b = sum r x, theta = A^-1 b, one each per slot.
+"""The Gaussian linear posterior of a user: A = prior + sum x x', b = prior + sum r x, theta = A^-1 b, for every slot.
 
 A slot is a kind of arm with a parameter vector of its own (a level of the tree, or the items). Scores need A^-1 in
 float32; rank-1 updates of it alone drift, badly so when a few arms come again and again. So A and b are kept in float64
-beside it, and every `REFRESH` updates A^-1 and theta are computed anew from them.
+beside it, A a block of `BLOCK` observations at a time, and every `REFRESH` updates A^-1 and theta are computed anew.
+
+What came before a refresh matters only through A and b: that is why a long list of events is replayed quickly, and to
+the same bits (`observe` up to the last refresh, `learn` from there on).
 """
 
 from typing import NamedTuple
@@ -10,17 +13,33 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import kernel, summing_kernel
-from treeward.core.types import Floats
+from treeward.core.compiled import gram, kernel, tight, tight_summing
+from treeward.core.types import AnyArray, Floats
 
+BLOCK = 32
 REFRESH = 512
+
+
+class Start(NamedTuple):
+    """A posterior before the first observation, the same in every slot."""
+
+    precision: NDArray[np.float64]
+    """(d, d): A."""
+    moment: NDArray[np.float64]
+    """(d,): b."""
+    inverse: Floats
+    """(d, d): A^-1."""
+    theta: Floats
+    """(d,): the prior mean."""
 
 
 class Posterior(NamedTuple):
     """Posteriors of many users: the first axis is the seat a user sits in, the second the slot."""
 
     precision: NDArray[np.float64]
-    """(seats, slots, d, d): A, of which only the lower triangle is kept up."""
+    """(seats, slots, d, d): A without the observations still pending."""
+    pending: Floats
+    """(seats, slots, BLOCK, d): the observations since the last whole block."""
     moment: NDArray[np.float64]
     """(seats, slots, d): b."""
     inverse: Floats
@@ -28,73 +47,157 @@ class Posterior(NamedTuple):
     theta: Floats
     """(seats, slots, d)."""
     pulls: NDArray[np.int64]
-    """(seats, slots): how many updates."""
+    """(seats, slots): how many observations."""
+    work: NDArray[np.float64]
+    """(2, d, d) room to work in, so one thread at a time."""
+    wide: NDArray[np.float64]
+    """(BLOCK, d) room to work in."""
 
     @classmethod
     def empty(cls, seats: int, slots: int, dim: int) -> "Posterior":
         """Return room for `seats` users; `reset` a seat before it is used."""
         return cls(
             np.zeros((seats, slots, dim, dim)),
+            np.zeros((seats, slots, BLOCK, dim), dtype=np.float32),
             np.zeros((seats, slots, dim)),
             np.zeros((seats, slots, dim, dim), dtype=np.float32),
             np.zeros((seats, slots, dim), dtype=np.float32),
             np.zeros((seats, slots), dtype=np.int64),
+            np.zeros((2, dim, dim)),
+            np.zeros((BLOCK, dim)),
         )
 
 
 @kernel
-def reset(posterior: Posterior, seat: int, ridge: float) -> None:
-    """Put the prior into a seat: A = ridge I, b = 0."""
-    posterior.precision[seat] = 0.0
-    posterior.inverse[seat] = 0.0
-    posterior.moment[seat] = 0.0
-    posterior.theta[seat] = 0.0
-    posterior.pulls[seat] = 0
+def reset(posterior: Posterior, seat: int, start: Start) -> None:
+    """Put the prior into every slot of a seat."""
     for slot in range(posterior.pulls.shape[1]):
-        for i in range(posterior.theta.shape[2]):
-            posterior.precision[seat, slot, i, i] = ridge
-            posterior.inverse[seat, slot, i, i] = 1.0 / ridge
+        posterior.precision[seat, slot, :] = start.precision
+        posterior.moment[seat, slot, :] = start.moment
+        posterior.inverse[seat, slot, :] = start.inverse
+        posterior.theta[seat, slot, :] = start.theta
+        posterior.pulls[seat, slot] = 0
 
 
-@summing_kernel
-def learn(posterior: Posterior, seat: int, slot: int, x: Floats, reward: float) -> None:
-    """Add one observation: A += x x', b += r x; A^-1 and theta by Sherman and Morrison, exact again every `REFRESH`."""
-    precision, inverse = posterior.precision[seat, slot], posterior.inverse[seat, slot]
-    moment, theta = posterior.moment[seat, slot], posterior.theta[seat, slot]
-    dim = len(x)
-    z = np.zeros(dim, dtype=np.float32)
-    along, guess = np.float32(0.0), np.float32(0.0)
-    for i in range(dim):  # z = A^-1 x, row by row because A^-1 is symmetric: that runs in vector lanes
-        weight, row = x[i], inverse[i]
-        for j in range(dim):
-            z[j] += weight * row[j]
-    for i in range(dim):
-        along += x[i] * z[i]
-        guess += x[i] * theta[i]
+@tight
+def observe(posterior: Posterior, seat: int, slot: int, x: Floats, reward: float) -> None:
+    """Count one observation into A and b; A^-1 and theta wait for `refresh`."""
+    moment, pending = posterior.moment[seat, slot], posterior.pending[seat, slot]
+    at = posterior.pulls[seat, slot] % BLOCK
+    for i in range(len(x)):
         moment[i] += reward * x[i]
+        pending[at, i] = x[i]
+    posterior.pulls[seat, slot] += 1
+    if at == BLOCK - 1:
+        precision, wide, product = posterior.precision[seat, slot], posterior.wide, posterior.work[0]
+        for k in range(BLOCK):
+            for i in range(len(x)):
+                wide[k, i] = pending[k, i]
+        gram(wide, product)
+        for i in range(len(x)):
+            for j in range(len(x)):
+                precision[i, j] += product[i, j]
+
+
+@tight_summing
+def learn(
+    posterior: Posterior, seat: int, slot: int, x: Floats, reward: float, z: Floats
+) -> tuple[np.float32, np.float32]:
+    """Add one observation: A += x x', b += r x; A^-1 and theta by Sherman and Morrison, exact again every `REFRESH`.
+
+    `z` receives A^-1 x as it was; the numbers returned say how means and squared widths of other arms a moved:
+    mean += surprise * (a . z), width^2 -= scale * (a . z)^2. After a refresh, count them anew instead.
+    """
+    inverse, theta = posterior.inverse[seat, slot], posterior.theta[seat, slot]
+    dim = len(x)
+    along = spread(inverse, x, z)
+    guess = np.float32(0.0)
     for i in range(dim):
-        wide, below = np.float64(x[i]), precision[i]
-        for j in range(i + 1):
-            below[j] += wide * x[j]
+        guess += x[i] * theta[i]
     scale = np.float32(1.0) / (np.float32(1.0) + along)
     surprise = (np.float32(reward) - guess) * scale
     for i in range(dim):
         theta[i] += z[i] * surprise
+    for i in range(dim):
         shrink, row = z[i] * scale, inverse[i]
         for j in range(dim):
             row[j] -= shrink * z[j]
-    posterior.pulls[seat, slot] += 1
+    observe(posterior, seat, slot, x, reward)
     if posterior.pulls[seat, slot] % REFRESH == 0:
         refresh(posterior, seat, slot)
+    return scale, surprise
 
 
-@kernel
+@tight_summing
+def correct(posterior: Posterior, seat: int, slot: int, x: Floats, change: float, z: Floats) -> None:
+    """Change the reward of an observation made before: b += change * x, theta follows; `z` receives A^-1 x."""
+    moment, theta = posterior.moment[seat, slot], posterior.theta[seat, slot]
+    spread(posterior.inverse[seat, slot], x, z)
+    for i in range(len(x)):
+        moment[i] += change * x[i]
+        theta[i] += np.float32(change) * z[i]
+
+
+@tight_summing
+def spread(inverse: Floats, x: Floats, z: Floats) -> np.float32:
+    """Write A^-1 x into `z`, row by row since A^-1 is symmetric (that runs in vector lanes); return x' A^-1 x."""
+    dim = len(x)
+    for j in range(dim):
+        z[j] = np.float32(0.0)
+    for i in range(dim):
+        weight, row = x[i], inverse[i]
+        for j in range(dim):
+            z[j] += weight * row[j]
+    along = np.float32(0.0)
+    for i in range(dim):
+        along += x[i] * z[i]
+    return along
+
+
+@tight_summing
 def refresh(posterior: Posterior, seat: int, slot: int) -> None:
-    """Compute A^-1 and theta from A and b in float64."""
-    full = posterior.precision[seat, slot].copy()
-    for i in range(len(full)):
+    """Compute A^-1 and theta from A and b in float64; only where no observation is pending."""
+    precision, root, exact = posterior.precision[seat, slot], posterior.work[0], posterior.work[1]
+    factorise(precision, root)
+    _invert(root)  # A = L L', so that A^-1 = M' M with M = L^-1
+    gram(root, exact)
+    inverse, theta, moment = posterior.inverse[seat, slot], posterior.theta[seat, slot], posterior.moment[seat, slot]
+    for i in range(len(theta)):
+        total = 0.0
+        for j in range(len(theta)):
+            inverse[i, j] = exact[i, j]
+            total += exact[i, j] * moment[j]
+        theta[i] = total
+
+
+@tight_summing
+def factorise(matrix: AnyArray, root: NDArray[np.float64]) -> None:
+    """Write L into `root`, zeros above it, where L L' is the positive definite `matrix` (Cholesky, in float64)."""
+    for i in range(len(matrix)):
+        mine = root[i]
         for j in range(i):
-            full[j, i] = full[i, j]
-    exact = np.linalg.inv(full)
-    posterior.inverse[seat, slot] = exact.astype(np.float32)
-    posterior.theta[seat, slot] = np.dot(exact, posterior.moment[seat, slot]).astype(np.float32)
+            other, total = root[j], 0.0
+            for k in range(j):
+                total += mine[k] * other[k]
+            mine[j] = (matrix[i, j] - total) / other[j] if other[j] > 0 else 0.0
+        total = 0.0
+        for k in range(i):
+            total += mine[k] * mine[k]
+        mine[i] = np.sqrt(max(matrix[i, i] - total, 0.0))
+        for j in range(i + 1, len(matrix)):
+            mine[j] = 0.0
+
+
+@tight_summing
+def _invert(root: NDArray[np.float64]) -> None:
+    """Replace a lower triangle by its inverse, row by row."""
+    for i in range(len(root)):
+        mine = root[i]
+        pivot = 1.0 / mine[i]
+        mine[i] = 0.0
+        for k in range(i):  # the rows above are inverted already
+            weight, above = -mine[k] * pivot, root[k]
+            mine[k] = 0.0
+            for j in range(k + 1):
+                mine[j] += weight * above[j]
+        mine[i] = pivot

@@ -1,9 +1,11 @@
 """The one place that knows numba: how kernels are compiled."""
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+import numpy as np
+from numpy.typing import NDArray
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,9 +29,62 @@ def summing_kernel(function: Callable[P, R]) -> Callable[P, R]:
     return _compiled(function, {"reassoc", "contract"})
 
 
-def _compiled(function: Callable[P, R], fastmath: set[str]) -> Callable[P, R]:
+def tight(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as `kernel` does a function that makes no array, and pass arrays without counting references.
+
+    Counting is atomic and costs some 10 ns an array: far more than the work of a small function that is handed tuples
+    of dozens of them. Slices are fine; anything that needs memory of its own does not compile.
+    """
+    return _compiled(function, set(), _nrt=False)
+
+
+def tight_summing(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as both `tight` and `summing_kernel` do."""
+    return _compiled(function, {"reassoc", "contract"}, _nrt=False)
+
+
+def bound(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> Callable[P, R]:
+    """Call a kernel, and return it fixed to the types it was called with.
+
+    numba looks at every array in every argument before each call to find out what it was given: some 15 microseconds
+    for a state of many arrays, which is as long as a decision takes. Whoever always gives the same types need not wait.
+    """
+    function(*args, **options)
+    overloads = getattr(function, "overloads", None)  # none where kernels are interpreted
+    if overloads is None:
+        return function
+    types = tuple(numba.typeof(value) for value in args)  # type: ignore[no-untyped-call]
+    made = overloads.get(types)
+    return function if made is None else cast("Callable[P, R]", made.entry_point)
+
+
+def _compiled(function: Callable[P, R], fastmath: set[str], **options: object) -> Callable[P, R]:
+    chosen: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath or False, **options}
     try:
-        made = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath or False)(function)
+        made = numba.njit(cache=True, **chosen)(function)
     except RuntimeError:  # nowhere to keep it, as in a read-only container
-        made = numba.njit(nogil=True, error_model="numpy", fastmath=fastmath or False)(function)
+        made = numba.njit(**chosen)(function)
     return cast("Callable[P, R]", made)
+
+
+# Matrix products for `tight` functions. numba would compile the body of np.dot as tightly as its caller, which it does
+# not allow; so these two are compiled beforehand, for the types they are used with.
+
+
+def _beforehand(signature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        return _compiled(function, set(), signature_or_function=signature)
+
+    return decorate
+
+
+@_beforehand("void(float32[:, ::1], float32[:, ::1], float32[:, ::1])")
+def multiply(a: NDArray[np.float32], b: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """Write a @ b."""
+    np.dot(a, b, out)
+
+
+@_beforehand("void(float64[:, ::1], float64[:, ::1])")
+def gram(a: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    """Write a' @ a."""
+    np.dot(a.T, a, out)

@@ -5,6 +5,9 @@
     TreewardError
     ├── InvalidArgument     (ValueError)         a parameter breaks its rule
     ├── UnknownId           (KeyError)           an id that is not in the catalogue
+    ├── UnknownDecision     (KeyError)           a decision id that was not made here, or whose user is forgotten
+    ├── FeedbackConflict    (ValueError)         another reward for a decision that has one
+    ├── NothingLeft         (ValueError)         fewer items to show than were asked for
     ├── DataError           (ValueError)         a file the caller gave does not hold what it should
     └── ArtefactError                            something treeward saved
         ├── ArtefactMissing (FileNotFoundError)  nothing there, or not treeward's
@@ -41,6 +44,21 @@ class UnknownId(TreewardError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class UnknownDecision(TreewardError, KeyError):
+    """A decision id that is malformed, forged, or belongs to a user who was forgotten."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class FeedbackConflict(TreewardError, ValueError):
+    """A decision that has a reward got another one, and repeats are rejected."""
+
+
+class NothingLeft(TreewardError, ValueError):
+    """Fewer items may be shown to a user than were asked for."""
 
 
 class DataError(TreewardError, ValueError):

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import kernel
+from treeward.core.compiled import tight
 from treeward.core.errors import InvalidArgument
 
 # Every value below stays under 2**64, so the interpreted code needs no modular arithmetic of its own.
@@ -23,6 +23,7 @@ _MULTIPLY_0 = np.uint64(0xD2511F53)
 _MULTIPLY_1 = np.uint64(0xCD9E8D57)
 _WEYL_0 = np.uint64(0x9E3779B9)
 _WEYL_1 = np.uint64(0xBB67AE85)
+_ONE = np.uint64(1)
 _TOP_27 = np.uint64(5)
 _TOP_26 = np.uint64(6)
 
@@ -39,7 +40,7 @@ def stream(*parts: str | int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
-@kernel
+@tight
 def philox(seed: int, stream: int, counter: int) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     """Return four independent 32-bit numbers (as uint64)."""
     block, key, lane = np.uint64(counter), np.uint64(seed), np.uint64(stream)
@@ -55,7 +56,7 @@ def philox(seed: int, stream: int, counter: int) -> tuple[np.uint64, np.uint64, 
     return x0, x1, x2, x3
 
 
-@kernel
+@tight
 def uniform(seed: int, stream: int, counter: int) -> float:
     """Return a float64 in [0, 1) with 53 random bits.
 
@@ -68,13 +69,13 @@ def uniform(seed: int, stream: int, counter: int) -> float:
     return (float(a >> _TOP_27) * 67108864.0 + float(b >> _TOP_26)) / 9007199254740992.0
 
 
-@kernel
+@tight
 def below(seed: int, stream: int, counter: int, limit: int) -> int:
     """Return an integer in [0, limit); the bias is at most limit / 2**53."""
     return int(uniform(seed, stream, counter) * limit)
 
 
-@kernel
+@tight
 def normal(seed: int, stream: int, counter: int) -> float:
     """Return a standard normal float64 (Box-Muller on the four words of one block)."""
     a, b, c, d = philox(seed, stream, counter)
@@ -83,19 +84,44 @@ def normal(seed: int, stream: int, counter: int) -> float:
     return math.sqrt(-2.0 * math.log(radius)) * math.cos(2.0 * math.pi * angle)
 
 
-@kernel
+@tight
+def lane(seed: int, stream: int, counter: int) -> int:
+    """Return a stream of its own for everything that belongs to one counter of another stream: below 2**63.
+
+    Examples
+    --------
+    >>> lane(0, 1, 2) == lane(0, 1, 2) != lane(0, 1, 3)
+    True
+    """
+    a, b, _, _ = philox(seed, stream, counter)
+    return int((a << _SHIFT | b) >> _ONE)
+
+
+@tight
 def _fill_uniform(seed: int, stream: int, start: int, out: NDArray[np.float64]) -> None:
     for i in range(len(out)):
         out[i] = uniform(seed, stream, start + i)
 
 
-@kernel
+@tight
 def _fill_normal(seed: int, stream: int, start: int, out: NDArray[np.float64]) -> None:
     for i in range(len(out)):
         out[i] = normal(seed, stream, start + i)
 
 
-@kernel
+@tight
+def _fill_lanes(seed: int, streams: NDArray[np.int64], counters: NDArray[np.int64], out: NDArray[np.int64]) -> None:
+    for i in range(len(out)):
+        out[i] = lane(seed, streams[i], counters[i])
+
+
+@tight
+def _fill_coins(seed: int, streams: NDArray[np.int64], counter: int, out: NDArray[np.float64]) -> None:
+    for i in range(len(out)):
+        out[i] = uniform(seed, streams[i], counter)
+
+
+@tight
 def _swap_to_front(seed: int, stream: int, pool: NDArray[np.int64], count: int) -> None:
     for i in range(count):
         j = i + below(seed, stream, i, len(pool) - i)
@@ -113,6 +139,20 @@ def normals(seed: int, stream: int, count: int, start: int = 0) -> NDArray[np.fl
     """Return the draws `normal` gives for the counters from `start` on."""
     out = np.empty(count)
     _fill_normal(seed, stream, start, out)
+    return out
+
+
+def lanes(seed: int, streams: NDArray[np.int64], counters: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return `lane` for every pair of a stream and a counter."""
+    out = np.empty(len(streams), dtype=np.int64)
+    _fill_lanes(seed, streams, counters, out)
+    return out
+
+
+def uniforms_of(seed: int, streams: NDArray[np.int64], counter: int) -> NDArray[np.float64]:
+    """Return the draw `uniform` gives for one counter of every stream."""
+    out = np.empty(len(streams))
+    _fill_coins(seed, streams, counter, out)
     return out
 
 

@@ -18,6 +18,8 @@ def column(owner: str, name: str, values: Values, count: int | None = None) -> p
         raise InvalidArgument(owner, name, "a list of values", values)
     if not isinstance(values, pl.Series | np.ndarray):
         values = list(values)
+        if {int, float} <= {type(value) for value in values} <= {int, float, type(None)}:
+            values = [None if value is None else float(value) for value in values]
     try:
         series = pl.Series(name, values)
     except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:

@@ -1,17 +1,19 @@
 """What every policy shares: a bandit, a budget of scores, a tree to walk, and the plan made of them."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from treeward.bandit import Bandit, LinUCB
+from treeward.bandit import Bandit, LinUCB, Prior
+from treeward.bandit.posterior import Start
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.policy.expansion import Thresholds
-from treeward.policy.plan import Plan
+from treeward.policy.plan import Plan, first_board
+from treeward.policy.session import Session, TreeSession
 from treeward.policy.walk import MOST_SCORES, MOST_STEPS
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
@@ -34,11 +36,18 @@ class Policy:
         ``"paper"``: the budget is shared evenly by the decisions of a round, the remainder goes to the item; what a
         decision does not use is lost. ``"authors"``: as in the paper's authors' code, the nodes share one budget and
         the item has another of the same size, and pHCB multiplies a node's score by its level.
+    prior
+        What is believed of a user before the first event; by default theta ~ N(0, I / ridge).
     """
+
+    shared_state: ClassVar[bool] = False
+    """Whether users share parameters. Such a policy overrides `session`, runs round by round, and cannot be replayed
+    user by user, so `Explorer` refuses it."""
 
     bandit: Bandit = field(default_factory=LinUCB)
     budget: int | None = 50
     split: Literal["paper", "authors"] = "paper"
+    prior: Prior | None = None
 
     @property
     def name(self) -> str:
@@ -48,6 +57,12 @@ class Policy:
     def tree_for(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
         """Return the tree this policy walks, given the catalogue's."""
         return tree
+
+    def session(
+        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, seed: int = 0
+    ) -> Session:
+        """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
+        return TreeSession(self.plan(tree, catalogue, once=once), users, seed)
 
     def plan(self, tree: ItemTree, catalogue: Catalogue, *, once: bool = False) -> Plan:
         """Return the policy made ready for a catalogue and its tree."""
@@ -64,13 +79,14 @@ class Policy:
         rule = self.bandit.rule(catalogue.dim)
         thresholds = self._thresholds(levels)
         ordered = _in_leaf_order(walked, catalogue)
-        _check_lengths(type(self.bandit).__name__, ordered, rule.ridge)
+        prior = (self.prior or Prior()).start(catalogue.dim, rule.ridge)
+        _check_lengths(type(self.bandit).__name__, ordered, prior, rule.ridge)
         return Plan(
             tree=walked.arrays,
             items=ordered,
             kind=rule.kind,
             strength=rule.strength,
-            ridge=rule.ridge,
+            prior=prior,
             node_budget=nodes,
             item_budget=items,
             personal=self._personal(),
@@ -80,6 +96,7 @@ class Policy:
             at_least=thresholds.at_least,
             by_level=self._personal() and self.split == "authors",
             once=once,
+            board=first_board(walked.arrays, prior, rule.kind, nodes, self._personal()),
         )
 
     def _decisions(self, levels: int) -> int:
@@ -107,13 +124,12 @@ class Policy:
         return Thresholds(never, never)
 
 
-def _check_lengths(owner: str, vectors: Floats, ridge: float) -> None:
-    """Refuse vectors so long against the ridge that A^-1 in float32 would lose the widths."""
-    longest = max(
-        float(np.einsum("ij,ij->i", block, block).max()) for block in np.array_split(vectors, 1 + len(vectors) // 65536)
-    )
-    if not longest <= _LONGEST * ridge:
-        rule = f"at least {longest / _LONGEST:.3g} for vectors of squared length {longest:.3g} (or normalise them)"
+def _check_lengths(owner: str, vectors: Floats, prior: Start, ridge: float) -> None:
+    """Refuse vectors so long against the prior that A^-1 in float32 would lose the widths."""
+    blocks = np.array_split(vectors, 1 + len(vectors) // 65536)
+    widest = max(float(np.einsum("ij,ij->i", block @ prior.inverse, block).max()) for block in blocks)
+    if not widest <= _LONGEST:
+        rule = f"at least {ridge * widest / _LONGEST:.3g} for vectors of squared width {widest:.3g} (or normalise them)"
         raise InvalidArgument(owner, "ridge", rule, ridge)
 
 

@@ -9,74 +9,55 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import kernel
-from treeward.core.types import Integers
+from treeward.core.compiled import tight
+from treeward.policy.lists import Lists, first_at
 
 
 class History(NamedTuple):
-    """Histories of many users: the first axis is the seat."""
+    """Histories of many users."""
 
-    places: Integers
-    """(seats, events): sorted."""
+    places: Lists
+    """Sorted."""
     sums: NDArray[np.float64]
-    """(seats, events + 1): rewards of the events before each."""
-    length: NDArray[np.int64]
-    """(seats,)."""
+    """Laid out like the places: rewards of the events up to and with each."""
 
     @classmethod
     def empty(cls, seats: int, events: int) -> "History":
         """Return room for `events` events in each of `seats` seats."""
-        return cls(
-            np.zeros((seats, events), dtype=np.int32), np.zeros((seats, events + 1)), np.zeros(seats, dtype=np.int64)
-        )
+        return cls(Lists.empty(seats, events), np.zeros(seats * events))
 
 
-@kernel
-def first_at(places: Integers, count: int, place: int) -> int:
-    """Return how many of the first `count` sorted places are below `place`."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if places[middle] < place:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel
+@tight
 def tally(history: History, seat: int, first: int, last: int) -> tuple[int, float]:
     """Return the visits and the summed reward of the places first:last."""
-    count = history.length[seat]
-    low = first_at(history.places[seat], count, first)
-    high = first_at(history.places[seat], count, last)
-    return high - low, history.sums[seat, high] - history.sums[seat, low]
+    start, count = history.places.start[seat], history.places.length[seat]
+    places, sums = history.places.values[start : start + count], history.sums[start : start + count]
+    low, high = first_at(places, count, first), first_at(places, count, last)
+    if high == low:
+        return 0, 0.0
+    return high - low, sums[high - 1] - (sums[low - 1] if low > 0 else 0.0)
 
 
-@kernel
+@tight
 def record(history: History, seat: int, place: int, reward: float) -> None:
-    """Add an event."""
-    count = history.length[seat]
-    places, sums = history.places[seat], history.sums[seat]
+    """Add an event; there must be room."""
+    start, count = history.places.start[seat], history.places.length[seat]
+    places, sums = history.places.values[start : start + count + 1], history.sums[start : start + count + 1]
     at = first_at(places, count, place + 1)
     for i in range(count, at, -1):
         places[i] = places[i - 1]
-        sums[i + 1] = sums[i] + reward
+        sums[i] = sums[i - 1] + reward
     places[at] = place
-    sums[at + 1] = sums[at] + reward
-    history.length[seat] = count + 1
+    sums[at] = (sums[at - 1] if at > 0 else 0.0) + reward
+    history.places.length[seat] = count + 1
 
 
-@kernel
-def open_place(closed: Integers, count: int, first: int, rank: int) -> int:
-    """Return the place of the `rank`-th one from `first` on that is not among the sorted, distinct `closed` places."""
-    start = first_at(closed, count, first)
-    # closed[start + k] - k never falls with k: count those that lie at or before the answer.
-    low, high = 0, count - start
-    while low < high:
-        middle = (low + high) // 2
-        if closed[start + middle] - middle <= first + rank:
-            low = middle + 1
-        else:
-            high = middle
-    return first + rank + low
+@tight
+def amend(history: History, seat: int, place: int, change: float) -> None:
+    """Change the reward of an event on a place; nothing if there was none."""
+    start, count = history.places.start[seat], history.places.length[seat]
+    places, sums = history.places.values[start : start + count], history.sums[start : start + count]
+    at = first_at(places, count, place)
+    if at < count and places[at] == place:
+        for i in range(at, count):
+            sums[i] += change

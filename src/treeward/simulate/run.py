@@ -16,10 +16,12 @@ from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats, Integers
 from treeward.core.version import __version__
 from treeward.policy.base import Policy
+from treeward.policy.learn import sit, teach
 from treeward.policy.plan import Plan, State, room, scratch
-from treeward.policy.walk import decide, sit, update
+from treeward.policy.screen import Screen, shut
+from treeward.policy.walk import Trace, decide
 from treeward.simulate.result import Result
-from treeward.simulate.world import Tastes, World
+from treeward.simulate.world import Tastes, World, chance
 from treeward.tree.item_tree import ItemTree
 
 _USERS_A_PIECE = 16
@@ -30,6 +32,8 @@ def _live(
     plan: Plan,
     state: State,
     candidates: Candidates,
+    screen: Screen,
+    trace: Trace,
     tastes: Tastes,
     user: int,
     clicks: bool,
@@ -42,22 +46,21 @@ def _live(
     shown: Integers,
 ) -> None:
     """Run one user through all rounds, in seat 0; `shown` receives the places."""
+    until = np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
+    z = np.empty(plan.items.shape[1], dtype=np.float32)
     sit(plan, state, 0)
+    screen.closed[0] = 0
     for turn in range(len(rewards)):
-        closed = state.history.places[0]
-        shut = state.history.length[0] if plan.once else 0
-        place, node, spent, _ = decide(plan, state, 0, closed, shut, seed, stream, turn, candidates)
-        row = plan.tree.items[place]
-        logit = tastes.user_bias[user] + tastes.item_bias[row]
-        for j in range(tastes.users.shape[1]):
-            logit += tastes.users[user, j] * tastes.items[row, j]
-        chance = 1.0 / (1.0 + np.exp(-np.float64(logit)))
-        reward = chance
+        place, node, spent = decide(plan, state, 0, screen, seed, stream, turn, candidates, trace)
+        if plan.once:
+            shut(screen, place)
+        likely = chance(tastes, user, plan.tree.items[place])
+        reward = likely
         if clicks:
-            reward = 1.0 if rng.uniform(seed, coins, turn) < chance else 0.0
-        update(plan, state, 0, place, node, reward)
+            reward = 1.0 if rng.uniform(seed, coins, turn) < likely else 0.0
+        teach(plan, state, 0, place, node, reward, until, z)
         rewards[turn] = reward
-        expected[turn] = chance
+        expected[turn] = likely
         scores[turn] = spent
         shown[turn] = place
 
@@ -118,34 +121,16 @@ def simulate(
     checks.one_of(owner, "reward", reward, ("probability", "click"))
     who = _who(users, world.users)
     grown = ItemTree.build(world.catalogue.vectors, seed=seed) if tree is None else tree
-    plan = policy.plan(grown, world.catalogue, once=not repeats)
-    rewards = np.zeros((len(who), rounds), dtype=np.float32)
-    expected, scores = np.zeros_like(rewards), np.zeros((len(who), rounds), dtype=np.int64)
-    best = np.zeros_like(rewards) if regret else np.zeros((0, 0), dtype=np.float32)
+    run = _Run(policy, world, grown, who, seed, reward == "click", repeats, rounds)
+    seconds = (_by_rounds if policy.shared_state else _by_users)(run, threads, progress or silent)
+    best = np.zeros((0, 0), dtype=np.float32)
+    if regret:
+        best = np.zeros_like(run.rewards)
+        stage = Stage(progress or silent, f"{policy.name}: regret", len(who))
+        with workers(threads) as pool:
+            pool.each(lambda i: _find_best(world, who[i], run.rows[i], repeats, best[i]), range(len(who)), stage.step)
     shown = np.zeros(len(world.catalogue), dtype=np.bool_)
-
-    def live(first: int, turns: int = rounds) -> None:
-        state = room(plan, 1, rounds)
-        candidates = scratch(plan, state)
-        places = np.zeros(turns, dtype=np.int32)
-        for i in range(first, min(first + _USERS_A_PIECE, len(who))):
-            stream, coins = rng.stream("user", who[i]), rng.stream("coin", who[i])
-            _live(
-                plan, state, candidates, world.tastes, who[i], reward == "click", seed, stream, coins,
-                rewards[i, :turns], expected[i, :turns], scores[i, :turns], places,
-            )  # fmt: skip
-            rows = plan.tree.items[places]
-            shown[rows] = True
-            if regret and turns:
-                _find_best(world, who[i], rows, repeats, best[i])
-
-    with workers(threads) as pool:
-        live(0, 0)  # compiles, so that the time below is the run's own
-        pieces = range(0, len(who), _USERS_A_PIECE)
-        stage = Stage(progress or silent, policy.name, len(pieces))
-        start = perf_counter()
-        pool.each(live, pieces, stage.step)
-        seconds = perf_counter() - start
+    shown[run.rows] = True
     settings = {
         "policy": repr(policy),
         "rounds": rounds,
@@ -155,9 +140,74 @@ def simulate(
         "repeats": repeats,
         "treeward": __version__,
         "vectors_sha256": artefact.digest(world.catalogue.vectors),
-        "tree_sha256": artefact.digest(plan.tree.items),
+        "tree_sha256": artefact.digest(grown.items),
     }
-    return Result(policy.name, rewards, best, expected, scores.mean(axis=0), shown, seconds, settings)
+    return Result(policy.name, run.rewards, best, run.expected, run.scores.mean(axis=0), shown, seconds, settings)
+
+
+class _Run:
+    """What a simulation is given, and room for what comes of it: (users, rounds)."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        world: World,
+        tree: ItemTree,
+        who: list[int],
+        seed: int,
+        clicks: bool,
+        repeats: bool,
+        rounds: int,
+    ) -> None:
+        self.policy, self.world, self.tree, self.who, self.seed = policy, world, tree, who, seed
+        self.clicks, self.once, self.rounds = clicks, not repeats, rounds
+        self.rewards = np.zeros((len(who), rounds), dtype=np.float32)
+        self.expected = np.zeros_like(self.rewards)
+        self.scores = np.zeros((len(who), rounds), dtype=np.int64)
+        self.rows = np.zeros((len(who), rounds), dtype=np.int32)
+
+
+def _by_users(run: _Run, threads: int | None, progress: Progress) -> float:
+    """Run user by user, on several threads; return the seconds it took, without compiling."""
+    plan = run.policy.plan(run.tree, run.world.catalogue, once=run.once)
+
+    def live(first: int, turns: int = run.rounds) -> None:
+        state = room(plan, 1, run.rounds)
+        candidates, screen, trace = scratch(plan), Screen.open(run.rounds if plan.once else 0), Trace.empty()
+        places = np.zeros(turns, dtype=np.int32)
+        for i in range(first, min(first + _USERS_A_PIECE, len(run.who))):
+            stream, coins = rng.stream("user", run.who[i]), rng.stream("coin", run.who[i])
+            _live(
+                plan, state, candidates, screen, trace, run.world.tastes, run.who[i], run.clicks, run.seed, stream,
+                coins, run.rewards[i, :turns], run.expected[i, :turns], run.scores[i, :turns], places,
+            )  # fmt: skip
+            run.rows[i, :turns] = plan.tree.items[places]
+
+    with workers(threads) as pool:
+        live(0, 0)  # compiles, so that the time below is the run's own
+        pieces = range(0, len(run.who), _USERS_A_PIECE)
+        stage = Stage(progress, run.policy.name, len(pieces))
+        start = perf_counter()
+        pool.each(live, pieces, stage.step)
+        return perf_counter() - start
+
+
+def _by_rounds(run: _Run, threads: int | None, progress: Progress) -> float:
+    """Run round by round, for a policy whose users learn from each other; return the seconds it took."""
+    catalogue, who = run.world.catalogue, np.array(run.who)
+    session = run.policy.session(run.tree, catalogue, run.world.users, once=run.once, seed=run.seed)
+    coins = np.array([rng.stream("coin", user) for user in run.who], dtype=np.int64)
+    stage = Stage(progress, run.policy.name, run.rounds)
+    start = perf_counter()
+    for turn in range(run.rounds):
+        made = session.select(who, turn)
+        chances = run.world.chances(who, made.item)
+        rewards = (rng.uniforms_of(run.seed, coins, turn) < chances).astype(np.float64) if run.clicks else chances
+        session.update(made, rewards)
+        run.rewards[:, turn], run.expected[:, turn] = rewards, chances
+        run.scores[:, turn], run.rows[:, turn] = made.scores, made.item
+        stage.step()
+    return perf_counter() - start
 
 
 def _who(users: int | Sequence[int] | None, most: int) -> list[int]:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import checks, rng
+from treeward.core.compiled import tight
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
@@ -66,6 +67,12 @@ class World:
             chances: NDArray[np.float32] = (1 / (1 + np.exp(-logits))).astype(np.float32)
         return chances
 
+    def chances(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return the probability of a reward for pairs of a user and an item's row."""
+        made = np.empty(len(users))
+        _fill_chances(self.tastes, users, items, made)
+        return made
+
     def base_rate(self, users: int = 100) -> float:
         """Return the mean reward of a random item, over the first `users` users."""
         return float(np.mean([self.probabilities(user).mean() for user in range(min(users, self.users))]))
@@ -101,6 +108,23 @@ class World:
         popularity = np.float32(0.5) * noise("popularity", items, 1)[:, 0]
         patience = np.float32(-3.0) + np.float32(0.5) * noise("patience", users, 1)[:, 0]
         return cls(catalogue, people, things, patience, popularity)
+
+
+@tight
+def chance(tastes: Tastes, user: int, row: int) -> float:
+    """Return the probability of a reward for one user and one item."""
+    logit = tastes.user_bias[user] + tastes.item_bias[row]
+    for j in range(tastes.users.shape[1]):
+        logit += tastes.users[user, j] * tastes.items[row, j]
+    return float(1.0 / (1.0 + np.exp(-np.float64(logit))))
+
+
+@tight
+def _fill_chances(
+    tastes: Tastes, users: NDArray[np.integer], rows: NDArray[np.integer], out: NDArray[np.float64]
+) -> None:
+    for i in range(len(out)):
+        out[i] = chance(tastes, users[i], rows[i])
 
 
 def _bias(parameter: str, value: ArrayLike, count: int) -> Floats:

@@ -1,0 +1,94 @@
+"""`treeward bench`: how fast this machine recommends and learns."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from treeward.cli.console import console, progress, say, timed
+from treeward.cli.simulate import BANDIT_HELP
+
+_EVENTS = 1_000
+
+
+def bench(
+    items: Annotated[int, typer.Option(help="Items in the catalogue.", min=100)] = 100_000,
+    dim: Annotated[int, typer.Option(help="Dimensions of the item vectors.", min=2)] = 64,
+    users: Annotated[int, typer.Option(help="Users in a batch.", min=1)] = 100,
+    policy: Annotated[str, typer.Option(help="flat, cb-category, cb-leaf, hcb or phcb.")] = "phcb",
+    bandit: Annotated[str, typer.Option(help=BANDIT_HELP)] = "linucb",
+    budget: Annotated[int, typer.Option(help="Score computations a decision.", min=1)] = 50,
+    seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the figures here, as JSON.")] = None,
+) -> None:
+    """Measure recommending, learning and rebuilding on a made-up catalogue of your size."""
+    from treeward.bandit import BANDITS
+    from treeward.core import checks
+    from treeward.data.interactions import Interactions
+    from treeward.data.synthetic import synthetic_catalogue
+    from treeward.explorer import Explorer
+    from treeward.policy import POLICIES
+    from treeward.state.seats import seat_bytes
+    from treeward.store import MemoryStore
+    from treeward.tree.item_tree import ItemTree
+
+    base = BANDITS[checks.one_of("bench", "--bandit", bandit, BANDITS)]()
+    made = POLICIES[checks.one_of("bench", "--policy", policy, POLICIES)](base, budget=budget)
+    with timed(f"A catalogue of {items:,} items"):
+        shop = synthetic_catalogue(items, dim, seed)
+    with progress() as report:
+        tree = ItemTree.build(shop.vectors, seed=seed, progress=report)
+    plan = made.plan(tree, shop)
+    with timed("First decision (compiles, unless compiled before)"):
+        explorer = Explorer(shop, tree, made, seed=seed, memory=max(1 << 30, (users + 2) * seat_bytes(plan)))
+        explorer.feedback({explorer.recommend(["somebody"])[0].id: 1.0})
+        explorer.recommend(["somebody"])
+    names = [f"user {i}" for i in range(users)]
+    figures: dict[str, float] = {}
+    with progress() as report:
+
+        def measure(what: str, times: int, act: Callable[[], object]) -> None:
+            took = []
+            for turn in range(times):
+                start = perf_counter()
+                act()
+                took.append(perf_counter() - start)
+                report(what, turn + 1, times)
+            took.sort()
+            figures[f"{what}: median, us"] = took[times // 2] * 1e6
+            figures[f"{what}: 99 of 100, us"] = took[int(0.99 * (times - 1))] * 1e6
+
+        def rounds() -> None:
+            explorer.feedback({d.id: float(d.slot == 0) for d in explorer.recommend(names)})
+
+        measure(f"recommend {users} users and learn from each", 50, rounds)
+        measure("recommend 1 user", 1_000, lambda: explorer.recommend(names[:1]))
+        measure(f"recommend {users} users", 100, lambda: explorer.recommend(names))
+        rows = [(i * 7919) % items for i in range(_EVENTS)]
+        rewards = [float(i % 3 == 0) for i in range(_EVENTS)]
+        log = Interactions(["old friend"] * _EVENTS, shop.ids[rows], rewards=rewards)
+        for what, store in (("those", MemoryStore(kept_bytes=0)), ("a kept state", MemoryStore())):
+            other = Explorer(shop, tree, made, store, seed=seed)
+            other.ingest(log)
+
+            def rebuild(other: Explorer = other) -> None:
+                other.rest("old friend")
+                other.recommend(["old friend"])
+
+            rebuild()
+            measure(f"recommend a user at rest, with {_EVENTS:,} events, from {what}", 50, rebuild)
+    figures["bytes of a user at hand"] = seat_bytes(plan)
+    table = Table(title=f"{items:,} items x {dim}, {made.name}", title_justify="left", box=SIMPLE_HEAD, padding=0)
+    table.add_column("what")
+    table.add_column("", justify="right")
+    for what, value in figures.items():
+        table.add_row(what, f"{value:,.0f}")
+    console.print(table)
+    if out is not None:
+        out.write_text(json.dumps({"items": items, "dim": dim, "policy": repr(made), **figures}, indent=2) + "\n")
+        say(f"Wrote {out}")

@@ -1,0 +1,145 @@
+"""The deciding half of an explorer: users to items, with the state of users at hand."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core import artefact, rng
+from treeward.core.compiled import bound
+from treeward.core.errors import NothingLeft
+from treeward.core.types import AnyArray, Integers
+from treeward.data.catalogue import Catalogue
+from treeward.explorer.tickets import Ticket
+from treeward.policy.learn import absorb, sit_all
+from treeward.policy.plan import Plan, State, room, scratch
+from treeward.policy.screen import Screen
+from treeward.policy.session import DECISION, Batch, choose, nothing_closed
+from treeward.policy.walk import MOST_STEPS, Trace
+from treeward.state.seats import Seats
+from treeward.store.base import EventStore, User
+
+SLOT_BITS = 16
+"""The low bits of a call's nonce are left to its slots."""
+
+
+class Closed(NamedTuple):
+    """What a call may not show."""
+
+    base: Integers
+    """Sorted places ..."""
+    only: bool
+    """... which alone are open, or closed."""
+    extra: Integers
+    """Places closed to single users, one user's after another's ..."""
+    ends: NDArray[np.int64]
+    """(users + 1,) ... and where each one's end."""
+
+
+class Calls(NamedTuple):
+    """What was decided for the users of one call."""
+
+    nonce: NDArray[np.int64]
+    """(users,)"""
+    events: NDArray[np.int64]
+    """(users,): how many of the user's events were known."""
+    decisions: AnyArray
+    """(users * n,) of dtype DECISION"""
+
+
+class Decider:
+    """A plan, the seats of the users asked for lately, and what it takes to draw.
+
+    Parameters
+    ----------
+    plan, policy
+        The policy, made ready, and what it is called.
+    catalogue, store
+        The items, and where the events are.
+    seed
+        Where draws come from; None: from the store's secret.
+    memory
+        Bytes for the seats.
+    """
+
+    def __init__(
+        self, plan: Plan, policy: str, catalogue: Catalogue, store: EventStore, seed: int | None, memory: int
+    ) -> None:
+        self.plan, self._store = plan, store
+        digest = blake2b(artefact.digest(plan.tree.items).encode(), digest_size=16)
+        digest.update(artefact.digest(plan.tree.vectors).encode())
+        self.snapshot = store.number_snapshot(digest.hexdigest())
+        digest.update(f"{policy} {plan.once}".encode())
+        self.place_of = np.empty(len(catalogue), dtype=np.int32)
+        self.place_of[plan.tree.items] = np.arange(len(catalogue), dtype=np.int32)
+        self.numbers = store.number_items(catalogue.ids)
+        self.row_of = np.full(int(self.numbers.max()) + 1, -1, dtype=np.int64)
+        self.row_of[self.numbers] = np.arange(len(catalogue))
+        places = np.where(self.row_of >= 0, self.place_of[self.row_of], np.int32(-1))
+        self.seats = Seats(plan, store, places, self.snapshot, digest.digest(), memory)
+        hidden = blake2b(store.secret(), digest_size=8, person=b"draws").digest()
+        self._seed = int.from_bytes(hidden, "little") >> 1 if seed is None else seed
+        self._begun, self._call_stream = 0, rng.stream("calls", store.begin())
+        self._room = scratch(plan), Trace.empty(MOST_STEPS)
+        nobody = np.zeros(0, dtype=np.int64)
+        batch = Batch(nobody, nobody, nobody, *nothing_closed(0))
+        self._kernel = bound(choose, plan, self.seats.state, batch, 1, Screen.open(), self._seed, *self._room, made(0))
+
+    def decide(self, users: Sequence[User], n: int, closed: Closed) -> Calls:
+        """Decide n times for each user; raise `NothingLeft`, and change nothing, if that cannot be."""
+        count, most = len(users), self.seats.most
+        counters = np.arange(self._begun, self._begun + count)
+        self._begun += count
+        nonces = rng.lanes(self._seed, np.full(count, self._call_stream), counters) >> SLOT_BITS << SLOT_BITS
+        calls = Calls(nonces, np.zeros(count, dtype=np.int64), made(count * n))
+        for first in range(0, count, most):
+            last = min(count, first + most)
+            seats = self.seats.seat(users[first:last])
+            calls.events[first:last] = self.seats.seen(seats)
+            part, here = calls.decisions[first * n : last * n], closed._replace(ends=closed.ends[first : last + 1])
+            streams = self.seats.streams[seats]
+            self._choose(self.seats.state, seats, streams, nonces[first:last], n, here, self._room[1], part)
+        if calls.decisions["place"].min() < 0:
+            at = int(np.argmax(calls.decisions["place"] < 0))
+            left = at % n
+            raise NothingLeft(f"{n} item(s) were asked for, but only {left} may be shown to {users[at // n]!r}")
+        return calls
+
+    def again(self, user: User, ticket: Ticket, closed: Closed) -> tuple[State, Trace, int]:
+        """Decide as for a ticket once more, told step by step: return the state of then, the trace and the place."""
+        state = room(self.plan, 1, 0)
+        seat = np.zeros(1, dtype=np.int64)
+        sit_all(self.plan, state, seat)
+        events = self.seats.seen_by_plan(self._store.read(user)[: ticket.events])
+        state = absorb(self.plan, state, seat, np.array([0, len(events.kind)]), events)
+        trace = Trace.empty(MOST_STEPS, len(self._room[0].arm))
+        out = made(ticket.slot + 1)
+        stream = np.array([rng.stream("user", ticket.user)])
+        self._choose(state, seat, stream, np.array([ticket.call]), ticket.slot + 1, closed, trace, out)
+        return state, trace, int(out["place"][-1])
+
+    def _choose(
+        self,
+        state: State,
+        seats: NDArray[np.int64],
+        streams: NDArray[np.int64],
+        nonces: NDArray[np.int64],
+        n: int,
+        closed: Closed,
+        trace: Trace,
+        out: AnyArray,
+    ) -> None:
+        most = n + (int(np.diff(closed.ends).max()) if len(closed.extra) else 0)
+        if self.plan.once:
+            most += int(state.shown.length[seats].max())
+        screen = Screen(closed.base, closed.only, np.zeros(most, dtype=np.int32), np.zeros(1, dtype=np.int64))
+        lanes = rng.lanes(self._seed, streams, nonces)
+        batch = Batch(seats, lanes, np.zeros(len(seats), dtype=np.int64), closed.extra, closed.ends)
+        self._kernel(self.plan, state, batch, n, screen, self._seed, self._room[0], trace, out)
+
+
+def made(count: int) -> AnyArray:
+    """Return room for so many decisions."""
+    return np.zeros(count, dtype=DECISION)

@@ -1,0 +1,372 @@
+"""`Explorer`: recommend and learn, over a catalogue, its tree, a policy and a store of events."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from threading import RLock
+from time import time_ns
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+
+from treeward.core import checks
+from treeward.core.errors import FeedbackConflict, InvalidArgument, UnknownDecision
+from treeward.data.catalogue import Catalogue, Id
+from treeward.data.interactions import Interactions
+from treeward.explorer.decider import SLOT_BITS, Calls, Closed, Decider
+from treeward.explorer.filters import Exclude, Filters, Where
+from treeward.explorer.imported import imported
+from treeward.explorer.looks import Decision, Explanation, Interest, item_name, steps_of, survey
+from treeward.explorer.tickets import Sealer, Ticket
+from treeward.policy.base import Policy
+from treeward.policy.phcb import PHCB
+from treeward.store.base import EventStore, User
+from treeward.store.events import CHANGE, EVENT, REWARD, SHOWN
+from treeward.store.memory import MemoryStore
+from treeward.tree.item_tree import ItemTree
+
+Outcome = Literal["recorded", "duplicate", "changed"]
+
+_REPEATS = ("reject", "max", "sum", "last")
+
+
+class Ingested(NamedTuple):
+    """What `Explorer.ingest` took in."""
+
+    events: int
+    users: int
+    skipped: int
+    """Interactions with items the catalogue does not have."""
+
+
+class Explorer:
+    """Recommends items and learns from what comes of it. Safe to call from several threads.
+
+    Parameters
+    ----------
+    catalogue
+        The items.
+    tree
+        Their tree; by default one is built from the catalogue's vectors.
+    policy
+        How to explore; `PHCB` with LinUCB by default. A policy with shared state is refused: a user's state must follow
+        from the user's own events.
+    store
+        Where events live; a `MemoryStore` by default.
+    repeats
+        Whether an item may be shown to a user again.
+    on_repeat
+        What another reward for the same decision does. ``"reject"``: an error; ``"max"``: the larger counts; ``"sum"``:
+        different rewards add up, the same one again is taken for a retry; ``"last"``: the latest counts. The same
+        reward again never changes anything.
+    reward_range
+        The least and the largest reward there may be.
+    seed
+        Where draws come from. By default the store's secret, so that they cannot be foretold.
+    memory
+        Bytes for the state of the users asked for lately; the others' is rebuilt from their events when needed.
+
+    Examples
+    --------
+    >>> from treeward.data.synthetic import synthetic_catalogue
+    >>> explorer = Explorer(synthetic_catalogue(1_000, dim=8, seed=0), seed=0)
+    >>> [d] = explorer.recommend(["ada"])
+    >>> d.user, d.slot, d.propensity > 0
+    ('ada', 0, True)
+    >>> explorer.feedback({d.id: 1.0})[d.id], explorer.feedback({d.id: 1.0})[d.id]
+    ('recorded', 'duplicate')
+    >>> len(explorer.recommend(["ada", "bob"], n=3))
+    6
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        tree: ItemTree | None = None,
+        policy: Policy | None = None,
+        store: EventStore | None = None,
+        *,
+        repeats: bool = True,
+        on_repeat: Literal["reject", "max", "sum", "last"] = "reject",
+        reward_range: tuple[float, float] = (0.0, 1.0),
+        seed: int | None = None,
+        memory: int = 1 << 30,
+    ) -> None:
+        owner = "Explorer"
+        policy = PHCB() if policy is None else policy
+        if policy.shared_state:
+            rule = "one whose state of a user follows from that user's events"
+            raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which shares state between users")
+        self.catalogue, self.policy = catalogue, policy
+        self.on_repeat = checks.one_of(owner, "on_repeat", on_repeat, _REPEATS)
+        self.reward_range = _range(reward_range)
+        seed = None if seed is None else checks.integer(owner, "seed", seed, low=0)
+        once, memory = not checks.flag(owner, "repeats", repeats), checks.integer(owner, "memory", memory, low=1)
+        grown = ItemTree.build(catalogue.vectors, seed=0) if tree is None else tree
+        plan = policy.plan(grown, catalogue, once=once)
+        self.tree = policy.tree_for(grown, catalogue)
+        """The tree the policy walks."""
+        self.store: EventStore = MemoryStore() if store is None else store
+        self._decider = Decider(plan, repr(policy), catalogue, self.store, seed, memory)
+        self._filters = Filters(catalogue, self._decider.place_of)
+        self._sealer = Sealer(self.store.secret())
+        self._lock = RLock()
+
+    def __repr__(self) -> str:
+        return f"Explorer({len(self.catalogue):,} items, {self.policy.name}, {self.store!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the store remember the states at hand, and close it."""
+        with self._lock:
+            self._decider.seats.keep_all()
+            self.store.close()
+
+    def recommend(
+        self,
+        users: Sequence[User],
+        n: int = 1,
+        *,
+        exclude: Exclude | None = None,
+        allow: Iterable[Id] | None = None,
+        where: Where | None = None,
+    ) -> list[Decision]:
+        """Choose `n` different items for each user; somebody unknown is a cold start, not an error.
+
+        Every one of the n is a decision of its own, explored under the policy's whole budget of scores: n decisions
+        cost n budgets. Nothing is learned between them, but none repeats an item of those before it.
+
+        Parameters
+        ----------
+        users
+            Different users, strings or integers.
+        n
+            Decisions for each, in this order: the first user's n, the second user's n, and so on.
+        exclude
+            Item ids not to be shown, to all of the users, or by user. Ids the catalogue does not have are passed over.
+        allow
+            Only these item ids may be shown. Ids the catalogue does not have are passed over.
+        where
+            Only items whose columns in the catalogue fulfil this: ``{"country": "SE"}``, ``{"country": ["SE", "NO"]}``,
+            ``{"price": {"max": 10}}``, all of them together, or a polars expression.
+
+        Raises
+        ------
+        NothingLeft
+            If fewer than n items may be shown to one of the users. Then nothing was decided for anybody.
+        """
+        owner = "Explorer.recommend"
+        who = _users(owner, users)
+        checks.integer(owner, "n", n, low=1, high=1 << SLOT_BITS)
+        with self._lock:
+            closed = Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, who))
+            calls = self._decider.decide(who, n, closed) if who else None
+            if calls is None:
+                return []
+            if self._decider.plan.once:
+                self._record_shown(who, n, calls)
+            return self._described(who, n, calls)
+
+    def _record_shown(self, who: list[User], n: int, calls: Calls) -> None:
+        made = calls.decisions
+        events = np.zeros(len(made), dtype=EVENT)
+        events["item"], events["node"] = self._decider.numbers[made["item"]], made["node"]
+        events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
+        events["kind"], events["snapshot"] = SHOWN, self._decider.snapshot
+        self.store.append([user for user in who for _ in range(n)], events)
+
+    def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
+        """Return decisions as their caller sees them."""
+        now, epoch, snapshot = time_ns() // 1_000_000, self.store.epoch, self._decider.snapshot
+        ids, parent, numbers = self.catalogue.ids, self.tree.parent, self._decider.numbers
+        nonces, known = calls.nonce.tolist(), calls.events.tolist()
+        out = []
+        for at, made in enumerate(calls.decisions.tolist()):
+            _, row, _, node, mean, width, propensity, exact, scores = made
+            i, slot = divmod(at, n)
+            ticket = Ticket(snapshot, int(numbers[row]), node, slot, nonces[i], known[i], epoch, now, who[i])
+            path: tuple[int, ...] = ()
+            while node > 0:
+                path, node = (node, *path), int(parent[node])
+            id, item = self._sealer.seal(ticket), ids[row]
+            out.append(Decision(id, who[i], item, slot, mean, width, propensity, exact, path, scores))
+        return out
+
+    def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
+        """Say what came of decisions: rewards by decision id, in any order, any time later, as often as one likes.
+
+        It is recorded when this returns, and all of it or nothing. A decision counts from now on, whenever it was made.
+
+        Returns
+        -------
+        dict
+            For each id: ``"recorded"``; ``"duplicate"`` if there was nothing new in it; ``"changed"`` if it changed an
+            earlier reward (see `on_repeat`).
+
+        Raises
+        ------
+        UnknownDecision
+            For an id that was not made here, or whose user was forgotten.
+        FeedbackConflict
+            For another reward than the decision has, if repeats are rejected.
+        """
+        owner = "Explorer.feedback"
+        if not isinstance(rewards, Mapping):
+            raise InvalidArgument(owner, "rewards", "a mapping from decision ids to rewards", rewards)
+        low, high = self.reward_range
+        values = {id: checks.number(owner, "reward", reward, low=low, high=high) for id, reward in rewards.items()}
+        with self._lock:
+            tickets = {id: self._ticket(id) for id in values}
+            outcomes: dict[str, Outcome] = {}
+            users: list[User] = []
+            rows: list[tuple[int, int, float, int, int, int]] = []
+            for id, (user, ticket) in tickets.items():
+                given = self.store.rewards_of(user, ticket.nonce)
+                change = self._change(id, given, values[id])
+                outcomes[id] = "recorded" if not given else "changed" if change else "duplicate"
+                if change is not None:
+                    users.append(user)
+                    kind = CHANGE if given else REWARD
+                    rows.append((ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind))
+            new = self.store.append(users, np.array(rows, dtype=EVENT))
+            for id, fresh in zip([id for id in outcomes if outcomes[id] != "duplicate"], new.tolist(), strict=True):
+                outcomes[id] = outcomes[id] if fresh else "duplicate"
+            return outcomes
+
+    def _change(self, id: str, given: list[float], reward: float) -> float | None:
+        """Return by how much a reward changes what a decision earned; None: not at all."""
+        if not given:
+            return reward
+        total = math.fsum(given)
+        same = math.isclose(total, reward, rel_tol=1e-12, abs_tol=1e-12)
+        if self.on_repeat == "sum":
+            return None if reward in given else reward
+        if same or (self.on_repeat == "max" and reward < total):
+            return None
+        if self.on_repeat == "reject":
+            raise FeedbackConflict(
+                f"the decision {id[:12]}... has the reward {total:g} already, and now got {reward:g}"
+            )
+        return reward - total
+
+    def _ticket(self, id: str) -> tuple[User, Ticket]:
+        """Return who an id's user is now, and what the id says."""
+        ticket = self._sealer.unseal(id)
+        user = self.store.resolve(ticket.user, ticket.epoch)
+        if user is None:
+            raise UnknownDecision(f"the decision {id[:12]}... is of a user who was forgotten")
+        return user, ticket
+
+    def ingest(self, interactions: Interactions, *, unknown: Literal["error", "skip"] = "error") -> Ingested:
+        """Take in a log of earlier events, so that its users do not start from nothing.
+
+        An event counts through its item: it teaches every level as if a decision had led there. Taking in the same log
+        twice counts it twice.
+
+        Parameters
+        ----------
+        interactions
+            Who did what; in the order of their times, or else of the log.
+        unknown
+            What to do about items the catalogue does not have.
+        """
+        owner = "Explorer.ingest"
+        if not isinstance(interactions, Interactions):
+            raise InvalidArgument(owner, "interactions", "an Interactions", type(interactions).__name__)
+        skip = checks.one_of(owner, "unknown", unknown, ("error", "skip")) == "skip"
+        made = imported(interactions, self.catalogue, self._decider.numbers, self.reward_range, skip)
+        with self._lock:
+            self.store.extend(made.users, made.counts, made.events)
+        return Ingested(len(made.events), len(made.users), made.skipped)
+
+    def rest(self, user: User) -> None:
+        """Give up what is at hand of a user, as if others had needed the room; the next call rebuilds it."""
+        [who] = _users("Explorer.rest", [user])
+        with self._lock:
+            self._decider.seats.rest(who)
+
+    def forget(self, user: User) -> int:
+        """Erase a user: events, state, open decisions. Return how many events that were."""
+        [who] = _users("Explorer.forget", [user])
+        with self._lock:
+            self._decider.seats.drop(who)
+            return self.store.forget(who)
+
+    def merge(self, anonymous: User, known: User) -> int:
+        """Make one user's events another's, as at login; return how many.
+
+        They count as if they came after the other's. Feedback for decisions the first user got before goes to the
+        second; asked for again, the first is new.
+        """
+        source, target = _users("Explorer.merge", [anonymous, known])
+        with self._lock:
+            moved = self.store.merge(source, target)
+            self._decider.seats.drop(source)
+            return moved
+
+    def explain(
+        self,
+        decision: Decision | str,
+        *,
+        exclude: Exclude | None = None,
+        allow: Iterable[Id] | None = None,
+        where: Where | None = None,
+    ) -> Explanation:
+        """Tell how a decision, or the id of one, came about, by deciding again with what was known then.
+
+        If the call had filters, give the same again.
+        """
+        id = decision.id if isinstance(decision, Decision) else decision
+        with self._lock:
+            user, ticket = self._ticket(id)
+            row = int(self._decider.row_of[ticket.item]) if ticket.item < len(self._decider.row_of) else -1
+            if row < 0:
+                raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
+            closed = Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, [ticket.user]))
+            state, trace, place = self._decider.again(user, ticket, closed)
+            plan = self._decider.plan
+            steps = steps_of(plan, state, 0, trace, self.tree, self.catalogue)
+        same = ticket.snapshot == self._decider.snapshot and place >= 0 and int(plan.tree.items[place]) == row
+        return Explanation(ticket.user, self.catalogue.ids[row], item_name(self.catalogue, row), steps, same)
+
+    def interests(self, user: User, *, level: int = 2) -> list[Interest]:
+        """Tell what is known of a user: the visible nodes of pHCB, or the nodes of one level of HCB, best mean first.
+
+        Parameters
+        ----------
+        user
+            Anybody; of somebody unknown, only the prior is known.
+        level
+            For a policy that descends: which level of the tree; the root is on level 1.
+        """
+        [who] = _users("Explorer.interests", [user])
+        checks.integer("Explorer.interests", "level", level, low=2, high=max(2, int(self.tree.level[-1])))
+        with self._lock:
+            [seat] = self._decider.seats.seat([who]).tolist()
+            events = self._decider.seats.seen_by_plan(self.store.read(who))
+            return survey(self._decider.plan, self._decider.seats.state, seat, events, self.tree, level)
+
+
+def _range(value: tuple[float, float]) -> tuple[float, float]:
+    if not isinstance(value, Sequence) or len(value) != 2:
+        raise InvalidArgument("Explorer", "reward_range", "two numbers, the least and the largest", value)
+    low = checks.number("Explorer", "reward_range", value[0])
+    return low, checks.number("Explorer", "reward_range", value[1], above=low)
+
+
+def _users(owner: str, users: Sequence[User]) -> list[User]:
+    if isinstance(users, str | bytes) or not isinstance(users, Iterable):
+        raise InvalidArgument(owner, "users", "a list of users", users)
+    who: list[User] = []
+    for user in users:
+        whole = isinstance(user, int | np.integer) and not isinstance(user, bool)
+        if not (whole and -(2**63) <= int(user) < 2**63) and not (isinstance(user, str) and len(user) <= 512):
+            raise InvalidArgument(owner, "users", "strings of at most 512 characters, or integers of 64 bits", user)
+        who.append(int(user) if whole else user)
+    if len(set(who)) != len(who):
+        raise InvalidArgument(owner, "users", "all different (ask for n items instead)", users)
+    return who

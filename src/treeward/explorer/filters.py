@@ -1,0 +1,131 @@
+"""Which items a call may show: ids, or a condition on the catalogue's columns, as places in leaf order."""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core.errors import InvalidArgument, UnknownId
+from treeward.core.types import Integers
+from treeward.data.catalogue import Catalogue, Id
+from treeward.store.base import User
+
+Where = Mapping[str, Any] | pl.Expr
+Exclude = Iterable[Id] | Mapping[User, Iterable[Id]]
+
+_REMEMBERED = 64
+_BOUNDS = ("min", "max")
+
+
+class Filters:
+    """Makes places of ids and conditions; conditions are remembered, because they look at every item."""
+
+    def __init__(self, catalogue: Catalogue, place_of: Integers) -> None:
+        self._catalogue, self._place_of = catalogue, place_of
+        self._masks: OrderedDict[str, NDArray[np.bool_]] = OrderedDict()
+        self._bases: OrderedDict[str, tuple[Integers, bool]] = OrderedDict()
+
+    def base(self, allow: Iterable[Id] | None, where: Where | None) -> tuple[Integers, bool]:
+        """Return sorted places, and whether only those are open, or only those closed."""
+        if isinstance(where, Mapping) and not where:
+            where = None
+        if allow is None and where is None:
+            return np.zeros(0, dtype=np.int32), False
+        if allow is None and where is not None:
+            key = _key(where)
+            if key not in self._bases:
+                mask = np.zeros(len(self._place_of), dtype=np.bool_)
+                mask[self._place_of] = self._mask(where)
+                some = int(mask.sum())
+                only = some <= len(mask) // 2  # the shorter of the two lists
+                _remember(self._bases, key, (np.flatnonzero(mask if only else ~mask).astype(np.int32), only))
+            return self._bases[key]
+        rows = self._rows("allow", allow or ())
+        if where is not None:
+            rows = rows[self._mask(where)[rows]]
+        return np.unique(self._place_of[rows]), True
+
+    def extra(self, exclude: Exclude | None, users: Sequence[User]) -> tuple[Integers, NDArray[np.int64]]:
+        """Return the places closed to each user, one user's after another's, and where each one's end."""
+        ends = np.zeros(len(users) + 1, dtype=np.int64)
+        if exclude is None:
+            return np.zeros(0, dtype=np.int32), ends
+        if isinstance(exclude, Mapping):
+            each = [self._place_of[self._rows("exclude", exclude.get(user, ()))] for user in users]
+        else:
+            each = [self._place_of[self._rows("exclude", exclude)]] * len(users)
+        np.cumsum([len(places) for places in each], out=ends[1:])
+        return np.concatenate([*each, np.zeros(0, dtype=np.int32)]), ends
+
+    def _rows(self, parameter: str, ids: Iterable[Id]) -> NDArray[np.int64]:
+        """Return the rows of ids; one the catalogue has not is passed over, one it could never have is refused."""
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise InvalidArgument("Explorer.recommend", parameter, "a list of item ids", ids)
+        text = self._catalogue.ids.dtype == pl.String
+        rows = []
+        for id in ids:
+            if isinstance(id, str) != text or (
+                not text and (isinstance(id, bool) or not isinstance(id, int | np.integer))
+            ):
+                kind = "strings" if text else "integers"
+                raise InvalidArgument("Explorer.recommend", parameter, f"item ids, which are {kind} here", id)
+            try:
+                rows.append(self._catalogue.row(id))
+            except UnknownId:
+                continue
+        return np.array(rows, dtype=np.int64)
+
+    def _mask(self, where: Where) -> NDArray[np.bool_]:
+        key = _key(where)
+        if key not in self._masks:
+            condition = where if isinstance(where, pl.Expr) else _condition(where, self._catalogue.table)
+            try:
+                found = self._catalogue.table.select(condition.alias("open"))["open"]
+            except pl.exceptions.PolarsError as error:
+                raise _bad(str(error).splitlines()[0]) from error
+            if found.dtype != pl.Boolean or len(found) != len(self._catalogue):
+                raise _bad(f"{len(found)} values of {found.dtype}")
+            _remember(self._masks, key, found.fill_null(False).to_numpy())
+        return self._masks[key]
+
+
+def _remember(memory: "OrderedDict[str, Any]", key: str, value: object) -> None:
+    memory[key] = value
+    if len(memory) > _REMEMBERED:
+        memory.popitem(last=False)
+
+
+def _key(where: Where) -> str:
+    if isinstance(where, pl.Expr):
+        return str(where.meta.serialize(format="json"))
+    if not isinstance(where, Mapping):
+        raise _bad(where)
+    return repr(sorted((str(name), repr(wanted)) for name, wanted in where.items()))
+
+
+def _bad(value: object) -> InvalidArgument:
+    rule = "a condition on catalogue columns: {column: value, [values] or {'min': ..., 'max': ...}}, or an expression"
+    return InvalidArgument("Explorer.recommend", "where", rule, value)
+
+
+def _condition(where: Mapping[str, Any], table: pl.DataFrame) -> pl.Expr:
+    condition = pl.lit(True)
+    for name, wanted in where.items():
+        if name not in table.columns:
+            raise _bad(f"{name!r}, which is none of {table.columns}")
+        column = pl.col(name)
+        if isinstance(wanted, Mapping):
+            if not wanted or not set(wanted) <= set(_BOUNDS):
+                raise _bad(wanted)
+            if "min" in wanted:
+                condition = condition & (column >= wanted["min"])
+            if "max" in wanted:
+                condition = condition & (column <= wanted["max"])
+        elif isinstance(wanted, Collection) and not isinstance(wanted, str):
+            condition = condition & column.is_in(list(wanted))
+        else:
+            condition = condition & (column == wanted)
+    return condition

@@ -1,0 +1,54 @@
+"""A log of interactions, as events."""
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core.errors import InvalidArgument, UnknownId
+from treeward.core.types import AnyArray
+from treeward.data.catalogue import Catalogue
+from treeward.data.interactions import Interactions
+from treeward.store.base import User
+from treeward.store.events import EVENT, REWARD
+
+
+class Imported(NamedTuple):
+    """Events ready for `EventStore.extend`."""
+
+    users: list[User]
+    counts: NDArray[np.int64]
+    events: AnyArray
+    skipped: int
+    """Interactions with items the catalogue does not have."""
+
+
+def imported(
+    log: Interactions, catalogue: Catalogue, numbers: NDArray[np.int32], limits: tuple[float, float], skip: bool
+) -> Imported:
+    """Return a log's events, user by user, in the order of their times if there are any, else of the log."""
+    owner = "Explorer.ingest"
+    if log.items.dtype != catalogue.ids.dtype:
+        rule = f"with item ids of type {catalogue.ids.dtype}, as in the catalogue"
+        raise InvalidArgument(owner, "interactions", rule, log.items.dtype)
+    outside = log.rewards.filter(~log.rewards.is_between(*limits))
+    if len(outside):
+        rule = f"with rewards from {limits[0]:g} to {limits[1]:g} (the explorer's reward_range)"
+        raise InvalidArgument(owner, "interactions", rule, outside.head(3).to_list())
+    known = pl.DataFrame({"item": catalogue.ids, "number": numbers})
+    table = log.table.lazy()
+    if "time" in log.table.columns:
+        table = table.sort("time", maintain_order=True)
+    table = table.select("user", "item", "reward").join(known.lazy(), on="item", how="left", maintain_order="left")
+    found = table.sort("user", maintain_order=True).collect()
+    missing = found.filter(pl.col("number").is_null())
+    if missing.height and not skip:
+        some = missing["item"].unique(maintain_order=True)
+        raise UnknownId(f"{len(some)} item(s) of the log are not in the catalogue, such as {some[0]!r}; skip them?")
+    found = found.filter(pl.col("number").is_not_null())
+    events = np.zeros(found.height, dtype=EVENT)
+    events["item"], events["reward"] = found["number"].to_numpy(), found["reward"].to_numpy()
+    events["node"], events["kind"] = -1, REWARD
+    runs = found["user"].rle().struct.unnest()
+    return Imported(runs["value"].to_list(), runs["len"].to_numpy().astype(np.int64), events, missing.height)

@@ -1,0 +1,163 @@
+"""What can be looked at: a decision, how it came about, and what interests a user."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from treeward.bandit.posterior import Posterior
+from treeward.core.types import AnyArray, Floats
+from treeward.data.catalogue import Catalogue, Id
+from treeward.policy.learn import Events
+from treeward.policy.plan import Plan, State
+from treeward.policy.walk import Trace
+from treeward.store.base import User
+from treeward.store.events import REWARD, SHOWN
+from treeward.tree.item_tree import ItemTree
+
+
+class Decision(NamedTuple):
+    """An item for a user."""
+
+    id: str
+    """What feedback is given to; opaque, sealed."""
+    user: User
+    item: Id
+    slot: int
+    """Which of the n of the call, from 0."""
+    mean: float
+    """Estimated reward of the item."""
+    width: float
+    """How uncertain that is: sqrt(x' A^-1 x)."""
+    propensity: float
+    """How probable this item was; an estimate unless `exact`."""
+    exact: bool
+    """Every step considered all its arms, under LinUCB or epsilon-greedy."""
+    path: tuple[int, ...]
+    """The nodes from below the root to where the item was taken from."""
+    scores: int
+    """How many scores were computed."""
+
+
+class Option(NamedTuple):
+    """An arm that was considered at a step."""
+
+    id: Id
+    """Number of a node, or id of an item."""
+    name: str
+    mean: float
+    width: float
+    chosen: bool
+
+
+class Step(NamedTuple):
+    """One choice on the way to an item."""
+
+    kind: str
+    """``"node"`` or ``"item"``."""
+    considered: list[Option]
+    """Best mean first."""
+    total: int
+    """Out of how many they were drawn."""
+    chance: float
+    """Probability of the chosen one among those considered."""
+
+
+class Explanation(NamedTuple):
+    """How a decision came about."""
+
+    user: User
+    item: Id
+    title: str
+    steps: list[Step]
+    reproduced: bool
+    """Whether deciding again gave the same item. It does, unless the call had filters that `explain` was not given, or
+    the tree or the policy have changed since."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.title} for {self.user}"]
+        for step in self.steps:
+            chosen = next((option for option in step.considered if option.chosen), None)
+            name = chosen.name if chosen else "?"
+            seen = f"{len(step.considered)} of {step.total}"
+            estimate = f"mean {chosen.mean:.3f}, width {chosen.width:.3f}" if chosen else ""
+            lines.append(f"  {step.kind:4}  {name}: {estimate}; {seen} considered, chance {step.chance:.3g}")
+        return "\n".join(lines)
+
+
+class Interest(NamedTuple):
+    """What is known of a user's interest in the items under a node."""
+
+    node: int
+    name: str
+    items: int
+    mean: float
+    width: float
+    visits: int
+    """Events of the user on these items ..."""
+    reward: float
+    """... and what they earned in all."""
+
+
+def node_name(tree: ItemTree, node: int) -> str:
+    """Return what to call a node."""
+    return tree.names[node] if tree.names is not None else ("root" if node == 0 else f"node {node}")
+
+
+def item_name(catalogue: Catalogue, row: int) -> str:
+    """Return what to call an item."""
+    title = catalogue.titles[row] if catalogue.titles is not None else None
+    return str(title) if title is not None else str(catalogue.ids[row])
+
+
+def estimates(posterior: Posterior, seat: int, slot: int, vectors: Floats) -> tuple[Floats, Floats]:
+    """Return means and widths of arms."""
+    means = vectors @ posterior.theta[seat, slot]
+    squares = np.einsum("ij,ij->i", vectors @ posterior.inverse[seat, slot], vectors)
+    return means, np.sqrt(np.maximum(squares, 0))
+
+
+def steps_of(plan: Plan, state: State, seat: int, trace: Trace, tree: ItemTree, catalogue: Catalogue) -> list[Step]:
+    """Return a trace in words."""
+    made: list[Step] = []
+    last = int(trace.steps[0]) - 1
+    for at in range(last + 1):
+        arms = trace.arm[at, : trace.seen[at]]
+        if at == last:
+            slot, vectors, rows = plan.slots - 1, plan.items[arms], plan.tree.items[arms]
+            ids: list[Id] = catalogue.ids[rows].to_list()
+            names = [item_name(catalogue, int(row)) for row in rows]
+        else:
+            slot = 0 if plan.personal else int(plan.tree.level[arms[0]]) - 2
+            vectors, ids = plan.tree.vectors[arms], [int(arm) for arm in arms]
+            names = [node_name(tree, int(arm)) for arm in arms]
+        means, widths = estimates(state.posterior, seat, slot, vectors)
+        if len(arms) > 1:
+            means = trace.mean[at, : len(arms)]
+        options = _options(ids, names, means, widths, int(trace.chosen[at]))
+        kind = "item" if at == last else "node"
+        made.append(Step(kind, options, int(trace.total[at]), float(trace.chance[at])))
+    return made
+
+
+def _options(ids: list[Id], names: list[str], means: Floats, widths: Floats, chosen: int) -> list[Option]:
+    order: AnyArray = np.argsort(-means, kind="stable")
+    return [Option(ids[i], names[i], float(means[i]), float(widths[i]), i == chosen) for i in order.tolist()]
+
+
+def survey(plan: Plan, state: State, seat: int, events: Events, tree: ItemTree, level: int) -> list[Interest]:
+    """Return a user's interests, best mean first: visible nodes, or the nodes of a level (and leaves above it)."""
+    if plan.personal:
+        nodes, slots = state.visible.of(seat).copy(), [0] * len(state.visible.of(seat))
+    else:
+        here = (tree.level == level) | ((tree.level < level) & (np.diff(tree.first_child) == 0))
+        nodes = np.flatnonzero(here).astype(np.int32)
+        slots = [int(tree.level[node]) - 2 for node in nodes]  # -1 of a tree that is all root: the items'
+    found = []
+    learned = (events.kind != SHOWN) & (events.place >= 0)
+    for node, slot in zip(nodes.tolist(), slots, strict=True):
+        [mean], [width] = estimates(state.posterior, seat, slot, tree.vectors[node : node + 1])
+        first, last = tree.item_range[node].tolist()
+        mine = learned & (events.place >= first) & (events.place < last)
+        visits, reward = int((events.kind[mine] == REWARD).sum()), float(events.reward[mine].sum())
+        found.append(Interest(node, node_name(tree, node), last - first, float(mean), float(width), visits, reward))
+    return sorted(found, key=lambda interest: -interest.mean)

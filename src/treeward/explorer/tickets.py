@@ -1,0 +1,87 @@
+"""Decision ids: everything that feedback needs, sealed so that nobody can make one up."""
+
+import binascii
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import NamedTuple
+
+from treeward.core.errors import UnknownDecision
+from treeward.store.base import User
+
+_VERSION = 1
+_HEAD = struct.Struct("<BHiiHqIIq")
+_SEAL = 12
+_LONGEST = 4096
+_WHOLE, _TEXT = b"i", b"s"
+
+
+class Ticket(NamedTuple):
+    """What a decision id says."""
+
+    snapshot: int
+    """The store's number of the tree."""
+    item: int
+    """The store's number of the item."""
+    node: int
+    """The node it was taken from."""
+    slot: int
+    call: int
+    """The call's nonce; the decision's own is call + slot."""
+    events: int
+    """How many events of the user the decision knew."""
+    epoch: int
+    """The store's epoch."""
+    time: int
+    """Milliseconds since 1970."""
+    user: User
+
+    @property
+    def nonce(self) -> int:
+        """The decision's nonce."""
+        return self.call + self.slot
+
+
+class Sealer:
+    """Turns tickets into ids and back, with a secret key."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._fresh = blake2b(digest_size=_SEAL, key=secret)
+
+    def _seal(self, body: bytes) -> bytes:
+        hasher = self._fresh.copy()
+        hasher.update(body)
+        return hasher.digest()
+
+    def seal(self, ticket: Ticket) -> str:
+        """Return the id of a decision."""
+        user = ticket.user
+        name = _TEXT + user.encode(errors="surrogatepass") if isinstance(user, str) else _WHOLE + b"%d" % user
+        body = _HEAD.pack(_VERSION, *ticket[:-1]) + name
+        return urlsafe_b64encode(body + self._seal(body)).rstrip(b"=").decode()
+
+    def unseal(self, id: object) -> Ticket:
+        """Return what an id says; anything that was not made here raises `UnknownDecision`."""
+        if not isinstance(id, str) or not id.isascii() or len(id) > _LONGEST:
+            raise UnknownDecision(f"no decision has the id {_short(id)}")
+        try:
+            whole = urlsafe_b64decode(id + "=" * (-len(id) % 4))
+        except (binascii.Error, ValueError) as error:
+            raise UnknownDecision(f"no decision has the id {_short(id)}") from error
+        body, seal = whole[:-_SEAL], whole[-_SEAL:]
+        genuine = len(body) > _HEAD.size and compare_digest(self._seal(body), seal)
+        # An id has one spelling: the decoder would also take others, and what looks different must be different.
+        if not genuine or urlsafe_b64encode(whole).rstrip(b"=").decode() != id:
+            raise UnknownDecision(f"no decision has the id {_short(id)}")
+        version, *fields = _HEAD.unpack_from(body)
+        if version != _VERSION:
+            raise UnknownDecision(f"the id {_short(id)} is of a version that this treeward does not know")
+        name = body[_HEAD.size :]
+        user: User = int(name[1:]) if name[:1] == _WHOLE else name[1:].decode(errors="surrogatepass")
+        return Ticket._make([*fields, user])
+
+
+def _short(id: object) -> str:
+    shown = repr(id)
+    return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -1,0 +1,305 @@
+"""What a user's events do to their state. The kernels behind every policy."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.bandit.choose import dot
+from treeward.bandit.posterior import REFRESH, correct, learn, observe, refresh, reset, spread
+from treeward.bandit.rules import GREEDY_MEAN
+from treeward.core.compiled import kernel, tight, tight_summing
+from treeward.core.types import Floats, Integers, TreeArrays
+from treeward.policy.history import History, amend, record, tally
+from treeward.policy.lists import insert, widened
+from treeward.policy.plan import Board, Plan, State
+from treeward.store.events import CHANGE, REWARD
+
+
+class Events(NamedTuple):
+    """A user's events as a plan sees them."""
+
+    kind: NDArray[np.uint8]
+    """SHOWN, REWARD or CHANGE."""
+    place: Integers
+    """Of the item, in leaf order; -1 if the item is gone."""
+    node: Integers
+    """The node the item was taken from; -1: whichever would have been."""
+    reward: NDArray[np.float64]
+
+
+@kernel
+def sit(plan: Plan, state: State, seat: int) -> None:
+    """Seat a user nothing is known of."""
+    reset(state.posterior, seat, plan.prior)
+    state.board.mean[seat, :] = plan.board.mean
+    state.board.square[seat, :] = plan.board.square
+    state.history.places.length[seat] = 0
+    state.shown.length[seat] = 0
+    if plan.personal:
+        start = state.visible.start[seat]
+        state.visible.length[seat] = len(plan.start)
+        for i in range(len(plan.start)):
+            state.visible.values[start + i] = plan.start[i]
+
+
+@kernel
+def sit_all(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
+    """Seat several users nothing is known of."""
+    for i in range(len(seats)):
+        sit(plan, state, seats[i])
+
+
+def absorb(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.int64], events: Events) -> State:
+    """Apply events ends[i]:ends[i + 1] to seat i, in order, and return the state, with more room where needed."""
+    done = np.zeros(len(seats), dtype=np.int64)
+    while (stuck := _replay_all(plan, state, seats, ends, events, done)) >= 0:
+        state = _widen(plan, state, int(seats[stuck]))
+    return state
+
+
+def _widen(plan: Plan, state: State, seat: int) -> State:
+    """Return the state with room for another event in a seat, whatever the event."""
+    places, sums, visible, shown = *state.history, state.visible, state.shown
+    if plan.personal or plan.kind == GREEDY_MEAN:
+        places, [sums] = widened(places, seat, int(places.length[seat]) + 1, sums)
+    if plan.personal:
+        widest = int(np.diff(plan.tree.first_child).max())
+        visible, _ = widened(visible, seat, int(visible.length[seat]) + widest)
+    if plan.once:
+        shown, _ = widened(shown, seat, int(shown.length[seat]) + 1)
+    return state._replace(history=History(places, sums), visible=visible, shown=shown)
+
+
+@kernel
+def _replay_all(
+    plan: Plan,
+    state: State,
+    seats: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    events: Events,
+    done: NDArray[np.int64],
+) -> int:
+    """Replay one user's events after another's; return who is in want of room, or -1."""
+    for i in range(len(seats)):
+        first, last = ends[i], ends[i + 1]
+        mine = Events(
+            events.kind[first:last], events.place[first:last], events.node[first:last], events.reward[first:last]
+        )
+        done[i] = replay(plan, state, seats[i], mine, done[i])
+        if done[i] < last - first:
+            return i
+    return -1
+
+
+@kernel
+def replay(plan: Plan, state: State, seat: int, events: Events, first: int) -> int:
+    """Apply the events from `first` on, in order; return where it stopped for want of room, or their number.
+
+    The result is the same to the bit whether events come one by one or together, but together they come faster: what
+    lies before the last refresh of a slot goes into A and b alone. To resume, call again with the same events.
+    """
+    until = np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
+    if len(events.kind) - first > 1:
+        _count(plan, events, first, until)
+        for slot in range(len(until)):
+            until[slot] += state.posterior.pulls[seat, slot]
+            until[slot] -= until[slot] % REFRESH
+    z = np.empty(plan.items.shape[1], dtype=np.float32)
+    for i in range(first, len(events.kind)):
+        place = events.place[i]
+        if place < 0:
+            continue
+        if not _fits(plan, state, seat, place):
+            return i
+        if plan.once:
+            start, count = state.shown.start[seat], state.shown.length[seat]
+            state.shown.length[seat] = insert(state.shown.values[start : start + count + 1], count, place)
+        if events.kind[i] == REWARD:
+            teach(plan, state, seat, place, events.node[i], events.reward[i], until, z)
+        elif events.kind[i] == CHANGE:
+            _mend(plan, state, seat, place, events.node[i], events.reward[i], z)
+    return len(events.kind)
+
+
+@tight
+def _count(plan: Plan, events: Events, first: int, pulls: NDArray[np.int64]) -> None:
+    """Add how many observations the events bring to each slot."""
+    for i in range(first, len(events.kind)):
+        if events.place[i] >= 0 and events.kind[i] == REWARD:
+            pulls[len(pulls) - 1] += 1
+            if plan.personal:
+                pulls[0] += 1
+            else:
+                node = events.node[i] if events.node[i] >= 0 else leaf_at(plan.tree, events.place[i])
+                for slot in range(plan.tree.level[node] - 1):
+                    pulls[slot] += 1
+
+
+@tight
+def _fits(plan: Plan, state: State, seat: int, place: int) -> bool:
+    """Tell whether an event on `place` is sure to find room."""
+    places, shown, visible = state.history.places, state.shown, state.visible
+    if (plan.personal or plan.kind == GREEDY_MEAN) and places.length[seat] >= places.room[seat]:
+        return False
+    if plan.once and shown.length[seat] >= shown.room[seat]:
+        return False
+    if plan.personal:
+        node = visible.values[visible.start[seat] + holder(plan, state, seat, place)]
+        children = plan.tree.first_child[node + 1] - plan.tree.first_child[node]
+        return bool(visible.length[seat] + children <= visible.room[seat] + 1)
+    return True
+
+
+@tight
+def teach(
+    plan: Plan,
+    state: State,
+    seat: int,
+    place: int,
+    node: int,
+    reward: float,
+    until: NDArray[np.int64],
+    z: Floats,
+) -> None:
+    """Learn a reward for the item at `place`, taken from `node`: it goes to the item and every node on its path.
+
+    `until` says up to how many observations a slot is not kept up (see `replay`); `z` is room to work in.
+    """
+    items = state.posterior.theta.shape[1] - 1
+    node = _taken_from(plan, state, seat, place, node)
+    if plan.personal:
+        _add(plan, state, seat, 0, plan.tree.vectors[node], reward, until, z)
+    else:
+        while node > 0:
+            _add(plan, state, seat, plan.tree.level[node] - 2, plan.tree.vectors[node], reward, until, z)
+            node = plan.tree.parent[node]
+    _add(plan, state, seat, items, plan.items[place], reward, until, z)
+    if plan.personal or plan.kind == GREEDY_MEAN:
+        record(state.history, seat, place, reward)
+    if plan.personal:
+        _expand(plan, state, seat, place)
+
+
+@tight
+def _mend(plan: Plan, state: State, seat: int, place: int, node: int, change: float, z: Floats) -> None:
+    """Change the reward of an earlier event by so much."""
+    items = state.posterior.theta.shape[1] - 1
+    node = _taken_from(plan, state, seat, place, node)
+    if plan.personal:
+        correct(state.posterior, seat, 0, plan.tree.vectors[node], change, z)
+    else:
+        while node > 0:
+            slot = plan.tree.level[node] - 2
+            correct(state.posterior, seat, slot, plan.tree.vectors[node], change, z)
+            if slot == 0 and len(plan.board.mean) > 0:
+                _shift_board(plan.tree, state.board, seat, z, np.float32(0.0), np.float32(change))
+            node = plan.tree.parent[node]
+    correct(state.posterior, seat, items, plan.items[place], change, z)
+    amend(state.history, seat, place, change)
+    if plan.personal:
+        _expand(plan, state, seat, place)
+
+
+@tight
+def _taken_from(plan: Plan, state: State, seat: int, place: int, node: int) -> int:
+    if node >= 0:
+        return node
+    if plan.personal:
+        return int(state.visible.values[state.visible.start[seat] + holder(plan, state, seat, place)])
+    return leaf_at(plan.tree, place)
+
+
+@tight
+def _add(
+    plan: Plan, state: State, seat: int, slot: int, x: Floats, reward: float, until: NDArray[np.int64], z: Floats
+) -> None:
+    """Add one observation to a slot; before `until` its A^-1 and theta are not kept up, at `until` they are made."""
+    posterior = state.posterior
+    board = slot == 0 and len(plan.board.mean) > 0
+    if posterior.pulls[seat, slot] < until[slot]:
+        observe(posterior, seat, slot, x, reward)
+        if posterior.pulls[seat, slot] == until[slot]:
+            refresh(posterior, seat, slot)
+            if board:
+                _count_board(plan.tree, state.board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
+        return
+    scale, surprise = learn(posterior, seat, slot, x, reward, z)
+    if board:
+        if posterior.pulls[seat, 0] % REFRESH == 0:
+            _count_board(plan.tree, state.board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
+        else:
+            _shift_board(plan.tree, state.board, seat, z, scale, surprise)
+
+
+@tight_summing
+def _shift_board(tree: TreeArrays, board: Board, seat: int, z: Floats, scale: np.float32, surprise: np.float32) -> None:
+    for child in range(board.mean.shape[1]):
+        x, along = tree.vectors[1 + child], np.float32(0.0)
+        for i in range(len(z)):
+            along += x[i] * z[i]
+        board.mean[seat, child] += along * surprise
+        board.square[seat, child] -= along * along * scale
+
+
+@tight
+def _count_board(tree: TreeArrays, board: Board, seat: int, inverse: Floats, theta: Floats, z: Floats) -> None:
+    for child in range(board.mean.shape[1]):
+        x = tree.vectors[1 + child]
+        board.mean[seat, child] = dot(x, theta)
+        board.square[seat, child] = spread(inverse, x, z)
+
+
+@tight
+def leaf_at(tree: TreeArrays, place: int) -> int:
+    """Return the leaf that holds a place."""
+    node = 0
+    while tree.first_child[node] < tree.first_child[node + 1]:
+        low, high = tree.first_child[node], tree.first_child[node + 1] - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if tree.item_range[middle, 0] <= place:
+                low = middle
+            else:
+                high = middle - 1
+        node = low
+    return node
+
+
+@tight
+def holder(plan: Plan, state: State, seat: int, place: int) -> int:
+    """Return which of the visible nodes, which stand in the order of their items, holds a place."""
+    start = state.visible.start[seat]
+    low, high = 0, state.visible.length[seat] - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if plan.tree.item_range[state.visible.values[start + middle], 0] <= place:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@tight
+def _expand(plan: Plan, state: State, seat: int, place: int) -> None:
+    """Replace the visible node that holds `place` by its children, if it has earned it."""
+    start = state.visible.start[seat]
+    visible = state.visible.values[start : start + state.visible.room[seat]]
+    at = holder(plan, state, seat, place)
+    node = visible[at]
+    first, last = plan.tree.first_child[node], plan.tree.first_child[node + 1]
+    if first == last:
+        return
+    visits, total = tally(state.history, seat, plan.tree.item_range[node, 0], plan.tree.item_range[node, 1])
+    level = plan.tree.level[node]
+    mean = total / visits
+    enough = mean > plan.need_mean[level] or (plan.at_least and mean == plan.need_mean[level])
+    if visits < plan.need_visits[level] or not enough:
+        return
+    more = last - first - 1
+    count = state.visible.length[seat]
+    for i in range(count - 1, at, -1):
+        visible[i + more] = visible[i]
+    for i in range(last - first):
+        visible[at + i] = first + i
+    state.visible.length[seat] = count + more

@@ -1,0 +1,220 @@
+"""A policy at work: batches of users in, batches of decisions out."""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from treeward.bandit.choose import Candidates, dot
+from treeward.bandit.posterior import spread
+from treeward.bandit.rules import GREEDY_MEAN, SAMPLE
+from treeward.core import checks, rng
+from treeward.core.compiled import kernel, tight
+from treeward.core.errors import InvalidArgument
+from treeward.core.types import AnyArray, Floats, Integers
+from treeward.policy.history import tally
+from treeward.policy.learn import Events, absorb, sit_all
+from treeward.policy.plan import Plan, State, room, scratch
+from treeward.policy.screen import Screen, shut
+from treeward.policy.walk import MOST_STEPS, Trace, decide
+from treeward.store.events import REWARD, SHOWN
+
+
+class Decisions(NamedTuple):
+    """What was chosen for whom, with all that an update needs: feedback may come late, twice, never, in any order."""
+
+    user: NDArray[np.int64]
+    nonce: NDArray[np.int64]
+    """The draws came from here."""
+    item: NDArray[np.int64]
+    """Row in the catalogue; -1: nothing was left to show."""
+    place: NDArray[np.int64]
+    """Of the item, in leaf order."""
+    node: NDArray[np.int64]
+    """The node the item was taken from: a leaf, or one of pHCB's visible nodes."""
+    mean: Floats
+    """Estimated reward of the item."""
+    width: Floats
+    """sqrt(x' A^-1 x) of the item: how uncertain the estimate is."""
+    propensity: NDArray[np.float64]
+    """Probability of this item; see `exact`."""
+    exact: NDArray[np.bool_]
+    """Whether the propensity is exact: every step of the way considered all its arms, under LinUCB or epsilon-greedy.
+
+    Otherwise it is an estimate: at every step, the share of the arms that were considered times the chosen one's
+    probability among those (for Thompson sampling, its share of 33 draws).
+    """
+    scores: NDArray[np.int64]
+    """Scores computed on the way."""
+
+    def take(self, which: ArrayLike) -> "Decisions":
+        """Return some of the decisions."""
+        return Decisions._make(column[np.asarray(which)] for column in self)
+
+
+DECISION = np.dtype(
+    [
+        ("nonce", np.int64),
+        ("item", np.int64),
+        ("place", np.int64),
+        ("node", np.int64),
+        ("mean", np.float32),
+        ("width", np.float32),
+        ("propensity", np.float64),
+        ("exact", np.bool_),
+        ("scores", np.int64),
+    ],
+    align=True,
+)
+"""A decision as compiled code writes it: one array is handed over much faster than ten."""
+
+
+class Session(Protocol):
+    """A policy at work for a fixed number of users."""
+
+    def select(self, users: ArrayLike, nonce: int) -> Decisions:
+        """Decide once for each of the users."""
+        ...
+
+    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
+        """Learn what came of decisions, in the order given."""
+        ...
+
+
+class Batch(NamedTuple):
+    """For whom to decide: arrays of one length, but for the last two."""
+
+    seat: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    nonce: NDArray[np.int64]
+    extra: Integers
+    """Places closed to single users, one user's after another's."""
+    ends: NDArray[np.int64]
+    """(users + 1,): user i's are extra[ends[i] : ends[i + 1]]."""
+
+
+@kernel
+def choose(
+    plan: Plan,
+    state: State,
+    batch: Batch,
+    slots: int,
+    screen: Screen,
+    seed: int,
+    candidates: Candidates,
+    trace: Trace,
+    out: AnyArray,
+) -> None:
+    """Decide `slots` times for each user of a batch, without repeating an item; a slot has the next nonce."""
+    z = np.empty(plan.items.shape[1], dtype=np.float32)
+    for i in range(len(batch.seat)):
+        seat = batch.seat[i]
+        screen.closed[0] = 0
+        for j in range(batch.ends[i], batch.ends[i + 1]):
+            shut(screen, batch.extra[j])
+        if plan.once:
+            start = state.shown.start[seat]
+            for j in range(start, start + state.shown.length[seat]):
+                shut(screen, state.shown.values[j])
+        for slot in range(slots):
+            at, nonce = i * slots + slot, batch.nonce[i] + slot
+            place, node, scores = decide(plan, state, seat, screen, seed, batch.stream[i], nonce, candidates, trace)
+            made = out[at]
+            made["nonce"], made["place"], made["node"], made["scores"] = nonce, place, node, scores
+            made["item"] = plan.tree.items[place] if place >= 0 else -1
+            if place >= 0:
+                _appraise(plan, state, seat, place, trace, z, made)
+                if slots > 1:
+                    shut(screen, place)
+
+
+@tight
+def _appraise(plan: Plan, state: State, seat: int, place: int, trace: Trace, z: Floats, made: Any) -> None:
+    """Say what is thought of the item chosen, and how likely it was."""
+    items = state.posterior.theta.shape[1] - 1
+    x = plan.items[place]
+    made["mean"] = dot(x, state.posterior.theta[seat, items])
+    made["width"] = np.sqrt(max(spread(state.posterior.inverse[seat, items], x, z), np.float32(0.0)))
+    if plan.kind == GREEDY_MEAN:
+        visits, total = tally(state.history, seat, place, place + 1)
+        made["mean"] = total / visits if visits > 0 else 0.0
+    chance, exact = 1.0, plan.kind != SAMPLE
+    for step in range(trace.steps[0]):
+        chance *= trace.chance[step] * trace.seen[step] / trace.total[step]
+        exact = exact and trace.seen[step] == trace.total[step]
+    made["propensity"] = chance
+    made["exact"] = exact
+
+
+class TreeSession:
+    """A policy that walks a tree for each user alone.
+
+    Parameters
+    ----------
+    plan
+        The policy, made ready.
+    users
+        How many there are.
+    seed
+        Everything random comes from here.
+
+    Examples
+    --------
+    >>> from treeward.data.synthetic import synthetic_catalogue
+    >>> from treeward.policy import HCB
+    >>> from treeward.tree.item_tree import ItemTree
+    >>> shop = synthetic_catalogue(500, dim=8, seed=0)
+    >>> session = HCB().session(ItemTree.build(shop.vectors, (5, 25)), shop, users=3)
+    >>> decisions = session.select([0, 2], nonce=0)
+    >>> decisions.item.shape, int(decisions.scores[0]) <= 50
+    ((2,), True)
+    >>> session.update(decisions, [1.0, 0.0])
+    """
+
+    def __init__(self, plan: Plan, users: int, seed: int = 0) -> None:
+        self.plan, self.users, self.seed = plan, checks.integer("session", "users", users, low=1), seed
+        self.state = room(plan, users, 0)
+        self._streams = np.array([rng.stream("user", user) for user in range(users)], dtype=np.int64)
+        self._candidates, self._trace = scratch(plan), Trace.empty(MOST_STEPS)
+        sit_all(plan, self.state, np.arange(users))
+
+    def select(self, users: ArrayLike, nonce: int) -> Decisions:
+        """Decide once for each of the users; the same nonce gives the same draws."""
+        who = self._who(users)
+        out = np.zeros(len(who), dtype=DECISION)
+        nonces = np.full(len(who), checks.integer("session", "nonce", nonce, low=0, high=2**43 - 1), dtype=np.int64)
+        screen = Screen.open(int(self.state.shown.length.max()))
+        batch = Batch(who, self._streams[who], nonces, *nothing_closed(len(who)))
+        choose(self.plan, self.state, batch, 1, screen, self.seed, self._candidates, self._trace, out)
+        made = Decisions._make([who, *(out[name] for name in DECISION.names or ())])
+        if self.plan.once:
+            self._apply(made, SHOWN, np.zeros(len(who)))
+        return made
+
+    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
+        """Learn what came of decisions, in the order given."""
+        self._who(decisions.user)
+        values = np.asarray(rewards, dtype=np.float64)
+        if values.shape != decisions.user.shape or not np.isfinite(values).all():
+            raise InvalidArgument("session", "rewards", f"{len(decisions.user)} finite numbers", rewards)
+        self._apply(decisions, REWARD, values)
+
+    def _apply(self, decisions: Decisions, kind: int, values: NDArray[np.float64]) -> None:
+        events = Events(
+            np.full(len(values), kind, dtype=np.uint8),
+            decisions.place.astype(np.int32),
+            decisions.node.astype(np.int32),
+            values,
+        )
+        self.state = absorb(self.plan, self.state, decisions.user, np.arange(len(values) + 1), events)
+
+    def _who(self, users: ArrayLike) -> NDArray[np.int64]:
+        who = np.asarray(users)
+        if who.ndim != 1 or who.dtype.kind not in "iu" or ((who < 0) | (who >= self.users)).any():
+            raise InvalidArgument("session", "users", f"a list of integers from 0 to {self.users - 1}", users)
+        return who.astype(np.int64)
+
+
+def nothing_closed(users: int) -> tuple[Integers, NDArray[np.int64]]:
+    """Return a batch's `extra` and `ends` when no place is closed to anybody."""
+    return np.zeros(0, dtype=np.int32), np.zeros(users + 1, dtype=np.int64)

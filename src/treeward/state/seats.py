@@ -1,0 +1,159 @@
+"""`Seats`: the users whose state is at hand. A bounded cache of what their events say, never the record."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core import rng
+from treeward.core.errors import InvalidArgument
+from treeward.core.types import AnyArray, Integers
+from treeward.policy.learn import Events, absorb, sit_all
+from treeward.policy.plan import Plan, room
+from treeward.state.frozen import freeze, thaw
+from treeward.store.base import EventStore, User
+from treeward.store.events import EVENT, Kept
+
+_WORTH_KEEPING = 128
+_FIRST_EVENTS = 8
+
+
+class Seats:
+    """As many users as a memory budget holds; whoever was asked for longest ago gives up their seat.
+
+    Parameters
+    ----------
+    plan
+        The policy, made ready.
+    store
+        Where the events are.
+    places
+        (item numbers,): the place in leaf order of every item number of the store; -1 where the item is gone.
+    snapshot
+        The store's number for the plan's tree.
+    digest
+        Sixteen bytes that name the plan: a state kept by another plan is not taken up.
+    memory
+        Bytes for the seats.
+    """
+
+    def __init__(
+        self, plan: Plan, store: EventStore, places: Integers, snapshot: int, digest: bytes, memory: int
+    ) -> None:
+        self.plan, self.store, self._places, self._snapshot, self._digest = plan, store, places, snapshot, digest
+        self.each = seat_bytes(plan)
+        self.most = memory // self.each
+        if self.most < 1:
+            raise InvalidArgument("Explorer", "memory", f"at least {self.each} bytes, one user's state", memory)
+        # All seats at once: the system hands out zeroed memory as it is touched, so empty ones cost nothing.
+        self.state = room(plan, self.most, _FIRST_EVENTS)
+        self.streams = np.zeros(self.most, dtype=np.int64)
+        self._seen = [0] * self.most
+        self._free = list(range(self.most))[::-1]
+        self._seat_of: OrderedDict[User, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._seat_of)
+
+    def __contains__(self, user: User) -> bool:
+        return user in self._seat_of
+
+    def seat(self, users: Sequence[User]) -> NDArray[np.int64]:
+        """Return the users' seats, with their state up to date; not more users than `most` at a time."""
+        try:
+            return self._seat(users)
+        except BaseException:  # the store failed: what is half caught up must not be taken for whole
+            for user in users:
+                self.drop(user)
+            raise
+
+    def _seat(self, users: Sequence[User]) -> NDArray[np.int64]:
+        found = np.empty(len(users), dtype=np.int64)
+        fresh: list[int] = []
+        behind: list[tuple[int, AnyArray]] = []
+        for i, user in enumerate(users):
+            seat = self._seat_of.get(user)
+            if seat is None:
+                seat = self._take_seat(user, fresh)
+            else:
+                self._seat_of.move_to_end(user)
+            found[i] = seat
+            if self.store.count(user) != self._seen[seat]:
+                behind.append((seat, self.store.read(user, self._seen[seat])))
+                self._seen[seat] += len(behind[-1][1])
+        if fresh:
+            sit_all(self.plan, self.state, np.array(fresh, dtype=np.int64))
+        if behind:
+            self._catch_up(behind)
+        return found
+
+    def seen(self, seats: NDArray[np.int64]) -> list[int]:
+        """Return how many events the state in each seat knows."""
+        return [self._seen[seat] for seat in seats.tolist()]
+
+    def drop(self, user: User) -> None:
+        """Give up a user's seat without keeping anything."""
+        seat = self._seat_of.pop(user, None)
+        if seat is not None:
+            self._free.append(seat)
+
+    def rest(self, user: User) -> None:
+        """Give up a user's seat; a long history's state is kept."""
+        if user in self._seat_of:
+            self._keep(user, self._seat_of[user])
+            self.drop(user)
+
+    def keep_all(self) -> None:
+        """Let the store remember everybody whose history is long, as if they gave up their seats."""
+        for user, seat in self._seat_of.items():
+            self._keep(user, seat)
+
+    def _catch_up(self, behind: list[tuple[int, AnyArray]]) -> None:
+        # numpy compares the fields of structured arrays one by one before it joins them: bytes are joined at once.
+        events = np.frombuffer(b"".join(events.tobytes() for _, events in behind), dtype=EVENT)
+        ends = np.zeros(len(behind) + 1, dtype=np.int64)
+        np.cumsum([len(events) for _, events in behind], out=ends[1:])
+        seats = np.array([seat for seat, _ in behind], dtype=np.int64)
+        self.state = absorb(self.plan, self.state, seats, ends, self.seen_by_plan(events))
+
+    def seen_by_plan(self, events: AnyArray) -> Events:
+        """Return the store's events with places for item numbers, and without the nodes of other trees."""
+        return Events(
+            np.ascontiguousarray(events["kind"]),
+            self._places[events["item"]],
+            np.where(events["snapshot"] == self._snapshot, events["node"], np.int32(-1)),
+            np.ascontiguousarray(events["reward"]),
+        )
+
+    def _take_seat(self, user: User, fresh: list[int]) -> int:
+        if self._free:
+            seat = self._free.pop()
+        else:
+            longest_ago, seat = self._seat_of.popitem(last=False)
+            self._keep(longest_ago, seat)
+        self._seat_of[user] = seat
+        self.streams[seat] = rng.stream("user", user)
+        kept = self.store.kept(user)
+        if kept is not None and kept.events <= self.store.count(user):
+            thawed = thaw(self.plan, self.state, seat, self._digest, kept.state)
+            if thawed is not None:
+                self.state, self._seen[seat] = thawed, kept.events
+                return seat
+        fresh.append(seat)
+        self._seen[seat] = 0
+        return seat
+
+    def _keep(self, user: User, seat: int) -> None:
+        kept = self.store.kept(user)
+        if self._seen[seat] >= _WORTH_KEEPING and (kept is None or kept.events != self._seen[seat]):
+            self.store.keep(user, Kept(self._seen[seat], freeze(self.state, seat, self._digest)))
+
+
+def seat_bytes(plan: Plan) -> int:
+    """Return what a user's state takes, as long as their history is short."""
+
+    def size(made: object) -> int:
+        return sum(map(size, made)) if isinstance(made, tuple) else int(getattr(made, "nbytes", 0))
+
+    return size(room(plan, 2, _FIRST_EVENTS)) - size(room(plan, 1, _FIRST_EVENTS))

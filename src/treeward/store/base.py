@@ -1,0 +1,96 @@
+"""`EventStore`: what every store of events promises. `treeward.testing.check_store` tells whether one keeps it.
+
+A user's state is the ordered list of their events and nothing else, so a store is all there is to keep safe.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core.types import AnyArray
+from treeward.store.events import Kept
+
+User = int | str
+
+
+class EventStore(Protocol):
+    """Keeps every user's events in the order they came. Calls may come from several threads."""
+
+    def append(self, users: Sequence[User], events: AnyArray) -> NDArray[np.bool_]:
+        """Add one event a user, all or none, and return which were new.
+
+        A reward for a decision (a nonce other than 0) that this user has a reward for already is not added again.
+        """
+        ...
+
+    def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:
+        """Add many events: the first counts[0] are for the first user, and so on; nothing is looked for twice."""
+        ...
+
+    def count(self, user: User) -> int:
+        """Return how many events a user has; 0 for somebody unknown."""
+        ...
+
+    def read(self, user: User, after: int = 0) -> AnyArray:
+        """Return a copy of a user's events, in order, without the first `after`."""
+        ...
+
+    def rewards_of(self, user: User, nonce: int) -> list[float]:
+        """Return the reward of a user's decision and the changes made to it since; nothing if there is none yet."""
+        ...
+
+    def users(self) -> Iterator[User]:
+        """Return everybody who has events."""
+        ...
+
+    def read_all(self) -> Iterator[tuple[User, AnyArray]]:
+        """Return everybody's events."""
+        ...
+
+    def forget(self, user: User) -> int:
+        """Remove all there is of a user and return how many events that were; their decisions become unknown."""
+        ...
+
+    def merge(self, source: User, target: User) -> int:
+        """Put one user's events behind another's and return how many; open decisions move along."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """How many users were forgotten or merged so far."""
+        ...
+
+    def resolve(self, user: User, epoch: int) -> User | None:
+        """Return who a user of that epoch is now: the same, the one they were merged with, or None if forgotten."""
+        ...
+
+    def number_items(self, ids: pl.Series) -> NDArray[np.int32]:
+        """Return the numbers that events have for items, giving new ones to items not seen before."""
+        ...
+
+    def number_snapshot(self, digest: str) -> int:
+        """Return the number that events have for a tree, giving a new one to a tree not seen before."""
+        ...
+
+    def keep(self, user: User, kept: Kept) -> None:
+        """Remember a user's state, if there is room; it is only a cache."""
+        ...
+
+    def kept(self, user: User) -> Kept | None:
+        """Return what `keep` remembered last."""
+        ...
+
+    def secret(self) -> bytes:
+        """Return the key that decision ids are sealed with: made once, the same as long as the store lives."""
+        ...
+
+    def begin(self) -> int:
+        """Return how many times this was called before: two users of one store never draw the same nonces."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        ...

@@ -1,0 +1,40 @@
+"""What an event is, wherever it lives."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from treeward.core.types import AnyArray
+
+SHOWN, REWARD, CHANGE = range(3)
+"""The user was shown an item; what came of it; by how much that was changed later."""
+
+EVENT = np.dtype(
+    [
+        ("item", "<i4"),
+        ("node", "<i4"),
+        ("reward", "<f8"),
+        ("nonce", "<i8"),
+        ("snapshot", "<u2"),
+        ("kind", "u1"),
+    ]
+)
+"""One event, packed: `item` is the store's number of the item, `node` the node it was taken from in the tree of that
+`snapshot` (-1: none), `nonce` the decision it belongs to (0: none, as for imported events)."""
+
+
+def event(
+    item: int, reward: float, *, kind: int = REWARD, node: int = -1, nonce: int = 0, snapshot: int = 0
+) -> AnyArray:
+    """Return one event, as an array of one."""
+    made = np.zeros(1, dtype=EVENT)
+    made[0] = (item, node, reward, nonce, snapshot, kind)
+    return made
+
+
+class Kept(NamedTuple):
+    """A user's state as it was after some of their events, so that a rebuild need not begin at the first."""
+
+    events: int
+    """After how many."""
+    state: bytes

@@ -1,0 +1,215 @@
+"""`MemoryStore`: events in this process's memory, packed."""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from threading import RLock
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core import checks
+from treeward.core.errors import InvalidArgument
+from treeward.core.types import AnyArray
+from treeward.store.base import User
+from treeward.store.events import EVENT, REWARD, SHOWN, Kept
+
+_NONE = b""
+
+
+class MemoryStore:
+    """Events in memory: 27 bytes an event and some 200 a user. Everything is gone when the process ends.
+
+    Parameters
+    ----------
+    kept_bytes
+        How much of memory the remembered states of users with long histories may take.
+
+    Examples
+    --------
+    >>> from treeward.store.events import event
+    >>> store = MemoryStore()
+    >>> store.append(["ada"], event(item=3, reward=1.0, nonce=77))
+    array([ True])
+    >>> store.append(["ada"], event(item=3, reward=1.0, nonce=77))
+    array([False])
+    >>> store.count("ada"), store.read("ada")["item"].tolist()
+    (1, [3])
+    """
+
+    def __init__(self, *, kept_bytes: int = 256 << 20) -> None:
+        self._most = checks.integer("MemoryStore", "kept_bytes", kept_bytes, low=0)
+        self._logs: dict[User, bytearray] = {}
+        self._moves: dict[bytes, list[tuple[int, User | None]]] = {}
+        self._epoch = 0
+        self._ids: dict[User, int] | pl.Series = {}
+        self._snapshots: list[str] = []
+        self._kept: OrderedDict[User, Kept] = OrderedDict()
+        self._kept_bytes = 0
+        self._secret = secrets.token_bytes(32)
+        self._begun = 0
+        self._lock = RLock()
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({len(self._logs):,} users)"
+
+    def append(self, users: Sequence[User], events: AnyArray) -> NDArray[np.bool_]:
+        """Add one event a user, all or none, and return which were new."""
+        if len(users) != len(events) or events.dtype != EVENT:
+            raise InvalidArgument("MemoryStore.append", "events", f"{len(users)} of dtype EVENT", events.dtype)
+        new = np.ones(len(users), dtype=np.bool_)
+        with self._lock:
+            for i, user in enumerate(users):
+                if (
+                    events["kind"][i] == REWARD
+                    and events["nonce"][i] != 0
+                    and self.rewards_of(user, events["nonce"][i])
+                ):
+                    new[i] = False
+                else:
+                    self._logs.setdefault(user, bytearray()).extend(events[i].tobytes())
+        return new
+
+    def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:
+        """Add many events: the first counts[0] are for the first user, and so on."""
+        if len(users) != len(counts) or int(np.sum(counts)) != len(events) or events.dtype != EVENT:
+            raise InvalidArgument("MemoryStore.extend", "counts", f"{len(users)} that sum to {len(events)}", counts)
+        ends = (np.cumsum(counts) * EVENT.itemsize).tolist()
+        packed = memoryview(np.ascontiguousarray(events).tobytes())
+        with self._lock:
+            start = 0
+            for user, end in zip(users, ends, strict=True):
+                if user in self._logs:
+                    self._logs[user].extend(packed[start:end])
+                elif end > start:
+                    self._logs[user] = bytearray(packed[start:end])
+                start = end
+
+    def count(self, user: User) -> int:
+        """Return how many events a user has."""
+        return len(self._logs.get(user, _NONE)) // EVENT.itemsize
+
+    def read(self, user: User, after: int = 0) -> AnyArray:
+        """Return a copy of a user's events, in order, without the first `after`."""
+        with self._lock:
+            log = self._logs.get(user)
+            # Copied, because a view would forbid the log to grow.
+            return np.frombuffer(b"" if log is None else log, dtype=EVENT)[after:].copy()
+
+    def rewards_of(self, user: User, nonce: int) -> list[float]:
+        """Return the reward of a user's decision and the changes made to it since."""
+        with self._lock:
+            events = np.frombuffer(self._logs.get(user, _NONE), dtype=EVENT)
+            values: list[float] = events["reward"][(events["nonce"] == nonce) & (events["kind"] != SHOWN)].tolist()
+            return values
+
+    def users(self) -> Iterator[User]:
+        """Return everybody who has events."""
+        return iter(list(self._logs))
+
+    def read_all(self) -> Iterator[tuple[User, AnyArray]]:
+        """Return everybody's events."""
+        return ((user, self.read(user)) for user in self.users())
+
+    def forget(self, user: User) -> int:
+        """Remove all there is of a user and return how many events that were."""
+        with self._lock:
+            gone = len(self._logs.pop(user, _NONE)) // EVENT.itemsize
+            self._drop_kept(user)
+            # Whoever was merged with them is forgotten too: otherwise their open decisions would bring the user back.
+            for moves in self._moves.values():
+                moves[:] = [(epoch, None if target == user else target) for epoch, target in moves]
+            self._move(user, None)
+            return gone
+
+    def merge(self, source: User, target: User) -> int:
+        """Put one user's events behind another's and return how many."""
+        if source == target:
+            raise InvalidArgument("MemoryStore.merge", "target", "another user than the source", target)
+        with self._lock:
+            log = self._logs.pop(source, None)
+            if log:
+                self._logs.setdefault(target, bytearray()).extend(log)
+            self._drop_kept(source)
+            self._move(source, target)
+            return len(log or _NONE) // EVENT.itemsize
+
+    def _move(self, user: User, target: User | None) -> None:
+        self._epoch += 1
+        self._moves.setdefault(self._seal(user), []).append((self._epoch, target))
+
+    def _seal(self, user: User) -> bytes:
+        """Return a name for a user that does not tell who they are."""
+        return blake2b(repr(user).encode(errors="surrogatepass"), digest_size=16, key=self._secret).digest()
+
+    @property
+    def epoch(self) -> int:
+        """How many users were forgotten or merged so far."""
+        return self._epoch
+
+    def resolve(self, user: User, epoch: int) -> User | None:
+        """Return who a user of that epoch is now."""
+        if not self._moves:
+            return user
+        with self._lock:
+            now: User | None = user
+            while now is not None:
+                later = [(at, target) for at, target in self._moves.get(self._seal(now), []) if at > epoch]
+                if not later:
+                    return now
+                epoch, now = later[0]
+            return None
+
+    def number_items(self, ids: pl.Series) -> NDArray[np.int32]:
+        """Return the numbers that events have for items, giving new ones to items not seen before."""
+        with self._lock:
+            # The first catalogue's rows are the numbers: a table of its own would cost 100 bytes an item and more.
+            if isinstance(self._ids, dict) and not self._ids:
+                self._ids = ids
+            if isinstance(self._ids, pl.Series):
+                if ids is self._ids or ids.equals(self._ids):
+                    return np.arange(len(ids), dtype=np.int32)
+                self._ids = {id: number for number, id in enumerate(self._ids)}
+            known = self._ids
+            return np.fromiter((known.setdefault(id, len(known)) for id in ids), dtype=np.int32, count=len(ids))
+
+    def number_snapshot(self, digest: str) -> int:
+        """Return the number that events have for a tree, giving a new one to a tree not seen before."""
+        with self._lock:
+            if digest not in self._snapshots:
+                self._snapshots.append(digest)
+            return self._snapshots.index(digest)
+
+    def keep(self, user: User, kept: Kept) -> None:
+        """Remember a user's state, if there is room; what was kept longest makes way."""
+        with self._lock:
+            self._drop_kept(user)
+            if len(kept.state) > self._most:
+                return
+            self._kept[user] = kept
+            self._kept_bytes += len(kept.state)
+            while self._kept_bytes > self._most:
+                self._drop_kept(next(iter(self._kept)))
+
+    def kept(self, user: User) -> Kept | None:
+        """Return what `keep` remembered last."""
+        return self._kept.get(user)
+
+    def _drop_kept(self, user: User) -> None:
+        kept = self._kept.pop(user, None)
+        self._kept_bytes -= len(kept.state) if kept is not None else 0
+
+    def secret(self) -> bytes:
+        """Return the key that decision ids are sealed with."""
+        return self._secret
+
+    def begin(self) -> int:
+        """Return how many times this was called before."""
+        with self._lock:
+            self._begun += 1
+            return self._begun - 1
+
+    def close(self) -> None:
+        """Nothing to let go of."""

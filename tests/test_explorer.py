@@ -1,0 +1,723 @@
+import json
+import math
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import treeward as tw
+from treeward.core.errors import FeedbackConflict, InvalidArgument, NothingLeft, UnknownDecision, UnknownId
+from treeward.data.synthetic import synthetic_catalogue
+from treeward.explorer.tickets import Sealer, Ticket
+from treeward.policy import POLICIES
+from treeward.state.frozen import freeze, thaw
+from treeward.state.seats import seat_bytes
+from treeward.store import MemoryStore
+from treeward.store.events import EVENT, Kept
+
+
+@pytest.fixture(scope="module")
+def shop():
+    made = synthetic_catalogue(600, dim=8, seed=0)
+    ids = [f"i{row}" for row in range(600)]
+    return tw.Catalogue(
+        ids, made.vectors, titles=made.titles, categories=made.categories,
+        columns={"country": ["SE", "NO", "DK"] * 200, "price": np.arange(600) / 10, "stock": [None, 1, 0, 2] * 150},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tree(shop):
+    return tw.ItemTree.build(shop.vectors, (5, 30), seed=0).named(shop.titles)
+
+
+def explorer(shop, tree, policy=None, store=None, **options):
+    return tw.Explorer(shop, tree, policy, store, **{"seed": 0, **options})
+
+
+def live_a_while(made, users=("ada", "bob"), rounds=30):
+    """Recommend and answer; return the rewards given, by decision."""
+    given = {}
+    for turn in range(rounds):
+        decisions = made.recommend(users)
+        rewards = {d.id: float((len(d.item) + turn + i) % 2) for i, d in enumerate(decisions)}
+        made.feedback(rewards)
+        given.update(rewards)
+    return given
+
+
+def bits(made, user):
+    """Everything that is known of a user, as bytes."""
+    [seat] = made._decider.seats.seat([user]).tolist()
+    return freeze(made._decider.seats.state, seat, bytes(16))
+
+
+# --- recommend -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_decisions_say_what_was_decided(shop, tree, name):
+    made = explorer(shop, tree, POLICIES[name]())
+    live_a_while(made, rounds=5)
+    decisions = made.recommend(["ada", 7, "bob"], n=4)
+    assert [(d.user, d.slot) for d in decisions] == [(user, slot) for user in ("ada", 7, "bob") for slot in range(4)]
+    for user in ("ada", 7, "bob"):
+        assert len({d.item for d in decisions if d.user == user}) == 4
+    for d in decisions:
+        assert 0 < d.propensity <= 1
+        assert d.width > 0
+        assert 0 <= d.scores <= 50
+        node = d.path[-1] if d.path else 0
+        assert shop.row(d.item) in made.tree.items_of(node)
+        assert all(made.tree.parent[below] == above for above, below in zip((0, *d.path), d.path, strict=False))
+        assert json.loads(json.dumps(d)) == [*d[:8], list(d.path), d.scores]
+
+
+def test_estimates_are_those_of_the_posterior(shop, tree):
+    made = explorer(shop, tree, tw.HCB(tw.LinUCB()))
+    given = live_a_while(made)
+    assert given
+    d = made.recommend(["ada"])[0]
+    x = shop.vectors[shop.row(d.item)] / np.linalg.norm(shop.vectors[shop.row(d.item)])
+    [seat] = made._decider.seats.seat(["ada"]).tolist()
+    posterior = made._decider.seats.state.posterior
+    assert d.mean == pytest.approx(x @ posterior.theta[seat, -1], rel=1e-4)
+    assert d.width == pytest.approx(math.sqrt(x @ posterior.inverse[seat, -1] @ x), rel=1e-4)
+
+
+@pytest.mark.parametrize("bandit", [tw.LinUCB(), tw.EpsilonGreedy(0.3)], ids=str)
+def test_propensities_are_exact_without_a_budget(shop, tree, bandit):
+    made = explorer(shop, tree, tw.HCB(bandit, budget=None))
+    live_a_while(made, ["ada"], rounds=8)
+    counts, told = {}, {}
+    for d in [made.recommend(["ada"])[0] for _ in range(1501)]:
+        assert d.exact
+        counts[d.item] = counts.get(d.item, 0) + 1
+        assert told.setdefault(d.item, d.propensity) == pytest.approx(d.propensity)
+    for item, chance in told.items():
+        assert counts[item] / 1501 == pytest.approx(chance, abs=4 * math.sqrt(chance / 1501) + 3 / 1501)
+
+
+def test_propensities_are_estimates_under_a_budget(shop, tree):
+    assert not explorer(shop, tree, tw.HCB(budget=9)).recommend(["ada"])[0].exact
+    assert not explorer(shop, tree, tw.HCB(tw.Thompson(), budget=None)).recommend(["ada"])[0].exact
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_batch_is_singles(shop, tree, repeats):
+    together, apart = (explorer(shop, tree, repeats=repeats) for _ in range(2))
+    users = [f"u{i}" for i in range(9)]
+    for turn in range(25):
+        batch = together.recommend(users, n=2)
+        singles = [d for user in users for d in apart.recommend([user], n=2)]
+        # Ids differ by the time of day, and by how often each explorer was asked before.
+        assert [d[1:] for d in batch[:2]] == [d[1:] for d in singles[:2]]
+        rewards = {d.item: (len(d.item) + turn) % 2 for d in batch}
+        together.feedback({d.id: rewards[d.item] for d in batch})
+        apart.feedback({d.id: (len(d.item) + turn) % 2 for d in singles})
+    assert [d[1:] for d in batch] == [d[1:] for d in singles]
+    for user in users:
+        assert bits(together, user) == bits(apart, user)
+
+
+def test_one_seat_is_as_good_as_many(shop, tree):
+    """A user who gives up the seat after every call, and is rebuilt, lives as one who keeps it."""
+    plan = tw.PHCB().plan(tree, shop)
+    roomy, cramped = explorer(shop, tree), explorer(shop, tree, memory=seat_bytes(plan))
+    assert cramped._decider.seats.most == 1
+    users = ["ada", "bob", "cyd"]
+    for turn in range(200):
+        one, other = roomy.recommend(users), cramped.recommend(users)
+        assert [d[1:] for d in one] == [d[1:] for d in other], turn
+        for made, decisions in ((roomy, one), (cramped, other)):
+            made.feedback({d.id: float((len(d.item) + turn) % 3 == 0) for d in decisions})
+    assert len(cramped._decider.seats) == 1
+    assert cramped.store.kept("ada") is not None  # a long history is kept as a state
+    for user in users:
+        assert bits(roomy, user) == bits(cramped, user)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_replay_is_live(shop, tree, name):
+    live = explorer(shop, tree, POLICIES[name](), repeats=False, on_repeat="last")
+    given = live_a_while(live, rounds=40)
+    live.feedback({id: 1 - reward for id, reward in list(given.items())[::5]})
+    rebuilt = explorer(shop, tree, POLICIES[name](), live.store, repeats=False)
+    for user in ("ada", "bob", "nobody"):
+        assert bits(live, user) == bits(rebuilt, user)
+
+
+def test_a_state_is_frozen_and_thawed_to_the_bit_or_not_at_all(shop, tree):
+    made = explorer(shop, tree, repeats=False)
+    live_a_while(made, rounds=40)
+    [ada, bob] = made._decider.seats.seat(["ada", "bob"]).tolist()
+    state, plan, digest = made._decider.seats.state, made._decider.plan, bytes(range(16))
+    frozen = freeze(state, ada, digest)
+    thawed = thaw(plan, state, bob, digest, frozen)
+    assert freeze(thawed, bob, digest) == frozen
+    before = freeze(thawed, bob, digest)
+    for bad in (frozen[:-1], frozen[:200], b"", bytes([9]) + frozen[1:], frozen[:500] + b"!" + frozen[501:]):
+        assert thaw(plan, thawed, bob, digest, bad) is None
+    assert thaw(plan, thawed, bob, bytes(16), frozen) is None  # another plan's
+    assert freeze(thawed, bob, digest) == before
+
+
+def test_a_damaged_kept_state_is_rebuilt_from_the_events(shop, tree):
+    made = explorer(shop, tree)
+    live_a_while(made, ["ada"], rounds=140)
+    whole = bits(made, "ada")
+    made.close()
+    kept = made.store.kept("ada")
+    assert kept.events == 140
+    made.store.keep("ada", Kept(140, kept.state[:-1] + b"?"))
+    assert bits(explorer(shop, tree, store=made.store), "ada") == whole
+    made.store.keep("ada", Kept(999, kept.state))  # of events that are not there
+    assert bits(explorer(shop, tree, store=made.store), "ada") == whole
+
+
+def test_draws_cannot_be_foretold_unless_seeded(shop, tree):
+    first = [explorer(shop, tree, seed=None).recommend(["ada"], n=5) for _ in range(2)]
+    assert [d.item for d in first[0]] != [d.item for d in first[1]]
+    second = [explorer(shop, tree, seed=3).recommend(["ada"], n=5) for _ in range(2)]
+    assert [d.item for d in second[0]] == [d.item for d in second[1]]
+    store = MemoryStore()
+    calls = [explorer(shop, tree, store=store).recommend(["ada"])[0] for _ in range(2)]
+    assert len({d.id[:60] for d in calls}) == 2  # two explorers on one store do not repeat nonces
+
+
+def test_many_items_at_once(shop, tree):
+    made = explorer(shop, tree)
+    every = made.recommend(["ada"], n=600)
+    assert {d.item for d in every} == set(shop.ids)
+    made.feedback({d.id: 0.5 for d in every})
+    assert made.store.count("ada") == 600
+
+
+def test_no_item_is_shown_twice_if_so_asked(shop, tree):
+    made = explorer(shop, tree, repeats=False)
+    seen = []
+    for _ in range(60):
+        seen += [d.item for d in made.recommend(["ada"], n=10)]
+    assert len(set(seen)) == 600
+    with pytest.raises(NothingLeft, match="1 item.s. were asked for, but only 0 may be shown to 'ada'"):
+        made.recommend(["bob", "ada"])
+    assert made.store.count("bob") == 0
+    assert made.store.count("ada") == 600
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+@given(
+    allow=st.none() | st.sets(st.integers(0, 620), max_size=30),
+    exclude=st.none() | st.sets(st.integers(0, 620), max_size=60),
+    where=st.none() | st.sampled_from([
+        {"country": "SE"}, {"country": ["SE", "NO"], "price": {"min": 30}}, {"price": {"min": 1, "max": 2}},
+        {"stock": [1, 2]}, {}, pl.col("price") < 50,
+    ]),
+    repeats=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=60)
+def test_filters_let_through_what_they_say(shop, tree, allow, exclude, where, repeats):
+    made = explorer(shop, tree, repeats=repeats)
+    before = {d.item for d in made.recommend(["ada"], n=20)} if not repeats else set()
+    country, price, stock = (shop.table[name].to_list() for name in ("country", "price", "stock"))
+
+    def fulfils(row):
+        if isinstance(where, pl.Expr):
+            return price[row] < 50
+        found = where or {}
+        bounds = found.get("price", {})
+        return (
+            country[row]
+            in (found["country"] if isinstance(found.get("country"), list) else [found.get("country", country[row])])
+            and bounds.get("min", 0) <= price[row] <= bounds.get("max", 100)
+            and ("stock" not in found or stock[row] in (1, 2))
+        )
+
+    opened = {
+        f"i{row}" for row in range(600)
+        if (allow is None or row in allow) and row not in (exclude or ()) and fulfils(row) and f"i{row}" not in before
+    }  # fmt: skip
+    filters = {
+        "allow": None if allow is None else [f"i{row}" for row in allow],
+        "exclude": None if exclude is None else [f"i{row}" for row in exclude],
+        "where": where,
+    }
+    if opened:
+        decisions = made.recommend(["ada"], n=len(opened), **filters)
+        assert {d.item for d in decisions} == opened
+        first = made.explain(decisions[len(opened) // 2], **filters)
+        assert first.reproduced
+    with pytest.raises(NothingLeft, match=f"only {0 if not repeats else len(opened)} may be shown to 'ada'"):
+        made.recommend(["ada"], n=len(opened) + 1, **filters)
+
+
+def test_exclude_by_user(shop, tree):
+    made = explorer(shop, tree)
+    keep = {"i3", "i5"}
+    rest = [id for id in shop.ids if id not in keep]
+    decisions = made.recommend(["ada", "bob"], n=2, exclude={"ada": rest}, allow=["i3", "i5", "i7", "i9"])
+    assert {d.item for d in decisions if d.user == "ada"} == keep
+    assert {d.item for d in decisions if d.user == "bob"} <= {"i3", "i5", "i7", "i9"}
+
+
+@pytest.mark.parametrize(
+    ("filters", "why"),
+    [
+        ({"exclude": "i3"}, "Explorer.recommend: exclude must be a list of item ids, got 'i3'"),
+        ({"exclude": [3]}, "exclude must be item ids, which are strings here, got 3"),
+        ({"allow": 5}, "allow must be a list"),
+        ({"where": {"colour": "red"}}, "where must be a condition on catalogue columns.*'colour', which is none of"),
+        ({"where": {"price": {"above": 3}}}, "where must be"),
+        ({"where": {"price": {}}}, "where must be"),
+        ({"where": {"country": {"min": 3}}}, "where must be"),
+        ({"where": pl.col("nothing") > 3}, "where must be"),
+        ({"where": pl.col("price") + 1}, "where must be"),
+        ({"where": pl.col("price").max() > 1}, "where must be"),
+        ({"where": "price < 3"}, "where must be"),
+    ],
+)
+def test_bad_filters(shop, tree, filters, why):
+    made = explorer(shop, tree)
+    with pytest.raises(InvalidArgument, match=why):
+        made.recommend(["ada"], **filters)
+
+
+def test_filters_that_leave_nothing(shop, tree):
+    made = explorer(shop, tree)
+    for filters in ({"exclude": shop.ids}, {"allow": []}, {"allow": ["nothing"]}, {"where": {"price": {"max": -1}}}):
+        with pytest.raises(NothingLeft, match="only 0 may be shown"):
+            made.recommend(["ada"], **filters)
+
+
+# --- feedback --------------------------------------------------------------------------------------------------------
+
+
+def test_feedback_again_changes_nothing(shop, tree):
+    made = explorer(shop, tree)
+    given = live_a_while(made)
+    before = bits(made, "ada"), made.store.read("ada").tobytes()
+    assert set(made.feedback(given).values()) == {"duplicate"}
+    assert (bits(made, "ada"), made.store.read("ada").tobytes()) == before
+
+
+@given(st.permutations(range(8)))
+@settings(max_examples=15)
+def test_feedback_in_any_order_gives_the_state_of_the_events_order(shop, tree, order):
+    late, again = explorer(shop, tree), explorer(shop, tree)
+    decisions = [late.recommend(["ada"])[0] for _ in range(8)]
+    others = [again.recommend(["ada"])[0] for _ in range(8)]
+    for index in order:
+        late.feedback({decisions[index].id: index / 8})
+    again.feedback({others[index].id: index / 8 for index in order})
+    assert bits(late, "ada") == bits(again, "ada")
+
+
+@pytest.mark.parametrize(
+    ("on_repeat", "rewards", "outcomes", "total"),
+    [
+        ("max", [0.2, 0.8, 0.5, 0.8], ["recorded", "changed", "duplicate", "duplicate"], 0.8),
+        ("last", [0.2, 0.8, 0.5, 0.5], ["recorded", "changed", "changed", "duplicate"], 0.5),
+        ("sum", [0.2, 0.5, 0.2, 0.5], ["recorded", "changed", "duplicate", "duplicate"], 0.7),
+        ("reject", [0.2, 0.2], ["recorded", "duplicate"], 0.2),
+    ],
+)
+def test_repeated_feedback(shop, tree, on_repeat, rewards, outcomes, total):
+    made = explorer(shop, tree, on_repeat=on_repeat)
+    d = made.recommend(["ada"])[0]
+    assert [made.feedback({d.id: reward})[d.id] for reward in rewards] == outcomes
+    assert made.store.read("ada")["reward"].sum() == pytest.approx(total)
+    straight = explorer(shop, tree)
+    straight.feedback({straight.recommend(["ada"])[0].id: total})
+    one, other = (x.interests("ada") for x in (made, straight))
+    assert [i.node for i in one] == [i.node for i in other]
+    assert [i.mean for i in one] == pytest.approx([i.mean for i in other], abs=1e-6)
+    assert [(i.visits, i.reward) for i in one] == [(i.visits, pytest.approx(i.reward)) for i in other]
+
+
+def test_another_reward_is_a_conflict(shop, tree):
+    made = explorer(shop, tree)
+    first, second = made.recommend(["ada"], n=2)
+    made.feedback({first.id: 1.0})
+    with pytest.raises(FeedbackConflict, match="has the reward 1 already, and now got 0"):
+        made.feedback({second.id: 1.0, first.id: 0.0})
+    assert made.store.count("ada") == 1  # all or nothing
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -0.1, 1.1, "1", None, True, [1]])
+def test_bad_rewards(shop, tree, reward):
+    made = explorer(shop, tree)
+    one, other = made.recommend(["ada"], n=2)
+    with pytest.raises(InvalidArgument, match="Explorer.feedback: reward must be a finite number of at least 0.0"):
+        made.feedback({one.id: 1.0, other.id: reward})
+    assert made.store.count("ada") == 0
+
+
+def test_a_range_of_ones_own(shop, tree):
+    made = explorer(shop, tree, reward_range=(-2, 5))
+    d = made.recommend(["ada"])[0]
+    made.feedback({d.id: -2.0})
+    with pytest.raises(InvalidArgument, match="of at least -2.0 and of at most 5.0"):
+        made.feedback({d.id: 5.5})
+
+
+def forged(id):
+    middle = len(id) // 2
+    yield ""
+    yield "nonsense"
+    yield "ünïcode"
+    yield id + "="
+    yield id[:-1]
+    yield id + "A"
+    yield id[:middle] + ("A" if id[middle] != "A" else "B") + id[middle + 1 :]
+    yield id[:-1] + chr(ord(id[-1]) ^ 1)
+    yield " " + id
+    yield id.replace(id[5], "*")
+    yield "A" * 100_000
+    yield 5
+    yield None
+
+
+def test_forged_ids(shop, tree):
+    made, other = explorer(shop, tree), explorer(shop, tree)
+    d, theirs = made.recommend(["ada"])[0], other.recommend(["ada"])[0]
+    for id in [*forged(d.id), theirs.id]:
+        with pytest.raises(UnknownDecision, match="no decision has the id"):
+            made.feedback({d.id: 1.0, id: 1.0})
+        with pytest.raises(UnknownDecision):
+            made.explain(id)
+    assert made.store.count("ada") == 0
+    with pytest.raises(InvalidArgument, match="a mapping from decision ids"):
+        made.feedback([d.id])
+
+
+@given(
+    st.one_of(st.text(max_size=40), st.integers(-(2**63), 2**63 - 1)), st.integers(0, 2**16 - 1), st.integers(0, 2**46)
+)
+def test_tickets_come_back_as_they_were(user, slot, call):
+    sealer = Sealer(b"k" * 32)
+    ticket = Ticket(3, 5, -1, slot, call << 16, 12, 4, 1_700_000_000_000, user)
+    assert sealer.unseal(sealer.seal(ticket)) == ticket
+    assert ticket.nonce == (call << 16) + slot
+    with pytest.raises(UnknownDecision):
+        Sealer(b"K" * 32).unseal(sealer.seal(ticket))
+
+
+# --- ingest, forget, merge -------------------------------------------------------------------------------------------
+
+
+def test_ingested_events_count_through_the_item(shop, tree):
+    made = explorer(shop, tree)
+    log = tw.Interactions(
+        ["bob", "ada", "ada", "bob"], ["i5", "i9", "i5", "i7"], rewards=[1, 0, 1, 0.5], times=[4, 3, 2, 1]
+    )
+    assert made.ingest(log) == (4, 2, 0)
+    assert made.store.read("ada")["reward"].tolist() == [1, 0]  # by time
+    assert made.store.read("bob")["reward"].tolist() == [0.5, 1]
+    assert sum(interest.visits for interest in made.interests("ada")) == 2
+    made.ingest(tw.Interactions(["ada"], ["i5"]))  # behind what is known already
+    assert made.store.count("ada") == 3
+    assert sum(interest.reward for interest in made.interests("ada")) == 2
+
+
+def test_ingesting_is_deciding_there(shop, tree):
+    """An imported event teaches HCB what a decision for the same item would have taught."""
+    decided, told = explorer(shop, tree, tw.HCB()), explorer(shop, tree, tw.HCB())
+    rewards = []
+    for turn in range(20):
+        d = decided.recommend(["ada"])[0]
+        rewards.append((d.item, turn % 2))
+        decided.feedback({d.id: turn % 2})
+    told.ingest(tw.Interactions(["ada"] * 20, [item for item, _ in rewards], rewards=[r for _, r in rewards]))
+    assert bits(decided, "ada") == bits(told, "ada")
+
+
+def test_bad_logs(shop, tree):
+    made = explorer(shop, tree)
+    with pytest.raises(UnknownId, match="1 item.s. of the log are not in the catalogue, such as 'x'"):
+        made.ingest(tw.Interactions(["ada", "ada"], ["i1", "x"]))
+    with pytest.raises(InvalidArgument, match="with item ids of type String, as in the catalogue, got Int64"):
+        made.ingest(tw.Interactions(["ada"], [1]))
+    with pytest.raises(InvalidArgument, match="with rewards from 0 to 1 .the explorer's reward_range., got .5.0"):
+        made.ingest(tw.Interactions(["ada"], ["i1"], rewards=[5]))
+    with pytest.raises(InvalidArgument, match="interactions must be an Interactions"):
+        made.ingest([("ada", "i1")])
+    with pytest.raises(InvalidArgument, match="unknown must be one of error, skip"):
+        made.ingest(tw.Interactions(["ada"], ["i1"]), unknown="drop")
+    assert list(made.store.users()) == []
+    assert made.ingest(tw.Interactions(["ada", "ada"], ["i1", "x"]), unknown="skip") == (1, 1, 1)
+
+
+def test_forget(shop, tree):
+    made = explorer(shop, tree)
+    live_a_while(made)
+    new = bits(made, "somebody new")
+    d = made.recommend(["ada"])[0]
+    assert made.forget("ada") == 30
+    assert made.store.count("ada") == 0
+    with pytest.raises(UnknownDecision, match="is of a user who was forgotten"):
+        made.feedback({d.id: 1.0})
+    assert bits(made, "ada") == new
+    again = made.recommend(["ada"])[0]
+    assert made.feedback({again.id: 1.0}) == {again.id: "recorded"}
+    assert made.forget("nobody") == 0
+
+
+def test_merge_at_login(shop, tree):
+    made = explorer(shop, tree)
+    live_a_while(made)
+    visitor = made.recommend(["visitor"], n=3)
+    made.feedback({visitor[0].id: 1.0})
+    assert made.merge("visitor", "ada") == 1
+    assert made.store.count("ada") == 31
+    assert made.feedback({visitor[0].id: 1.0}) == {visitor[0].id: "duplicate"}
+    assert made.feedback({visitor[1].id: 0.5}) == {visitor[1].id: "recorded"}  # a late one goes along
+    assert made.store.count("ada") == 32
+    assert made.store.count("visitor") == 0
+    fresh = made.recommend(["visitor"])[0]
+    made.feedback({fresh.id: 1.0})  # whoever uses the device next is somebody else
+    assert (made.store.count("visitor"), made.store.count("ada")) == (1, 32)
+    rebuilt = explorer(shop, tree, store=made.store)
+    assert bits(rebuilt, "ada") == bits(made, "ada")
+    made.forget("ada")
+    with pytest.raises(UnknownDecision):
+        made.feedback({visitor[2].id: 1.0})
+    with pytest.raises(InvalidArgument, match="users must be all different"):
+        made.merge("ada", "ada")
+
+
+def test_another_tree_replays_the_same_events(shop, tree):
+    made = explorer(shop, tree)
+    live_a_while(made)
+    open_one = made.recommend(["ada"])[0]
+    other_tree = tw.ItemTree.build(shop.vectors, (3, 9), seed=7)
+    swapped = explorer(shop, other_tree, store=made.store)
+    assert sum(i.visits for i in swapped.interests("ada")) == 30
+    assert swapped.feedback({open_one.id: 1.0}) == {open_one.id: "recorded"}  # late, but it counts through the item
+    assert sum(i.visits for i in swapped.interests("ada")) == 31
+    assert not swapped.explain(open_one).reproduced
+    fewer = tw.Catalogue(shop.ids[100:], shop.vectors[100:])
+    smaller = tw.Explorer(fewer, store=made.store, seed=0)
+    gone = {f"i{row}" for row in range(100)}
+    numbers = dict(zip(range(600), shop.ids, strict=True))
+    left = [e for e in made.store.read("ada") if numbers[int(e["item"])] not in gone]
+    assert sum(i.visits for i in smaller.interests("ada")) == len(left)
+    [seen] = made.recommend(["ada"], allow=gone)
+    with pytest.raises(UnknownDecision, match="is for an item that the catalogue does not have"):
+        smaller.explain(seen)
+
+
+# --- explain, interests ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bandit", [tw.LinUCB(), tw.Thompson(), tw.EpsilonGreedy(0.3, estimate="mean")], ids=str)
+@pytest.mark.parametrize("name", POLICIES)
+def test_explanations_reproduce_decisions(shop, tree, name, bandit):
+    made = explorer(shop, tree, POLICIES[name](bandit))
+    earlier = [made.recommend(["ada"], n=3)[2]]
+    for _ in range(20):
+        d = made.recommend(["ada"])[0]
+        made.feedback({d.id: float(len(d.item) % 2)})
+        earlier.append(d)
+    for d in earlier:
+        told = made.explain(d if len(d.id) % 2 else d.id)
+        assert told.reproduced
+        assert (told.user, told.item) == ("ada", d.item)
+        assert [step.kind for step in told.steps] == ["node"] * (len(told.steps) - 1) + ["item"]
+        chosen = [next(option for option in step.considered if option.chosen) for step in told.steps]
+        assert chosen[-1].id == d.item
+        assert chosen[-1].mean == pytest.approx(d.mean, abs=1e-5)
+        assert chosen[-1].width == pytest.approx(d.width, rel=1e-4)
+        if name != "phcb":
+            assert tuple(option.id for option in chosen[:-1]) == d.path
+        assert math.prod(s.chance * len(s.considered) / s.total for s in told.steps) == pytest.approx(d.propensity)
+        assert sum(len(s.considered) for s in told.steps if len(s.considered) > 1) == d.scores
+        assert d.item in str(told) or told.title in str(told)
+        for step in told.steps:
+            means = [option.mean for option in step.considered]
+            assert means == sorted(means, reverse=True)
+
+
+def test_interests(shop, tree):
+    made = explorer(shop, tree)
+    [root] = made.interests("nobody")
+    assert (root.node, root.items, root.visits, root.mean) == (0, 600, 0, 0)
+    live_a_while(made, rounds=40)
+    found = made.interests("ada")
+    assert sum(i.items for i in found) == 600  # visible nodes partition the catalogue
+    assert sum(i.visits for i in found) == 40
+    assert [i.mean for i in found] == sorted((i.mean for i in found), reverse=True)
+    assert all(i.name == tree.names[i.node] for i in found)
+    descended = explorer(shop, tree, tw.HCB(), made.store)
+    assert len(descended.interests("ada")) == 5
+    assert len(descended.interests("ada", level=3)) == 30
+    assert sum(i.visits for i in descended.interests("ada", level=3)) == 40
+    for level in (1, 4, "x"):
+        with pytest.raises(InvalidArgument, match="level must be an integer from 2 to 3"):
+            descended.interests("ada", level=level)
+
+
+# --- everything else -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("users", "why"),
+    [
+        ("ada", "users must be a list of users, got 'ada'"),
+        (None, "users must be a list of users"),
+        (["ada", "ada"], "users must be all different .ask for n items instead."),
+        ([1.5], "users must be strings of at most 512 characters, or integers of 64 bits"),
+        ([True], "users must be strings"),
+        ([None], "users must be strings"),
+        ([2**63], "users must be strings"),
+        (["x" * 513], "users must be strings"),
+    ],
+)
+def test_bad_users(shop, tree, users, why):
+    with pytest.raises(InvalidArgument, match=f"Explorer.recommend: {why}"):
+        explorer(shop, tree).recommend(users)
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, "2", 65537, None])
+def test_bad_numbers_of_items(shop, tree, n):
+    with pytest.raises(InvalidArgument, match="n must be an integer from 1 to 65536"):
+        explorer(shop, tree).recommend(["ada"], n=n)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"on_repeat": "min"}, "Explorer: on_repeat must be one of reject, max, sum, last"),
+        ({"reward_range": (1, 0)}, "Explorer: reward_range must be a finite number above 1.0, got 0"),
+        ({"reward_range": 1}, "Explorer: reward_range must be two numbers"),
+        ({"reward_range": (0, math.inf)}, "reward_range"),
+        ({"seed": -1}, "Explorer: seed"),
+        ({"memory": 10}, "Explorer: memory must be at least .* bytes, one user's state, got 10"),
+        ({"memory": 0}, "Explorer: memory must be an integer of at least 1"),
+        ({"repeats": 1}, "Explorer: repeats must be True or False"),
+        ({"policy": tw.HCB(budget=1)}, "HCB: budget"),
+        ({"policy": tw.HCB(prior=tw.Prior(mean=[1.0]))}, "Prior: mean must be finite numbers of shape"),
+    ],
+)
+def test_bad_options(shop, tree, options, why):
+    with pytest.raises(InvalidArgument, match=why):
+        explorer(shop, tree, **options)
+
+
+def test_a_tree_of_another_catalogue(shop):
+    other = tw.ItemTree.build(synthetic_catalogue(600, dim=4, seed=0).vectors, (5,))
+    with pytest.raises(InvalidArgument, match="tree must be over 600 items of 8 dimensions, got '600 x 4'"):
+        tw.Explorer(shop, other)
+
+
+def test_nobody_and_no_feedback(shop, tree):
+    made = explorer(shop, tree)
+    assert made.recommend([]) == []
+    assert made.feedback({}) == {}
+    assert repr(made) == "Explorer(600 items, PHCB(LinUCB), MemoryStore(0 users))"
+    with made as same:
+        assert same is made
+
+
+def test_a_prior_is_where_everybody_starts(shop, tree):
+    likes = shop.vectors[3] / np.linalg.norm(shop.vectors[3])
+    sure = tw.Prior(mean=likes, covariance=1e-3 * np.eye(8))
+    made = explorer(shop, tree, tw.HCB(tw.LinUCB(0.1), budget=None, prior=sure))
+    [d] = made.recommend(["somebody"])
+    x = shop.vectors / np.linalg.norm(shop.vectors, axis=1, keepdims=True)
+    assert d.mean == pytest.approx((x @ likes)[shop.row(d.item)], abs=1e-4)
+    assert d.mean == pytest.approx(max((x @ likes)[row] for row in made.tree.items_of(d.path[-1])), abs=1e-4)
+    assert d.mean > 0.7
+    live_a_while(made)
+    assert bits(made, "ada") == bits(explorer(shop, tree, made.policy, made.store), "ada")
+
+
+def test_a_store_that_fails_leaves_nothing_half_done(shop, tree):
+    class Failing(MemoryStore):
+        broken = False
+
+        def read(self, user, after=0):
+            if self.broken:
+                raise OSError("the disk is gone")
+            return super().read(user, after)
+
+    store = Failing()
+    made = explorer(shop, tree, store=store)
+    live_a_while(made)
+    calm = explorer(shop, tree, store=store)
+    store.broken = True
+    with pytest.raises(OSError, match="the disk is gone"):
+        made.recommend(["cyd", "ada", "bob"])
+    store.broken = False
+    for user in ("ada", "bob", "cyd"):
+        assert bits(made, user) == bits(calm, user)
+
+
+def test_many_threads(shop, tree):
+    made, given, lock = explorer(shop, tree), {}, threading.Lock()
+
+    def live(user):
+        for turn in range(25):
+            d = made.recommend([user])[0]
+            made.feedback({d.id: float(turn % 2)})
+            with lock:
+                given.setdefault(user, []).append(d.id)
+            if turn % 10 == 5:
+                made.interests(user)
+                made.explain(d)
+
+    users = [f"u{i}" for i in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(live, users))
+    for user in users:
+        assert made.store.count(user) == 25
+        assert len(set(given[user])) == 25
+        assert bits(made, user) == bits(explorer(shop, tree, store=made.store), user)
+
+
+def test_items_keep_their_numbers():
+    store = MemoryStore()
+    first = store.number_items(pl.Series([10, 20, 30]))
+    assert first.tolist() == [0, 1, 2]
+    assert store.number_items(pl.Series([10, 20, 30])).tolist() == [0, 1, 2]
+    assert store.number_items(pl.Series([30, 40])).tolist() == [2, 3]
+    assert store.number_items(pl.Series([10, 20, 30])).tolist() == [0, 1, 2]
+
+
+def test_kept_states_stay_within_their_bytes():
+    store = MemoryStore(kept_bytes=10)
+    for user in "abc":
+        store.keep(user, Kept(1, b"four"))
+    assert [store.kept(user) is not None for user in "abc"] == [False, True, True]
+    store.keep("b", Kept(2, b"x" * 11))
+    assert store.kept("b") is None  # too long for the place
+
+
+def test_bad_events():
+    store = MemoryStore()
+    with pytest.raises(InvalidArgument, match="events must be 1 of dtype EVENT"):
+        store.append(["ada"], np.zeros(2, dtype=EVENT))
+    with pytest.raises(InvalidArgument, match="counts must be 1 that sum to 2"):
+        store.extend(["ada"], np.array([1]), np.zeros(2, dtype=EVENT))
+    with pytest.raises(InvalidArgument, match="kept_bytes"):
+        MemoryStore(kept_bytes=-1)
+
+
+def test_the_five_line_example_of_the_design():
+    code = """
+import numpy as np, treeward as tw
+vectors = np.random.default_rng(0).standard_normal((500, 16)).astype("float32")
+tree = tw.ItemTree.build(vectors, widths=(10, 50), seed=0)
+explorer = tw.Explorer(tw.Catalogue(range(500), vectors), tree, policy=tw.PHCB(tw.LinUCB(alpha=0.5), budget=50))
+[d] = explorer.recommend(["ada"])
+print(explorer.feedback({d.id: 1.0})[d.id], d.item in range(500))
+"""
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert made.stdout == "recorded True\n"
