@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 import treeward as tw
 from tests import naive
 from treeward.bandit import EpsilonGreedy, LinUCB, Thompson
+from treeward.bandit.posterior import REFRESH
 from treeward.core.errors import InvalidArgument
 from treeward.policy import HCB, PHCB, POLICIES, CBCategory, CBLeaf, Flat, LogLevel, Thresholds
 from treeward.policy.history import History, amend, record, tally
@@ -300,7 +301,7 @@ def same_state(one, other):
     count = int(one.history.places.length[0])
     starts = int(one.history.places.start[0]), int(other.history.places.start[0])
     np.testing.assert_array_equal(
-        *(made.history.sums[at : at + count] for made, at in zip((one, other), starts, strict=True))
+        *(made.history.rewards[at : at + count] for made, at in zip((one, other), starts, strict=True))
     )
 
 
@@ -330,9 +331,9 @@ def test_replayed_events_give_the_live_state_to_the_bit(kind, bandit, once):
         return state
 
     live = replayed(*range(1, len(rows)))
-    assert live.posterior.pulls[0].min() > 2 * 512
+    assert live.posterior.pulls[0].min() > 2 * REFRESH
     same_state(replayed(), live)
-    same_state(replayed(511, 513, 700, 1499), live)
+    same_state(replayed(REFRESH - 1, REFRESH + 1, 700, 1499), live)
 
 
 def test_a_changed_reward_counts_where_the_event_was():

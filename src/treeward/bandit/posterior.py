@@ -17,7 +17,7 @@ from treeward.core.compiled import gram, kernel, tight, tight_summing
 from treeward.core.types import AnyArray, Floats
 
 BLOCK = 32
-REFRESH = 512
+REFRESH = 256
 
 
 class Start(NamedTuple):

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from treeward.cli.console import console, progress, say, timed
 from treeward.cli.simulate import BANDIT_HELP
+from treeward.core.version import __version__
 
 _EVENTS = 1_000
 
@@ -49,19 +50,19 @@ def bench(
         explorer.feedback({explorer.recommend(["somebody"])[0].id: 1.0})
         explorer.recommend(["somebody"])
     names = [f"user {i}" for i in range(users)]
-    figures: dict[str, float] = {}
+    figures: dict[str, tuple[float, float]] = {}
     with progress() as report:
 
-        def measure(what: str, times: int, act: Callable[[], object]) -> None:
+        def measure(what: str, times: int, act: Callable[[], object], before: Callable[[], object] = int) -> None:
             took = []
             for turn in range(times):
+                before()
                 start = perf_counter()
                 act()
-                took.append(perf_counter() - start)
+                took.append(1e6 * (perf_counter() - start))
                 report(what, turn + 1, times)
             took.sort()
-            figures[f"{what}: median, us"] = took[times // 2] * 1e6
-            figures[f"{what}: 99 of 100, us"] = took[int(0.99 * (times - 1))] * 1e6
+            figures[what] = (took[times // 2], took[int(0.99 * (times - 1))])
 
         def rounds() -> None:
             explorer.feedback({d.id: float(d.slot == 0) for d in explorer.recommend(names)})
@@ -72,23 +73,28 @@ def bench(
         rows = [(i * 7919) % items for i in range(_EVENTS)]
         rewards = [float(i % 3 == 0) for i in range(_EVENTS)]
         log = Interactions(["old friend"] * _EVENTS, shop.ids[rows], rewards=rewards)
-        for what, store in (("those", MemoryStore(kept_bytes=0)), ("a kept state", MemoryStore())):
+        for what, store in ((f"{_EVENTS:,} events", MemoryStore(kept_bytes=0)), ("a kept state", MemoryStore())):
             other = Explorer(shop, tree, made, store, seed=seed)
             other.ingest(log)
 
-            def rebuild(other: Explorer = other) -> None:
-                other.rest("old friend")
+            def ask(other: Explorer = other) -> None:
                 other.recommend(["old friend"])
 
-            rebuild()
-            measure(f"recommend a user at rest, with {_EVENTS:,} events, from {what}", 50, rebuild)
-    figures["bytes of a user at hand"] = seat_bytes(plan)
-    table = Table(title=f"{items:,} items x {dim}, {made.name}", title_justify="left", box=SIMPLE_HEAD, padding=0)
-    table.add_column("what")
-    table.add_column("", justify="right")
-    for what, value in figures.items():
-        table.add_row(what, f"{value:,.0f}")
+            def leave(other: Explorer = other) -> None:
+                other.rest("old friend")
+
+            ask()
+            measure(f"recommend 1 user who was away, from {what}", 50, ask, leave)
+    title = f"{items:,} items x {dim}, {made.name}; {seat_bytes(plan):,} bytes a user at hand"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+    table.add_column("microseconds")
+    table.add_column("median", justify="right")
+    table.add_column("99 of 100 within", justify="right")
+    for what, (median, most) in figures.items():
+        table.add_row(what, f"{median:,.0f}", f"{most:,.0f}")
     console.print(table)
     if out is not None:
-        out.write_text(json.dumps({"items": items, "dim": dim, "policy": repr(made), **figures}, indent=2) + "\n")
+        told = {what: {"median_us": median, "p99_us": most} for what, (median, most) in figures.items()}
+        settings = {"items": items, "dim": dim, "users": users, "policy": repr(made), "seed": seed}
+        out.write_text(json.dumps({**settings, "treeward": __version__, "figures": told}, indent=2) + "\n")
         say(f"Wrote {out}")

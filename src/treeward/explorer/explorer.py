@@ -109,6 +109,7 @@ class Explorer:
         self._decider = Decider(plan, repr(policy), catalogue, self.store, seed, memory)
         self._filters = Filters(catalogue, self._decider.place_of)
         self._sealer = Sealer(self.store.secret())
+        self._paths: dict[int, tuple[int, ...]] = {}
         self._lock = RLock()
 
     def __repr__(self) -> str:
@@ -182,19 +183,25 @@ class Explorer:
     def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
         """Return decisions as their caller sees them."""
         now, epoch, snapshot = time_ns() // 1_000_000, self.store.epoch, self._decider.snapshot
-        ids, parent, numbers = self.catalogue.ids, self.tree.parent, self._decider.numbers
-        nonces, known = calls.nonce.tolist(), calls.events.tolist()
+        numbers = self._decider.numbers[calls.decisions["item"]].tolist()
+        nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self._sealer.seal
+        items = self.catalogue.ids
         out = []
         for at, made in enumerate(calls.decisions.tolist()):
             _, row, _, node, mean, width, propensity, exact, scores = made
             i, slot = divmod(at, n)
-            ticket = Ticket(snapshot, int(numbers[row]), node, slot, nonces[i], known[i], epoch, now, who[i])
-            path: tuple[int, ...] = ()
-            while node > 0:
-                path, node = (node, *path), int(parent[node])
-            id, item = self._sealer.seal(ticket), ids[row]
-            out.append(Decision(id, who[i], item, slot, mean, width, propensity, exact, path, scores))
+            user = who[i]
+            id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now)
+            path = self._path(node)
+            out.append(Decision(id, user, items[row], slot, mean, width, propensity, exact, path, scores))
         return out
+
+    def _path(self, node: int) -> tuple[int, ...]:
+        """Return the nodes from below the root to a node."""
+        if node not in self._paths:
+            above = int(self.tree.parent[node])
+            self._paths[node] = () if above < 0 else (*self._path(above), node)
+        return self._paths[node]
 
     def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
         """Say what came of decisions: rewards by decision id, in any order, any time later, as often as one likes.

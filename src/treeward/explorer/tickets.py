@@ -54,11 +54,10 @@ class Sealer:
         hasher.update(body)
         return hasher.digest()
 
-    def seal(self, ticket: Ticket) -> str:
-        """Return the id of a decision."""
-        user = ticket.user
+    def seal(self, user: User, *fields: int) -> str:
+        """Return the id of a decision: `fields` are a ticket's, without the user."""
         name = _TEXT + user.encode(errors="surrogatepass") if isinstance(user, str) else _WHOLE + b"%d" % user
-        body = _HEAD.pack(_VERSION, *ticket[:-1]) + name
+        body = _HEAD.pack(_VERSION, *fields) + name
         return urlsafe_b64encode(body + self._seal(body)).rstrip(b"=").decode()
 
     def unseal(self, id: object) -> Ticket:

@@ -52,23 +52,23 @@ def sit_all(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
 
 def absorb(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.int64], events: Events) -> State:
     """Apply events ends[i]:ends[i + 1] to seat i, in order, and return the state, with more room where needed."""
-    done = np.zeros(len(seats), dtype=np.int64)
+    done = ends[:-1].copy()
     while (stuck := _replay_all(plan, state, seats, ends, events, done)) >= 0:
-        state = _widen(plan, state, int(seats[stuck]))
+        state = _widen(plan, state, int(seats[stuck]), int(ends[stuck + 1] - done[stuck]))
     return state
 
 
-def _widen(plan: Plan, state: State, seat: int) -> State:
-    """Return the state with room for another event in a seat, whatever the event."""
-    places, sums, visible, shown = *state.history, state.visible, state.shown
+def _widen(plan: Plan, state: State, seat: int, events: int) -> State:
+    """Return the state with room in a seat for so many events, and for the children of one more node."""
+    places, rewards, visible, shown = *state.history, state.visible, state.shown
     if plan.personal or plan.kind == GREEDY_MEAN:
-        places, [sums] = widened(places, seat, int(places.length[seat]) + 1, sums)
+        places, [rewards] = widened(places, seat, int(places.length[seat]) + events, rewards)
     if plan.personal:
         widest = int(np.diff(plan.tree.first_child).max())
         visible, _ = widened(visible, seat, int(visible.length[seat]) + widest)
     if plan.once:
-        shown, _ = widened(shown, seat, int(shown.length[seat]) + 1)
-    return state._replace(history=History(places, sums), visible=visible, shown=shown)
+        shown, _ = widened(shown, seat, int(shown.length[seat]) + events)
+    return state._replace(history=History(places, rewards), visible=visible, shown=shown)
 
 
 @kernel
@@ -80,52 +80,52 @@ def _replay_all(
     events: Events,
     done: NDArray[np.int64],
 ) -> int:
-    """Replay one user's events after another's; return who is in want of room, or -1."""
+    """Replay one user's events after another's, from where each one's `done` is; return who lacks room, or -1."""
+    until = np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
+    z = np.empty(plan.items.shape[1], dtype=np.float32)
     for i in range(len(seats)):
-        first, last = ends[i], ends[i + 1]
-        mine = Events(
-            events.kind[first:last], events.place[first:last], events.node[first:last], events.reward[first:last]
-        )
-        done[i] = replay(plan, state, seats[i], mine, done[i])
-        if done[i] < last - first:
+        done[i] = replay(plan, state, seats[i], events, done[i], ends[i + 1], until, z)
+        if done[i] < ends[i + 1]:
             return i
     return -1
 
 
-@kernel
-def replay(plan: Plan, state: State, seat: int, events: Events, first: int) -> int:
-    """Apply the events from `first` on, in order; return where it stopped for want of room, or their number.
+@tight
+def replay(
+    plan: Plan, state: State, seat: int, events: Events, first: int, last: int, until: NDArray[np.int64], z: Floats
+) -> int:
+    """Apply the events first:last, in order; return where it stopped for want of room, or `last`.
 
     The result is the same to the bit whether events come one by one or together, but together they come faster: what
-    lies before the last refresh of a slot goes into A and b alone. To resume, call again with the same events.
+    lies before the last refresh of a slot goes into A and b alone. `until` and `z` are room to work in.
     """
-    until = np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
-    if len(events.kind) - first > 1:
-        _count(plan, events, first, until)
+    until[:] = 0
+    if last - first > 1:
+        _count(plan, events, first, last, until)
         for slot in range(len(until)):
             until[slot] += state.posterior.pulls[seat, slot]
             until[slot] -= until[slot] % REFRESH
-    z = np.empty(plan.items.shape[1], dtype=np.float32)
-    for i in range(first, len(events.kind)):
+    for i in range(first, last):
         place = events.place[i]
         if place < 0:
             continue
-        if not _fits(plan, state, seat, place):
+        at = holder(plan, state, seat, place)
+        if not _fits(plan, state, seat, at):
             return i
         if plan.once:
             start, count = state.shown.start[seat], state.shown.length[seat]
             state.shown.length[seat] = insert(state.shown.values[start : start + count + 1], count, place)
         if events.kind[i] == REWARD:
-            teach(plan, state, seat, place, events.node[i], events.reward[i], until, z)
+            _teach(plan, state, seat, place, at, events.node[i], events.reward[i], until, z)
         elif events.kind[i] == CHANGE:
-            _mend(plan, state, seat, place, events.node[i], events.reward[i], z)
-    return len(events.kind)
+            _mend(plan, state, seat, place, at, events.node[i], events.reward[i], z)
+    return last
 
 
 @tight
-def _count(plan: Plan, events: Events, first: int, pulls: NDArray[np.int64]) -> None:
+def _count(plan: Plan, events: Events, first: int, last: int, pulls: NDArray[np.int64]) -> None:
     """Add how many observations the events bring to each slot."""
-    for i in range(first, len(events.kind)):
+    for i in range(first, last):
         if events.place[i] >= 0 and events.kind[i] == REWARD:
             pulls[len(pulls) - 1] += 1
             if plan.personal:
@@ -137,15 +137,15 @@ def _count(plan: Plan, events: Events, first: int, pulls: NDArray[np.int64]) -> 
 
 
 @tight
-def _fits(plan: Plan, state: State, seat: int, place: int) -> bool:
-    """Tell whether an event on `place` is sure to find room."""
+def _fits(plan: Plan, state: State, seat: int, at: int) -> bool:
+    """Tell whether an event on an item under the visible node `at` is sure to find room."""
     places, shown, visible = state.history.places, state.shown, state.visible
     if (plan.personal or plan.kind == GREEDY_MEAN) and places.length[seat] >= places.room[seat]:
         return False
     if plan.once and shown.length[seat] >= shown.room[seat]:
         return False
     if plan.personal:
-        node = visible.values[visible.start[seat] + holder(plan, state, seat, place)]
+        node = visible.values[visible.start[seat] + at]
         children = plan.tree.first_child[node + 1] - plan.tree.first_child[node]
         return bool(visible.length[seat] + children <= visible.room[seat] + 1)
     return True
@@ -166,8 +166,23 @@ def teach(
 
     `until` says up to how many observations a slot is not kept up (see `replay`); `z` is room to work in.
     """
+    _teach(plan, state, seat, place, holder(plan, state, seat, place), node, reward, until, z)
+
+
+@tight
+def _teach(
+    plan: Plan,
+    state: State,
+    seat: int,
+    place: int,
+    at: int,
+    node: int,
+    reward: float,
+    until: NDArray[np.int64],
+    z: Floats,
+) -> None:
     items = state.posterior.theta.shape[1] - 1
-    node = _taken_from(plan, state, seat, place, node)
+    node = _taken_from(plan, state, seat, place, at, node)
     if plan.personal:
         _add(plan, state, seat, 0, plan.tree.vectors[node], reward, until, z)
     else:
@@ -178,14 +193,14 @@ def teach(
     if plan.personal or plan.kind == GREEDY_MEAN:
         record(state.history, seat, place, reward)
     if plan.personal:
-        _expand(plan, state, seat, place)
+        _expand(plan, state, seat, at)
 
 
 @tight
-def _mend(plan: Plan, state: State, seat: int, place: int, node: int, change: float, z: Floats) -> None:
+def _mend(plan: Plan, state: State, seat: int, place: int, at: int, node: int, change: float, z: Floats) -> None:
     """Change the reward of an earlier event by so much."""
     items = state.posterior.theta.shape[1] - 1
-    node = _taken_from(plan, state, seat, place, node)
+    node = _taken_from(plan, state, seat, place, at, node)
     if plan.personal:
         correct(state.posterior, seat, 0, plan.tree.vectors[node], change, z)
     else:
@@ -198,15 +213,15 @@ def _mend(plan: Plan, state: State, seat: int, place: int, node: int, change: fl
     correct(state.posterior, seat, items, plan.items[place], change, z)
     amend(state.history, seat, place, change)
     if plan.personal:
-        _expand(plan, state, seat, place)
+        _expand(plan, state, seat, at)
 
 
 @tight
-def _taken_from(plan: Plan, state: State, seat: int, place: int, node: int) -> int:
+def _taken_from(plan: Plan, state: State, seat: int, place: int, at: int, node: int) -> int:
     if node >= 0:
         return node
     if plan.personal:
-        return int(state.visible.values[state.visible.start[seat] + holder(plan, state, seat, place)])
+        return int(state.visible.values[state.visible.start[seat] + at])
     return leaf_at(plan.tree, place)
 
 
@@ -268,7 +283,9 @@ def leaf_at(tree: TreeArrays, place: int) -> int:
 
 @tight
 def holder(plan: Plan, state: State, seat: int, place: int) -> int:
-    """Return which of the visible nodes, which stand in the order of their items, holds a place."""
+    """Return which of the visible nodes, which stand in the order of their items, holds a place; else 0."""
+    if not plan.personal:
+        return 0
     start = state.visible.start[seat]
     low, high = 0, state.visible.length[seat] - 1
     while low < high:
@@ -281,11 +298,10 @@ def holder(plan: Plan, state: State, seat: int, place: int) -> int:
 
 
 @tight
-def _expand(plan: Plan, state: State, seat: int, place: int) -> None:
-    """Replace the visible node that holds `place` by its children, if it has earned it."""
+def _expand(plan: Plan, state: State, seat: int, at: int) -> None:
+    """Replace the visible node `at` by its children, if it has earned it."""
     start = state.visible.start[seat]
     visible = state.visible.values[start : start + state.visible.room[seat]]
-    at = holder(plan, state, seat, place)
     node = visible[at]
     first, last = plan.tree.first_child[node], plan.tree.first_child[node + 1]
     if first == last:

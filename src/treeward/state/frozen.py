@@ -27,7 +27,7 @@ def freeze(state: State, seat: int, digest: bytes) -> bytes:
         posterior.pulls[seat],
         posterior.precision[seat][:, lower[0], lower[1]],
         posterior.moment[seat],
-        history.sums[start : start + len(places)],
+        history.rewards[start : start + len(places)],
         np.where(waiting[:, :, None], posterior.pending[seat], np.float32(0)),  # the other rows are of before
         posterior.inverse[seat],
         posterior.theta[seat],
@@ -41,6 +41,11 @@ def freeze(state: State, seat: int, digest: bytes) -> bytes:
         np.ascontiguousarray(part).tobytes() for part in parts
     )
     return body + blake2b(body, digest_size=_SEAL).digest()
+
+
+def belongs(frozen: bytes, digest: bytes) -> bool:
+    """Tell whether a frozen state says it is of the plan of this digest."""
+    return frozen[:17] == bytes([_VERSION]) + digest
 
 
 def thaw(plan: Plan, state: State, seat: int, digest: bytes, frozen: bytes) -> State | None:
@@ -61,21 +66,21 @@ def thaw(plan: Plan, state: State, seat: int, digest: bytes, frozen: bytes) -> S
     posterior.precision[seat][:, lower[0], lower[1]] = triangle
     posterior.precision[seat][:, lower[1], lower[0]] = triangle
     posterior.moment[seat] = reader.take(np.float64, slots * dim).reshape(slots, dim)
-    sums = reader.take(np.float64, counts[0])
+    rewards = reader.take(np.float64, counts[0])
     for array in (posterior.pending, posterior.inverse, posterior.theta, state.board.mean, state.board.square):
         array[seat] = reader.take(np.float32, array[seat].size).reshape(array[seat].shape)
     start = int(state.history.places.start[seat])
-    state.history.sums[start : start + counts[0]] = sums
+    state.history.rewards[start : start + counts[0]] = rewards
     for lists, count in zip((state.history.places, state.visible, state.shown), counts, strict=True):
         _fill(lists, seat, reader.take(np.int32, count))
     return state
 
 
 def _roomy(state: State, seat: int, counts: list[int]) -> State:
-    places, [sums] = widened(state.history.places, seat, counts[0], state.history.sums)
+    places, [rewards] = widened(state.history.places, seat, counts[0], state.history.rewards)
     visible, _ = widened(state.visible, seat, counts[1])
     shown, _ = widened(state.shown, seat, counts[2])
-    return state._replace(history=History(places, sums), visible=visible, shown=shown)
+    return state._replace(history=History(places, rewards), visible=visible, shown=shown)
 
 
 def _fill(lists: Lists, seat: int, values: Integers) -> None:

@@ -11,7 +11,7 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray, Integers
 from treeward.policy.learn import Events, absorb, sit_all
 from treeward.policy.plan import Plan, room
-from treeward.state.frozen import freeze, thaw
+from treeward.state.frozen import belongs, freeze, thaw
 from treeward.store.base import EventStore, User
 from treeward.store.events import EVENT, Kept
 
@@ -146,7 +146,8 @@ class Seats:
 
     def _keep(self, user: User, seat: int) -> None:
         kept = self.store.kept(user)
-        if self._seen[seat] >= _WORTH_KEEPING and (kept is None or kept.events != self._seen[seat]):
+        fresh = kept is not None and kept.events == self._seen[seat] and belongs(kept.state, self._digest)
+        if self._seen[seat] >= _WORTH_KEEPING and not fresh:
             self.store.keep(user, Kept(self._seen[seat], freeze(self.state, seat, self._digest)))
 
 
