@@ -179,7 +179,8 @@ class NaiveUser:
                 scores = [total / visits if visits else 0.0 for visits, total in stats]
         scores = [score * factor_of(arm) for score, arm in zip(scores, arms, strict=True)]
         start = int(draw_uniform(self.seed, self.stream, counter + 2**14) * len(arms))
-        return arms[max([*range(start, len(arms)), *range(start)], key=scores.__getitem__)]
+        limit = max(scores) - 1e-6 * abs(max(scores))
+        return next(arms[i] for i in [*range(start, len(arms)), *range(start)] if scores[i] >= limit)
 
     def step(self, arms, most, counter, *args):
         picked = self.sample(arms, most, counter)

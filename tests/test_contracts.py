@@ -124,7 +124,7 @@ def test_a_policy_that_breaks_a_promise_is_noticed(change, promise):
 
 
 class Forgetful(MemoryStore):
-    def append(self, users, events):
+    def append(self, users, events, known=None):
         super().extend(users, np.ones(len(users), dtype=np.int64), events)
         return np.ones(len(users), dtype=bool)
 

@@ -13,6 +13,7 @@ from treeward.core.types import Floats
 
 _TIES = 1 << 14
 _DRAWS = 32
+_CLOSE = np.float32(1e-6)
 
 
 class Candidates(NamedTuple):
@@ -76,8 +77,8 @@ def best_of(
 ) -> int:
     """Return which of the candidates, whose vectors are `x`, to take.
 
-    `counter` and the numbers after it are free to draw from. Ties go to the first from a random start, or else users
-    nothing is known of would all meet the same arms.
+    `counter` and the numbers after it are free to draw from. Scores that differ by rounding alone are ties, and ties go
+    to the first from a random start, or else users nothing is known of would all meet the same arms.
     """
     count = len(x)
     mean = candidates.mean[:count]
@@ -155,26 +156,32 @@ def _score(mean: Floats, width: Floats, weight: np.float32, factor: Floats, i: i
 
 
 @tight
+def _enough(mean: Floats, width: Floats, weight: np.float32, factor: Floats) -> np.float32:
+    """Return the score from which on an arm is among the best: rounding decides nothing."""
+    best = np.float32(-np.inf)
+    for i in range(len(mean)):
+        best = max(best, _score(mean, width, weight, factor, i))
+    return best - _CLOSE * abs(best)
+
+
+@tight
 def _highest(mean: Floats, width: Floats, weight: np.float32, factor: Floats, start: int) -> int:
-    found, best = start, np.float32(-np.inf)
+    limit = _enough(mean, width, weight, factor)
     for turn in range(len(mean)):
         i = start + turn if start + turn < len(mean) else start + turn - len(mean)
-        score = _score(mean, width, weight, factor, i)
-        if score > best:
-            found, best = i, score
-    return found
+        if _score(mean, width, weight, factor, i) >= limit:
+            return i
+    return start
 
 
 @tight
 def _tie_share(chosen: int, mean: Floats, width: Floats, weight: np.float32, factor: Floats) -> float:
     """Return the share of random starts from which `_highest` finds `chosen`: 0 if it is not among the best."""
-    count = len(mean)
-    best = _score(mean, width, weight, factor, chosen)
-    for i in range(count):
-        if _score(mean, width, weight, factor, i) > best:
-            return 0.0
+    count, limit = len(mean), _enough(mean, width, weight, factor)
+    if not _score(mean, width, weight, factor, chosen) >= limit:
+        return 0.0
     starts = 1
-    while starts < count and _score(mean, width, weight, factor, (chosen - starts) % count) != best:
+    while starts < count and not _score(mean, width, weight, factor, (chosen - starts) % count) >= limit:
         starts += 1
     return starts / count
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core import artefact, rng
+from treeward.core import rng
 from treeward.core.compiled import bound
 from treeward.core.errors import NothingLeft
 from treeward.core.types import AnyArray, Integers
@@ -54,8 +54,8 @@ class Decider:
 
     Parameters
     ----------
-    plan, policy
-        The policy, made ready, and what it is called.
+    plan
+        The policy, made ready.
     catalogue, store
         The items, and where the events are.
     seed
@@ -64,17 +64,16 @@ class Decider:
         Bytes for the seats.
     """
 
-    def __init__(
-        self, plan: Plan, policy: str, catalogue: Catalogue, store: EventStore, seed: int | None, memory: int
-    ) -> None:
+    def __init__(self, plan: Plan, catalogue: Catalogue, store: EventStore, seed: int | None, memory: int) -> None:
         self.plan, self._store = plan, store
-        digest = blake2b(artefact.digest(plan.tree.items).encode(), digest_size=16)
-        digest.update(artefact.digest(plan.tree.vectors).encode())
-        self.snapshot = store.number_snapshot(digest.hexdigest())
-        digest.update(f"{policy} {plan.once}".encode())
         self.place_of = np.empty(len(catalogue), dtype=np.int32)
         self.place_of[plan.tree.items] = np.arange(len(catalogue), dtype=np.int32)
         self.numbers = store.number_items(catalogue.ids)
+        digest = blake2b(np.ascontiguousarray(self.numbers[plan.tree.items]).data, digest_size=16)
+        for array in (plan.tree.first_child, plan.tree.item_range):
+            digest.update(np.ascontiguousarray(array).data)
+        self.snapshot = store.number_snapshot(digest.hexdigest())
+        _add_plan(digest, plan)
         self.row_of = np.full(int(self.numbers.max()) + 1, -1, dtype=np.int64)
         self.row_of[self.numbers] = np.arange(len(catalogue))
         places = np.where(self.row_of >= 0, self.place_of[self.row_of], np.int32(-1))
@@ -138,6 +137,18 @@ class Decider:
         lanes = rng.lanes(self._seed, streams, nonces)
         batch = Batch(seats, lanes, np.zeros(len(seats), dtype=np.int64), closed.extra, closed.ends)
         self._kernel(self.plan, state, batch, n, screen, self._seed, self._room[0], trace, out)
+
+
+def _add_plan(digest: "blake2b", part: object) -> None:
+    """Add all that a user's state depends on: the plan's arrays and numbers."""
+    if isinstance(part, tuple):
+        for inner in part:
+            _add_plan(digest, inner)
+    elif isinstance(part, np.ndarray):
+        digest.update(f"{part.dtype}{part.shape}".encode())
+        digest.update(np.ascontiguousarray(part).data)
+    else:
+        digest.update(repr(part).encode())
 
 
 def made(count: int) -> AnyArray:

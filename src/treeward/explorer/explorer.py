@@ -7,18 +7,21 @@ from time import time_ns
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
+import polars as pl
 
 from treeward.core import checks
-from treeward.core.errors import FeedbackConflict, InvalidArgument, UnknownDecision
+from treeward.core.errors import FeedbackConflict, InvalidArgument, NothingLeft, UnknownDecision
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.interactions import Interactions
 from treeward.explorer.decider import SLOT_BITS, Calls, Closed, Decider
 from treeward.explorer.filters import Exclude, Filters, Where
 from treeward.explorer.imported import imported
 from treeward.explorer.looks import Decision, Explanation, Interest, item_name, steps_of, survey
+from treeward.explorer.names import users_of
 from treeward.explorer.tickets import Sealer, Ticket
 from treeward.policy.base import Policy
 from treeward.policy.phcb import PHCB
+from treeward.policy.session import LARGEST
 from treeward.store.base import EventStore, User
 from treeward.store.events import CHANGE, EVENT, REWARD, SHOWN
 from treeward.store.memory import MemoryStore
@@ -56,14 +59,15 @@ class Explorer:
         Whether an item may be shown to a user again.
     on_repeat
         What another reward for the same decision does. ``"reject"``: an error; ``"max"``: the larger counts; ``"sum"``:
-        different rewards add up, the same one again is taken for a retry; ``"last"``: the latest counts. The same
-        reward again never changes anything.
+        different rewards add up (beyond `reward_range`, if they do), the same one again is taken for a retry;
+        ``"last"``: the latest counts. The same reward again never changes anything.
     reward_range
         The least and the largest reward there may be.
     seed
         Where draws come from. By default the store's secret, so that they cannot be foretold.
     memory
-        Bytes for the state of the users asked for lately; the others' is rebuilt from their events when needed.
+        Bytes for the state of the users asked for lately; the others' is rebuilt from their events when needed. Long
+        histories come on top: 12 bytes an event of a user at hand.
 
     Examples
     --------
@@ -93,6 +97,13 @@ class Explorer:
     ) -> None:
         owner = "Explorer"
         policy = PHCB() if policy is None else policy
+        for parameter, value, kind in (("catalogue", catalogue, Catalogue), ("policy", policy, Policy)):
+            if not isinstance(value, kind):
+                raise InvalidArgument(owner, parameter, f"a {kind.__name__}", value)
+        if tree is not None and not isinstance(tree, ItemTree):
+            raise InvalidArgument(owner, "tree", "an ItemTree, or None to build one", tree)
+        if store is not None and not hasattr(store, "rewards_of"):
+            raise InvalidArgument(owner, "store", "an EventStore, such as MemoryStore()", store)
         if policy.shared_state:
             rule = "one whose state of a user follows from that user's events"
             raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which shares state between users")
@@ -106,7 +117,7 @@ class Explorer:
         self.tree = policy.tree_for(grown, catalogue)
         """The tree the policy walks."""
         self.store: EventStore = MemoryStore() if store is None else store
-        self._decider = Decider(plan, repr(policy), catalogue, self.store, seed, memory)
+        self._decider = Decider(plan, catalogue, self.store, seed, memory)
         self._filters = Filters(catalogue, self._decider.place_of)
         self._sealer = Sealer(self.store.secret())
         self._paths: dict[int, tuple[int, ...]] = {}
@@ -161,8 +172,10 @@ class Explorer:
             If fewer than n items may be shown to one of the users. Then nothing was decided for anybody.
         """
         owner = "Explorer.recommend"
-        who = _users(owner, users)
-        checks.integer(owner, "n", n, low=1, high=1 << SLOT_BITS)
+        who = users_of(owner, users)
+        n = checks.integer(owner, "n", n, low=1, high=1 << SLOT_BITS)
+        if n > len(self.catalogue):
+            raise NothingLeft(f"{n} items were asked for, but there are only {len(self.catalogue)}")
         with self._lock:
             closed = Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, who))
             calls = self._decider.decide(who, n, closed) if who else None
@@ -227,21 +240,26 @@ class Explorer:
         low, high = self.reward_range
         values = {id: checks.number(owner, "reward", reward, low=low, high=high) for id, reward in rewards.items()}
         with self._lock:
-            tickets = {id: self._ticket(id) for id in values}
-            outcomes: dict[str, Outcome] = {}
-            users: list[User] = []
-            rows: list[tuple[int, int, float, int, int, int]] = []
-            for id, (user, ticket) in tickets.items():
-                given = self.store.rewards_of(user, ticket.nonce)
-                change = self._change(id, given, values[id])
-                outcomes[id] = "recorded" if not given else "changed" if change else "duplicate"
-                if change is not None:
-                    users.append(user)
-                    kind = CHANGE if given else REWARD
-                    rows.append((ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind))
-            new = self.store.append(users, np.array(rows, dtype=EVENT))
-            for id, fresh in zip([id for id in outcomes if outcomes[id] != "duplicate"], new.tolist(), strict=True):
-                outcomes[id] = outcomes[id] if fresh else "duplicate"
+            waiting = {id: self._ticket(id) for id in values}
+            outcomes: dict[str, Outcome] = dict.fromkeys(values, "duplicate")
+            while waiting:  # more than once only if another explorer changed the same decisions in between
+                rows: dict[str, tuple[int, int, float, int, int, int]] = {}
+                known: list[int] = []
+                for id, (user, ticket) in waiting.items():
+                    given = self.store.rewards_of(user, ticket.nonce)
+                    change = self._change(id, given, values[id])
+                    if change is not None:
+                        kind = CHANGE if given else REWARD
+                        rows[id] = (ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind)
+                        known.append(len(given))
+                users = [waiting[id][0] for id in rows]
+                new = self.store.append(
+                    users, np.array(list(rows.values()), dtype=EVENT), np.array(known, dtype=np.int64)
+                )
+                for id, fresh in zip(rows, new.tolist(), strict=True):
+                    if fresh:
+                        outcomes[id] = "recorded" if rows[id][-1] == REWARD else "changed"
+                waiting = {id: waiting[id] for id, fresh in zip(rows, new.tolist(), strict=True) if not fresh}
             return outcomes
 
     def _change(self, id: str, given: list[float], reward: float) -> float | None:
@@ -251,7 +269,7 @@ class Explorer:
         total = math.fsum(given)
         same = math.isclose(total, reward, rel_tol=1e-12, abs_tol=1e-12)
         if self.on_repeat == "sum":
-            return None if reward in given else reward
+            return None if reward in given or reward == 0 else reward
         if same or (self.on_repeat == "max" and reward < total):
             return None
         if self.on_repeat == "reject":
@@ -285,6 +303,8 @@ class Explorer:
         if not isinstance(interactions, Interactions):
             raise InvalidArgument(owner, "interactions", "an Interactions", type(interactions).__name__)
         skip = checks.one_of(owner, "unknown", unknown, ("error", "skip")) == "skip"
+        if not interactions.users.dtype.is_integer():
+            users_of(owner, interactions.users.unique().cast(pl.String).to_list())
         made = imported(interactions, self.catalogue, self._decider.numbers, self.reward_range, skip)
         with self._lock:
             self.store.extend(made.users, made.counts, made.events)
@@ -292,13 +312,13 @@ class Explorer:
 
     def rest(self, user: User) -> None:
         """Give up what is at hand of a user, as if others had needed the room; the next call rebuilds it."""
-        [who] = _users("Explorer.rest", [user])
+        [who] = users_of("Explorer.rest", [user])
         with self._lock:
             self._decider.seats.rest(who)
 
     def forget(self, user: User) -> int:
         """Erase a user: events, state, open decisions. Return how many events that were."""
-        [who] = _users("Explorer.forget", [user])
+        [who] = users_of("Explorer.forget", [user])
         with self._lock:
             self._decider.seats.drop(who)
             return self.store.forget(who)
@@ -309,7 +329,9 @@ class Explorer:
         They count as if they came after the other's. Feedback for decisions the first user got before goes to the
         second; asked for again, the first is new.
         """
-        source, target = _users("Explorer.merge", [anonymous, known])
+        [source], [target] = users_of("Explorer.merge", [anonymous]), users_of("Explorer.merge", [known])
+        if source == target:
+            raise InvalidArgument("Explorer.merge", "known", "another user than the anonymous one", known)
         with self._lock:
             moved = self.store.merge(source, target)
             self._decider.seats.drop(source)
@@ -330,6 +352,8 @@ class Explorer:
         id = decision.id if isinstance(decision, Decision) else decision
         with self._lock:
             user, ticket = self._ticket(id)
+            if user != ticket.user:
+                raise UnknownDecision(f"the decision {id[:12]}... is of a user who was merged with another since")
             row = int(self._decider.row_of[ticket.item]) if ticket.item < len(self._decider.row_of) else -1
             if row < 0:
                 raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
@@ -350,7 +374,7 @@ class Explorer:
         level
             For a policy that descends: which level of the tree; the root is on level 1.
         """
-        [who] = _users("Explorer.interests", [user])
+        [who] = users_of("Explorer.interests", [user])
         checks.integer("Explorer.interests", "level", level, low=2, high=max(2, int(self.tree.level[-1])))
         with self._lock:
             [seat] = self._decider.seats.seat([who]).tolist()
@@ -361,19 +385,5 @@ class Explorer:
 def _range(value: tuple[float, float]) -> tuple[float, float]:
     if not isinstance(value, Sequence) or len(value) != 2:
         raise InvalidArgument("Explorer", "reward_range", "two numbers, the least and the largest", value)
-    low = checks.number("Explorer", "reward_range", value[0])
-    return low, checks.number("Explorer", "reward_range", value[1], above=low)
-
-
-def _users(owner: str, users: Sequence[User]) -> list[User]:
-    if isinstance(users, str | bytes) or not isinstance(users, Iterable):
-        raise InvalidArgument(owner, "users", "a list of users", users)
-    who: list[User] = []
-    for user in users:
-        whole = isinstance(user, int | np.integer) and not isinstance(user, bool)
-        if not (whole and -(2**63) <= int(user) < 2**63) and not (isinstance(user, str) and len(user) <= 512):
-            raise InvalidArgument(owner, "users", "strings of at most 512 characters, or integers of 64 bits", user)
-        who.append(int(user) if whole else user)
-    if len(set(who)) != len(who):
-        raise InvalidArgument(owner, "users", "all different (ask for n items instead)", users)
-    return who
+    low = checks.number("Explorer", "reward_range", value[0], low=-LARGEST, high=LARGEST)
+    return low, checks.number("Explorer", "reward_range", value[1], above=low, high=LARGEST)

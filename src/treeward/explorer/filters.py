@@ -30,8 +30,7 @@ class Filters:
 
     def base(self, allow: Iterable[Id] | None, where: Where | None) -> tuple[Integers, bool]:
         """Return sorted places, and whether only those are open, or only those closed."""
-        if isinstance(where, Mapping) and not where:
-            where = None
+        where = _plain(where)
         if allow is None and where is None:
             return np.zeros(0, dtype=np.int32), False
         if allow is None and where is not None:
@@ -43,7 +42,7 @@ class Filters:
                 only = some <= len(mask) // 2  # the shorter of the two lists
                 _remember(self._bases, key, (np.flatnonzero(mask if only else ~mask).astype(np.int32), only))
             return self._bases[key]
-        rows = self._rows("allow", allow or ())
+        rows = self._rows("allow", () if allow is None else allow)
         if where is not None:
             rows = rows[self._mask(where)[rows]]
         return np.unique(self._place_of[rows]), True
@@ -81,10 +80,10 @@ class Filters:
     def _mask(self, where: Where) -> NDArray[np.bool_]:
         key = _key(where)
         if key not in self._masks:
-            condition = where if isinstance(where, pl.Expr) else _condition(where, self._catalogue.table)
             try:
+                condition = where if isinstance(where, pl.Expr) else _condition(where, self._catalogue.table)
                 found = self._catalogue.table.select(condition.alias("open"))["open"]
-            except pl.exceptions.PolarsError as error:
+            except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
                 raise _bad(str(error).splitlines()[0]) from error
             if found.dtype != pl.Boolean or len(found) != len(self._catalogue):
                 raise _bad(f"{len(found)} values of {found.dtype}")
@@ -98,11 +97,30 @@ def _remember(memory: "OrderedDict[str, Any]", key: str, value: object) -> None:
         memory.popitem(last=False)
 
 
-def _key(where: Where) -> str:
-    if isinstance(where, pl.Expr):
-        return str(where.meta.serialize(format="json"))
+def _plain(where: Where | None) -> Where | None:
+    """Return a condition in plain Python values, which are told apart by how they are written."""
+    if where is None or isinstance(where, pl.Expr):
+        return where
     if not isinstance(where, Mapping):
         raise _bad(where)
+    made: dict[str, Any] = {}
+    for name, wanted in where.items():
+        values = wanted.tolist() if isinstance(wanted, np.ndarray | np.generic) else wanted
+        if isinstance(values, Mapping):
+            made[name] = dict(values)
+        elif isinstance(values, Collection | pl.Series) and not isinstance(values, str):
+            made[name] = list(values)
+        else:
+            made[name] = values
+    return made or None
+
+
+def _key(where: Where) -> str:
+    if isinstance(where, pl.Expr):
+        try:
+            return str(where.meta.serialize(format="json"))
+        except pl.exceptions.PolarsError as error:
+            raise _bad(f"one that cannot be written down: {str(error).splitlines()[0]}") from error
     return repr(sorted((str(name), repr(wanted)) for name, wanted in where.items()))
 
 
@@ -127,5 +145,5 @@ def _condition(where: Mapping[str, Any], table: pl.DataFrame) -> pl.Expr:
         elif isinstance(wanted, Collection) and not isinstance(wanted, str):
             condition = condition & column.is_in(list(wanted))
         else:
-            condition = condition & (column == wanted)
+            condition = condition & (column.is_null() if wanted is None else column == wanted)
     return condition

@@ -29,7 +29,7 @@ class Decision(NamedTuple):
     width: float
     """How uncertain that is: sqrt(x' A^-1 x)."""
     propensity: float
-    """How probable this item was; an estimate unless `exact`."""
+    """How probable this item was, given the slots before it; an estimate unless `exact`."""
     exact: bool
     """Every step considered all its arms, under LinUCB or epsilon-greedy."""
     path: tuple[int, ...]
@@ -71,7 +71,7 @@ class Explanation(NamedTuple):
     steps: list[Step]
     reproduced: bool
     """Whether deciding again gave the same item. It does, unless the call had filters that `explain` was not given, or
-    the tree or the policy have changed since."""
+    the items, the tree, the policy or the seed have changed since."""
 
     def __str__(self) -> str:
         lines = [f"{self.title} for {self.user}"]

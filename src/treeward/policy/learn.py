@@ -65,7 +65,7 @@ def _widen(plan: Plan, state: State, seat: int, events: int) -> State:
         places, [rewards] = widened(places, seat, int(places.length[seat]) + events, rewards)
     if plan.personal:
         widest = int(np.diff(plan.tree.first_child).max())
-        visible, _ = widened(visible, seat, int(visible.length[seat]) + widest)
+        visible, _ = widened(visible, seat, int(visible.length[seat]) + widest, least=max(8, len(plan.start)))
     if plan.once:
         shown, _ = widened(shown, seat, int(shown.length[seat]) + events)
     return state._replace(history=History(places, rewards), visible=visible, shown=shown)
@@ -131,7 +131,7 @@ def _count(plan: Plan, events: Events, first: int, last: int, pulls: NDArray[np.
             if plan.personal:
                 pulls[0] += 1
             else:
-                node = events.node[i] if events.node[i] >= 0 else leaf_at(plan.tree, events.place[i])
+                node = leaf_of(plan.tree, events.place[i], events.node[i])
                 for slot in range(plan.tree.level[node] - 1):
                     pulls[slot] += 1
 
@@ -218,11 +218,9 @@ def _mend(plan: Plan, state: State, seat: int, place: int, at: int, node: int, c
 
 @tight
 def _taken_from(plan: Plan, state: State, seat: int, place: int, at: int, node: int) -> int:
-    if node >= 0:
-        return node
     if plan.personal:
-        return int(state.visible.values[state.visible.start[seat] + at])
-    return leaf_at(plan.tree, place)
+        return node if node >= 0 else int(state.visible.values[state.visible.start[seat] + at])
+    return leaf_of(plan.tree, place, node)
 
 
 @tight
@@ -279,6 +277,14 @@ def leaf_at(tree: TreeArrays, place: int) -> int:
                 high = middle - 1
         node = low
     return node
+
+
+@tight
+def leaf_of(tree: TreeArrays, place: int, node: int) -> int:
+    """Return the leaf a place was reached through: `node`, unless that is none, or an inner node of pHCB's."""
+    if node >= 0 and tree.first_child[node] == tree.first_child[node + 1]:
+        return node
+    return leaf_at(tree, place)
 
 
 @tight

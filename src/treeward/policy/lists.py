@@ -31,14 +31,15 @@ class Lists(NamedTuple):
         return self.values[self.start[seat] : self.start[seat] + self.length[seat]]
 
 
-def widened(lists: Lists, seat: int, need: int, *beside: AnyArray) -> tuple[Lists, list[AnyArray]]:
+def widened(lists: Lists, seat: int, need: int, *beside: AnyArray, least: int = _LEAST) -> tuple[Lists, list[AnyArray]]:
     """Return the lists with room for `need` values in a seat; arrays `beside`, laid out alike, move along.
 
+    Every list keeps room for `least`, which is what a newcomer may begin with.
     The seat's list moves to the end; when the array is full, all of them move to a new one, without gaps.
     """
     if lists.room[seat] >= need:
         return lists, list(beside)
-    room = max(_LEAST, 1 << (need - 1).bit_length())
+    room = max(least, 1 << (need - 1).bit_length())
     top = int((lists.start + lists.room).max())
     if top + room <= len(lists.values):
         old, length = int(lists.start[seat]), int(lists.length[seat])
@@ -47,7 +48,7 @@ def widened(lists: Lists, seat: int, need: int, *beside: AnyArray) -> tuple[List
         lists.start[seat], lists.room[seat] = top, room
         return lists, list(beside)
     # A list that became short keeps no more room than it needs, or else one long list would cost every seat its length.
-    rooms = np.maximum(_LEAST, np.minimum(lists.room, 2 * lists.length))
+    rooms = np.maximum(least, np.minimum(lists.room, 2 * lists.length))
     rooms[seat] = room
     starts = np.concatenate([[0], np.cumsum(rooms)[:-1]])
     size = int(1.5 * rooms.sum()) + room

@@ -52,6 +52,9 @@ class Decisions(NamedTuple):
         return Decisions._make(column[np.asarray(which)] for column in self)
 
 
+LARGEST = 1e6
+"""Rewards beyond this would lose their meaning in float32."""
+
 DECISION = np.dtype(
     [
         ("nonce", np.int64),
@@ -172,7 +175,8 @@ class TreeSession:
     """
 
     def __init__(self, plan: Plan, users: int, seed: int = 0) -> None:
-        self.plan, self.users, self.seed = plan, checks.integer("session", "users", users, low=1), seed
+        self.plan, self.users = plan, checks.integer("session", "users", users, low=1)
+        self.seed = checks.integer("session", "seed", seed, low=0)
         self.state = room(plan, users, 0)
         self._streams = np.array([rng.stream("user", user) for user in range(users)], dtype=np.int64)
         self._candidates, self._trace = scratch(plan), Trace.empty(MOST_STEPS)
@@ -181,6 +185,8 @@ class TreeSession:
     def select(self, users: ArrayLike, nonce: int) -> Decisions:
         """Decide once for each of the users; the same nonce gives the same draws."""
         who = self._who(users)
+        if self.plan.once and len(np.unique(who)) != len(who):
+            raise InvalidArgument("session", "users", "all different where an item is shown once", users)
         out = np.zeros(len(who), dtype=DECISION)
         nonces = np.full(len(who), checks.integer("session", "nonce", nonce, low=0, high=2**43 - 1), dtype=np.int64)
         screen = Screen.open(int(self.state.shown.length.max()))
@@ -194,9 +200,14 @@ class TreeSession:
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Learn what came of decisions, in the order given."""
         self._who(decisions.user)
+        nodes = len(self.plan.tree.parent)
+        for name, found, most in (("place", decisions.place, len(self.plan.items)), ("node", decisions.node, nodes)):
+            if ((found < -1) | (found >= most)).any():
+                raise InvalidArgument("session", "decisions", f"of this session: each {name} below {most}", found)
         values = np.asarray(rewards, dtype=np.float64)
-        if values.shape != decisions.user.shape or not np.isfinite(values).all():
-            raise InvalidArgument("session", "rewards", f"{len(decisions.user)} finite numbers", rewards)
+        if values.shape != decisions.user.shape or not (np.abs(values) <= LARGEST).all():
+            rule = f"{len(decisions.user)} numbers from {-LARGEST:g} to {LARGEST:g}"
+            raise InvalidArgument("session", "rewards", rule, rewards)
         self._apply(decisions, REWARD, values)
 
     def _apply(self, decisions: Decisions, kind: int, values: NDArray[np.float64]) -> None:

@@ -67,10 +67,13 @@ class World:
             chances: NDArray[np.float32] = (1 / (1 + np.exp(-logits))).astype(np.float32)
         return chances
 
-    def chances(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> NDArray[np.float64]:
+    def chances(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.float64]:
         """Return the probability of a reward for pairs of a user and an item's row."""
-        made = np.empty(len(users))
-        _fill_chances(self.tastes, users, items, made)
+        who, rows = _numbers("users", users, self.users), _numbers("items", items, len(self.catalogue))
+        if len(who) != len(rows):
+            raise InvalidArgument("World.chances", "items", f"{len(who)} of them, one a user", f"{len(rows)}")
+        made = np.empty(len(who))
+        _fill_chances(self.tastes, who, rows, made)
         return made
 
     def base_rate(self, users: int = 100) -> float:
@@ -125,6 +128,13 @@ def _fill_chances(
 ) -> None:
     for i in range(len(out)):
         out[i] = chance(tastes, users[i], rows[i])
+
+
+def _numbers(parameter: str, value: ArrayLike, count: int) -> NDArray[np.int64]:
+    made = np.asarray(value)
+    if made.ndim != 1 or made.dtype.kind not in "iu" or (len(made) and not 0 <= made.min() <= made.max() < count):
+        raise InvalidArgument("World.chances", parameter, f"a list of integers from 0 to {count - 1}", value)
+    return made.astype(np.int64)
 
 
 def _bias(parameter: str, value: ArrayLike, count: int) -> Floats:

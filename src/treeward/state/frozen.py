@@ -56,7 +56,7 @@ def thaw(plan: Plan, state: State, seat: int, digest: bytes, frozen: bytes) -> S
     version, made_for, *counts = _HEAD.unpack_from(body)
     if version != _VERSION or made_for != digest:
         return None
-    state = _roomy(state, seat, counts)
+    state = _roomy(state, seat, counts, max(8, len(plan.start)))
     reader = _Reader(body, _HEAD.size)
     posterior = state.posterior
     slots, dim = posterior.theta.shape[1:]
@@ -76,9 +76,9 @@ def thaw(plan: Plan, state: State, seat: int, digest: bytes, frozen: bytes) -> S
     return state
 
 
-def _roomy(state: State, seat: int, counts: list[int]) -> State:
+def _roomy(state: State, seat: int, counts: list[int], least: int) -> State:
     places, [rewards] = widened(state.history.places, seat, counts[0], state.history.rewards)
-    visible, _ = widened(state.visible, seat, counts[1])
+    visible, _ = widened(state.visible, seat, counts[1], least=least)
     shown, _ = widened(state.shown, seat, counts[2])
     return state._replace(history=History(places, rewards), visible=visible, shown=shown)
 

@@ -50,6 +50,7 @@ class Seats:
         self.state = room(plan, self.most, _FIRST_EVENTS)
         self.streams = np.zeros(self.most, dtype=np.int64)
         self._seen = [0] * self.most
+        self._epoch = [0] * self.most
         self._free = list(range(self.most))[::-1]
         self._seat_of: OrderedDict[User, int] = OrderedDict()
 
@@ -74,6 +75,9 @@ class Seats:
         behind: list[tuple[int, AnyArray]] = []
         for i, user in enumerate(users):
             seat = self._seat_of.get(user)
+            if seat is not None and self._moved(user, seat):  # forgotten or merged, perhaps by another explorer
+                self.drop(user)
+                seat = None
             if seat is None:
                 seat = self._take_seat(user, fresh)
             else:
@@ -119,9 +123,14 @@ class Seats:
 
     def seen_by_plan(self, events: AnyArray) -> Events:
         """Return the store's events with places for item numbers, and without the nodes of other trees."""
+        # Another catalogue on the same store may have items, and numbers, that this one does not have.
+        items = events["item"]
+        places = np.where(
+            items < len(self._places), self._places[np.minimum(items, len(self._places) - 1)], np.int32(-1)
+        )
         return Events(
             np.ascontiguousarray(events["kind"]),
-            self._places[events["item"]],
+            places,
             np.where(events["snapshot"] == self._snapshot, events["node"], np.int32(-1)),
             np.ascontiguousarray(events["reward"]),
         )
@@ -133,6 +142,7 @@ class Seats:
             longest_ago, seat = self._seat_of.popitem(last=False)
             self._keep(longest_ago, seat)
         self._seat_of[user] = seat
+        self._epoch[seat] = self.store.epoch
         self.streams[seat] = rng.stream("user", user)
         kept = self.store.kept(user)
         if kept is not None and kept.events <= self.store.count(user):
@@ -144,11 +154,23 @@ class Seats:
         self._seen[seat] = 0
         return seat
 
+    def _moved(self, user: User, seat: int) -> bool:
+        """Tell whether the user in a seat is no longer who they were."""
+        now = self.store.epoch
+        if self._epoch[seat] == now:
+            return False
+        if self.store.resolve(user, self._epoch[seat]) != user:
+            return True
+        self._epoch[seat] = now
+        return False
+
     def _keep(self, user: User, seat: int) -> None:
+        if self._moved(user, seat):
+            return
         kept = self.store.kept(user)
         fresh = kept is not None and kept.events == self._seen[seat] and belongs(kept.state, self._digest)
         if self._seen[seat] >= _WORTH_KEEPING and not fresh:
-            self.store.keep(user, Kept(self._seen[seat], freeze(self.state, seat, self._digest)))
+            self.store.keep(user, Kept(self._seen[seat], self._epoch[seat], freeze(self.state, seat, self._digest)))
 
 
 def seat_bytes(plan: Plan) -> int:

@@ -19,10 +19,13 @@ User = int | str
 class EventStore(Protocol):
     """Keeps every user's events in the order they came. Calls may come from several threads."""
 
-    def append(self, users: Sequence[User], events: AnyArray) -> NDArray[np.bool_]:
-        """Add one event a user, all or none, and return which were new.
+    def append(
+        self, users: Sequence[User], events: AnyArray, known: NDArray[np.int64] | None = None
+    ) -> NDArray[np.bool_]:
+        """Add one event a user, all in one step, and return which were added.
 
-        A reward for a decision (a nonce other than 0) that this user has a reward for already is not added again.
+        A reward for a decision (a nonce other than 0) that this user has a reward for already is not added again. A
+        change is added only if the decision has `known` rewards and changes so far, where that is given.
         """
         ...
 
@@ -76,7 +79,7 @@ class EventStore(Protocol):
         ...
 
     def keep(self, user: User, kept: Kept) -> None:
-        """Remember a user's state, if there is room; it is only a cache."""
+        """Remember a user's state, if there is room, and the user was not forgotten or merged since; only a cache."""
         ...
 
     def kept(self, user: User) -> Kept | None:

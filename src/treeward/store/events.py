@@ -37,4 +37,6 @@ class Kept(NamedTuple):
 
     events: int
     """After how many."""
+    epoch: int
+    """The store's epoch then."""
     state: bytes

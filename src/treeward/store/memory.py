@@ -14,7 +14,7 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray
 from treeward.store.base import User
-from treeward.store.events import EVENT, REWARD, SHOWN, Kept
+from treeward.store.events import CHANGE, EVENT, REWARD, SHOWN, Kept
 
 _NONE = b""
 
@@ -42,7 +42,9 @@ class MemoryStore:
     def __init__(self, *, kept_bytes: int = 256 << 20) -> None:
         self._most = checks.integer("MemoryStore", "kept_bytes", kept_bytes, low=0)
         self._logs: dict[User, bytearray] = {}
-        self._moves: dict[bytes, list[tuple[int, User | None]]] = {}
+        self._moves: dict[bytes, list[tuple[int, User | None, int]]] = {}
+        """By sealed name: at which epoch they became whom, and since which epoch that is who is meant."""
+        self._become: dict[User, set[bytes]] = {}
         self._epoch = 0
         self._ids: dict[User, int] | pl.Series = {}
         self._snapshots: list[str] = []
@@ -55,20 +57,23 @@ class MemoryStore:
     def __repr__(self) -> str:
         return f"MemoryStore({len(self._logs):,} users)"
 
-    def append(self, users: Sequence[User], events: AnyArray) -> NDArray[np.bool_]:
-        """Add one event a user, all or none, and return which were new."""
+    def append(
+        self, users: Sequence[User], events: AnyArray, known: NDArray[np.int64] | None = None
+    ) -> NDArray[np.bool_]:
+        """Add one event a user, all in one step, and return which were added."""
         if len(users) != len(events) or events.dtype != EVENT:
             raise InvalidArgument("MemoryStore.append", "events", f"{len(users)} of dtype EVENT", events.dtype)
+        if not all(isinstance(user, str | int) for user in users):
+            raise InvalidArgument("MemoryStore.append", "users", "strings or integers", users)
         new = np.ones(len(users), dtype=np.bool_)
         with self._lock:
             for i, user in enumerate(users):
-                if (
-                    events["kind"][i] == REWARD
-                    and events["nonce"][i] != 0
-                    and self.rewards_of(user, events["nonce"][i])
-                ):
-                    new[i] = False
-                else:
+                kind, nonce = int(events["kind"][i]), int(events["nonce"][i])
+                if kind == REWARD and nonce != 0:
+                    new[i] = not self.rewards_of(user, nonce)
+                elif kind == CHANGE and known is not None:
+                    new[i] = len(self.rewards_of(user, nonce)) == known[i]
+                if new[i]:
                     self._logs.setdefault(user, bytearray()).extend(events[i].tobytes())
         return new
 
@@ -94,14 +99,14 @@ class MemoryStore:
     def read(self, user: User, after: int = 0) -> AnyArray:
         """Return a copy of a user's events, in order, without the first `after`."""
         with self._lock:
-            log = self._logs.get(user)
-            # Copied, because a view would forbid the log to grow.
-            return np.frombuffer(b"" if log is None else log, dtype=EVENT)[after:].copy()
+            packed = bytes(self._logs.get(user, _NONE)[after * EVENT.itemsize :])
+        return np.frombuffer(packed, dtype=EVENT).copy()
 
     def rewards_of(self, user: User, nonce: int) -> list[float]:
         """Return the reward of a user's decision and the changes made to it since."""
         with self._lock:
-            events = np.frombuffer(self._logs.get(user, _NONE), dtype=EVENT)
+            # Copied, here and below: a view that outlives the lock would forbid the log to grow.
+            events = np.frombuffer(bytes(self._logs.get(user, _NONE)), dtype=EVENT)
             values: list[float] = events["reward"][(events["nonce"] == nonce) & (events["kind"] != SHOWN)].tolist()
             return values
 
@@ -118,9 +123,6 @@ class MemoryStore:
         with self._lock:
             gone = len(self._logs.pop(user, _NONE)) // EVENT.itemsize
             self._drop_kept(user)
-            # Whoever was merged with them is forgotten too: otherwise their open decisions would bring the user back.
-            for moves in self._moves.values():
-                moves[:] = [(epoch, None if target == user else target) for epoch, target in moves]
             self._move(user, None)
             return gone
 
@@ -137,12 +139,24 @@ class MemoryStore:
             return len(log or _NONE) // EVENT.itemsize
 
     def _move(self, user: User, target: User | None) -> None:
+        """Remember that from now on somebody is somebody else, or nobody, and so are all who had become them."""
         self._epoch += 1
-        self._moves.setdefault(self._seal(user), []).append((self._epoch, target))
+        mine = self._seal(user)
+        for sealed in self._become.pop(user, set()):
+            self._moves[sealed] = [
+                (at, target if now == user else now, self._epoch if now == user else since)
+                for at, now, since in self._moves[sealed]
+            ]
+            if target is not None:
+                self._become.setdefault(target, set()).add(sealed)
+        self._moves.setdefault(mine, []).append((self._epoch, target, self._epoch))
+        if target is not None:
+            self._become.setdefault(target, set()).add(mine)
 
     def _seal(self, user: User) -> bytes:
         """Return a name for a user that does not tell who they are."""
-        return blake2b(repr(user).encode(errors="surrogatepass"), digest_size=16, key=self._secret).digest()
+        name = b"s" + user.encode(errors="surrogatepass") if isinstance(user, str) else b"i%d" % user
+        return blake2b(name, digest_size=16, key=self._secret).digest()
 
     @property
     def epoch(self) -> int:
@@ -156,10 +170,10 @@ class MemoryStore:
         with self._lock:
             now: User | None = user
             while now is not None:
-                later = [(at, target) for at, target in self._moves.get(self._seal(now), []) if at > epoch]
+                later = [move for move in self._moves.get(self._seal(now), []) if move[0] > epoch]
                 if not later:
                     return now
-                epoch, now = later[0]
+                _, now, epoch = later[0]
             return None
 
     def number_items(self, ids: pl.Series) -> NDArray[np.int32]:
@@ -186,7 +200,7 @@ class MemoryStore:
         """Remember a user's state, if there is room; what was kept longest makes way."""
         with self._lock:
             self._drop_kept(user)
-            if len(kept.state) > self._most:
+            if len(kept.state) > self._most or self.resolve(user, kept.epoch) != user:
                 return
             self._kept[user] = kept
             self._kept_bytes += len(kept.state)
