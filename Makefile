@@ -18,7 +18,8 @@ help: ## list the targets
 	@touch $@
 
 .venv/dev: .venv/base
-	@echo "Installing the development tools ..."
+	@echo "Installing the development tools and torch ..."
+	@$(PIP) torch
 	@$(PIP) -e '.[dev]'
 	@touch $@
 

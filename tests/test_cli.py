@@ -1,3 +1,4 @@
+import json
 import os
 import pty
 import re
@@ -51,7 +52,16 @@ COLUMNS = ("--column", "id=sku", "--column", "vector=emb", "--column", "title=na
 
 def test_version_and_help():
     assert run("--version") == f"treeward {tw.__version__}\n"
-    for words in ([], ["tree"], ["tree", "build"], ["tree", "show"], ["tree", "draw"], ["demo"], ["simulate"]):
+    for words in (
+        [],
+        ["tree"],
+        ["tree", "build"],
+        ["tree", "show"],
+        ["tree", "draw"],
+        ["demo"],
+        ["simulate"],
+        ["bench"],
+    ):
         assert "Usage:" in run(*words, "--help")
 
 
@@ -194,6 +204,18 @@ def test_simulate(tmp_path):
     assert "nan" not in run(*small[:3], "--users", 1, *small[5:])
     assert "--bandit must be one of linucb, thompson, epsilon" in run(*small, "--bandit", "magic", code=1)
     assert "rounds must be an integer from 1 to 300" in run(*small, "--once", "--rounds", 301, code=1)
+
+
+def test_bench(tmp_path):
+    small = ("bench", "--items", 500, "--dim", 8, "--users", 3, "--budget", 20)
+    out = run(*small, "--policy", "hcb", "--bandit", "epsilon", "-o", tmp_path / "b.json")
+    assert "recommend 3 users and learn from each" in out
+    told = json.loads((tmp_path / "b.json").read_text())
+    assert told["items"] == 500
+    assert all(0 < figure["median_us"] <= figure["p99_us"] for figure in told["figures"].values())
+    assert len(told["figures"]) == 5
+    assert "--policy must be one of flat" in run(*small, "--policy", "magic", code=1)
+    assert "budget must be an integer from" in run(*small, "--budget", 1, code=1)
 
 
 def test_progress_bars_in_a_terminal(items, tmp_path):

@@ -139,6 +139,15 @@ def test_bad_arguments(world, tree, change, why):
         simulate(**{"policy": HCB(), "world": world, "tree": tree, "rounds": 5} | change)
 
 
+def test_chances_of_pairs(world):
+    users, items = [3, 0, 3], [5, 7, 9]
+    expected = [world.probabilities(user)[item] for user, item in zip(users, items, strict=True)]
+    assert world.chances(users, items) == pytest.approx(expected, rel=1e-5)
+    for bad in (([0], [len(world.catalogue)]), ([-1], [0]), ([0.5], [0]), ([0, 1], [0]), (["x"], [0])):
+        with pytest.raises(InvalidArgument, match="World.chances: (users|items) must be"):
+            world.chances(*bad)
+
+
 def test_bad_worlds(world):
     shop, users, items, user_bias, item_bias = world.catalogue, *world.tastes
     with pytest.raises(InvalidArgument, match=r"World: items must be of shape \(600, 16\)"):

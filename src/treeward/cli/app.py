@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 import treeward
-from treeward.cli import bench, demo, simulate, tree
+from treeward.cli import bench, data, demo, simulate, tree
 from treeward.cli.console import console, errors
 from treeward.core.errors import TreewardError
 
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(data.app, name="data")
 app.add_typer(tree.app, name="tree")
 app.command()(bench.bench)
 app.command()(demo.demo)

@@ -29,7 +29,7 @@ def bench(
 ) -> None:
     """Measure recommending, learning and rebuilding on a made-up catalogue of your size."""
     from treeward.bandit import BANDITS
-    from treeward.core import checks
+    from treeward.core import artefact, checks
     from treeward.data.interactions import Interactions
     from treeward.data.synthetic import synthetic_catalogue
     from treeward.explorer import Explorer
@@ -96,5 +96,6 @@ def bench(
     if out is not None:
         told = {what: {"median_us": median, "p99_us": most} for what, (median, most) in figures.items()}
         settings = {"items": items, "dim": dim, "users": users, "policy": repr(made), "seed": seed}
-        out.write_text(json.dumps({**settings, "treeward": __version__, "figures": told}, indent=2) + "\n")
+        text = json.dumps({**settings, "treeward": __version__, "figures": told}, indent=2) + "\n"
+        artefact.write_file(out, text.encode())
         say(f"Wrote {out}")

@@ -33,14 +33,15 @@ def tight(function: Callable[P, R]) -> Callable[P, R]:
     """Compile as `kernel` does a function that makes no array, and pass arrays without counting references.
 
     Counting is atomic and costs some 10 ns an array: far more than the work of a small function that is handed tuples
-    of dozens of them. Slices are fine; anything that needs memory of its own does not compile.
+    of dozens of them. For the same reason it is put in place of its call, so that the tuples are not copied. Slices are
+    fine; anything that needs memory of its own does not compile.
     """
-    return _compiled(function, set(), _nrt=False)
+    return _compiled(function, set(), _nrt=False, forceinline=True)
 
 
 def tight_summing(function: Callable[P, R]) -> Callable[P, R]:
     """Compile as both `tight` and `summing_kernel` do."""
-    return _compiled(function, {"reassoc", "contract"}, _nrt=False)
+    return _compiled(function, {"reassoc", "contract"}, _nrt=False, forceinline=True)
 
 
 def bound(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> Callable[P, R]:

@@ -29,7 +29,7 @@ class Catalogue:
     ids
         One unique id an item, all strings or all integers.
     vectors
-        (items, dimensions) numbers; kept as float32, and as a memory map if they are one.
+        (items, dimensions) numbers; kept as float32, and as a memory map if they are one. None: no vectors yet.
     titles, categories
         Optional, one an item, nulls allowed. A category may be a path such as ``"Apparel > Dresses"``.
     columns
@@ -49,13 +49,17 @@ class Catalogue:
     def __init__(
         self,
         ids: Values,
-        vectors: ArrayLike,
+        vectors: ArrayLike | None = None,
         *,
         titles: Values | None = None,
         categories: Values | None = None,
         columns: Mapping[str, Any] | pl.DataFrame | None = None,
     ) -> None:
-        self.vectors: Floats = checks.vectors("Catalogue", vectors)
+        if vectors is None or np.shape(vectors)[1:] == (0,):
+            count = len(as_ids("Catalogue", "ids", ids)) if vectors is None else len(np.asarray(vectors))
+            self.vectors: Floats = np.zeros((count, 0), dtype=np.float32)
+        else:
+            self.vectors = checks.vectors("Catalogue", vectors)
         extra = {} if columns is None else {name: columns[name] for name in _names(columns)}
         self.table = pl.DataFrame(
             [_unique(as_ids("Catalogue", "ids", ids, len(self.vectors)))]
@@ -71,7 +75,7 @@ class Catalogue:
         self._sorted = keys[self._order]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self)._of_table, (self.table, self.vectors)  # the keys are hashes of this process
+        return type(self).of_table, (self.table, self.vectors)  # the keys are hashes of this process
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -81,7 +85,7 @@ class Catalogue:
 
     @property
     def dim(self) -> int:
-        """The vectors' dimension."""
+        """The vectors' dimension; 0 if there are none yet."""
         return int(self.vectors.shape[1])
 
     @property
@@ -122,6 +126,10 @@ class Catalogue:
         whole = isinstance(id, int | np.integer) and not isinstance(id, bool)
         return np.int64(id) if whole and self.ids.dtype == pl.Int64 and -(2**63) <= id < 2**63 else None
 
+    def with_vectors(self, vectors: ArrayLike) -> "Catalogue":
+        """Return the same items with these vectors."""
+        return type(self).of_table(self.table, vectors)
+
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the catalogue to a directory, checksummed."""
         contents = artefact.Contents({"vectors": self.vectors}, {"items": self.table}, {}, {})
@@ -153,15 +161,16 @@ class Catalogue:
         """
         if artefact.is_artefact(path):
             contents = artefact.read(path, FORMAT, VERSION, verify=verify)
-            return cls._of_table(contents.tables["items"], contents.arrays["vectors"])
+            return cls.of_table(contents.tables["items"], contents.arrays["vectors"])
         if str(path).endswith(".npy"):
             matrix = tabular.read_matrix(path)
             return cls(np.arange(len(matrix)), matrix)
         table, matrix = tabular.read_items(path, columns or {}, vectors)
-        return cls._of_table(table, matrix)
+        return cls.of_table(table, matrix)
 
     @classmethod
-    def _of_table(cls, table: pl.DataFrame, vectors: ArrayLike) -> Self:
+    def of_table(cls, table: pl.DataFrame, vectors: ArrayLike | None = None) -> Self:
+        """Make a catalogue of a table with the columns `id`, `title`, `category` and any others."""
         known = {name: table[name] for name in ("title", "category") if name in table.columns}
         return cls(
             table["id"] if "id" in table.columns else np.arange(table.height),

@@ -32,7 +32,7 @@ def column(owner: str, name: str, values: Values, count: int | None = None) -> p
 
 
 def ids(owner: str, name: str, values: Values, count: int | None = None) -> pl.Series:
-    """Return ids as strings or 64-bit integers, without nulls."""
+    """Return ids as strings, 64-bit integers, or an enumeration of strings, without nulls."""
     series = column(owner, name, values, count)
     if series.dtype.is_integer():
         try:
@@ -41,7 +41,7 @@ def ids(owner: str, name: str, values: Values, count: int | None = None) -> pl.S
             raise InvalidArgument(owner, name, "integers below 2**63", series.max()) from error
     elif series.dtype == pl.Null and not len(series):
         series = series.cast(pl.String)
-    elif series.dtype != pl.String:
+    elif series.dtype != pl.String and not isinstance(series.dtype, pl.Enum):
         raise InvalidArgument(owner, name, "all strings or all integers", f"dtype {series.dtype}")
     if series.null_count():
         raise InvalidArgument(owner, name, "without nulls", f"{series.null_count()} nulls")

@@ -53,7 +53,7 @@ class Interactions:
             names = column(_OWNER, "behaviours", behaviours, len(user)).rename("behaviour")
             if names.dtype.is_nested():
                 raise InvalidArgument(_OWNER, "behaviours", "names", f"dtype {names.dtype}")
-            columns.append(names.cast(pl.String))
+            columns.append(names if isinstance(names.dtype, pl.Enum) else names.cast(pl.String))
         if times is not None:
             columns.append(_times(times, len(user)))
         self.table = pl.DataFrame(columns)
@@ -80,6 +80,10 @@ class Interactions:
         """To what effect."""
         return self.table["reward"]
 
+    def of_users(self, users: pl.Series) -> "Interactions":
+        """Return the events of some users, in order."""
+        return type(self).of_table(self.table.filter(pl.col("user").is_in(users.implode())))
+
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the log to a directory, checksummed."""
         artefact.write(
@@ -102,6 +106,11 @@ class Interactions:
             table = artefact.read(path, FORMAT, VERSION).tables["events"]
         else:
             table = tabular.read_events(path, columns or {})
+        return cls.of_table(table)
+
+    @classmethod
+    def of_table(cls, table: pl.DataFrame) -> Self:
+        """Make a log of a table with the columns `user` and `item`, and perhaps `reward`, `behaviour` and `time`."""
         given = {name: table[name] for name in ("reward", "behaviour", "time") if name in table.columns}
         return cls(
             table["user"],
@@ -116,7 +125,7 @@ def _rewards(values: Values, count: int) -> pl.Series:
     series = column(_OWNER, "rewards", values, count)
     if not series.dtype.is_numeric():
         raise InvalidArgument(_OWNER, "rewards", "numbers", f"dtype {series.dtype}")
-    series = series.cast(pl.Float64)
+    series = series if series.dtype == pl.Float32 else series.cast(pl.Float64)
     if series.null_count() or not series.is_finite().all():
         bad = series.filter(~series.is_finite().fill_null(False)).head(3).to_list()
         raise InvalidArgument(_OWNER, "rewards", "finite numbers, one for each event", bad)

@@ -1,0 +1,142 @@
+"""`treeward data`: read data sets in their original form and say what is in them."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from treeward.cli.console import console, progress, say, timed
+from treeward.core.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from treeward.data.card import Card
+    from treeward.data.dataset import Dataset
+
+app = typer.Typer(help="Read data sets in their original form.", no_args_is_help=True)
+
+Data = Annotated[
+    Path,
+    typer.Argument(
+        help="MIND, Taobao, MovieLens, MovieTweetings or sequences as published, a table of events, or saved data.",
+        show_default=False,
+    ),
+]
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--as", help="mind, movielens, sequences, tabular or taobao. Default: told by the names.", show_default=False
+    ),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="An option of the loader, e.g. --set least=10 --set test=0.2 --set until_stable=true. Repeatable.",
+        show_default=False,
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first malformed line.")]
+
+
+def read(path: Path, loader: str | None, options: list[str] | None, strict: bool = False) -> "Dataset":
+    """Read a data set, with bars."""
+    from treeward.core import artefact
+    from treeward.data.loaders import load_dataset
+
+    given = _options(options)
+    if loader is None and artefact.is_artefact(path):
+        return load_dataset(path)
+    with progress() as report:
+        try:
+            return load_dataset(path, loader, strict=strict, progress=report, **given)
+        except TypeError as error:
+            if "unexpected keyword" not in str(error):
+                raise
+            raise InvalidArgument(
+                "data", "--set", "an option of this loader", str(error).split("argument ")[-1]
+            ) from error
+
+
+def _options(options: list[str] | None) -> dict[str, Any]:
+    given = {}
+    for option in options or []:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise InvalidArgument("data", "--set", "of the form NAME=VALUE", option)
+        try:
+            given[name] = json.loads(value)
+        except ValueError:
+            given[name] = value
+    return given
+
+
+@app.command()
+def inspect(
+    data: Data,
+    loader: As = None,
+    options: Options = None,
+    strict: Strict = False,
+    out: Annotated[
+        Path | None, typer.Option("--save", help="Also write the data set to this directory.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+) -> None:
+    """Print what is in a data set, what was left out and why, and how its events are spread."""
+    from treeward.data.card import describe
+
+    made = read(data, loader, options, strict)
+    show(describe(made))
+    if out is not None:
+        with timed("Saving"):
+            made.save(out, overwrite=force)
+        say(f"Saved to {out}")
+
+
+def show(card: "Card") -> None:
+    """Print a card."""
+    from treeward.data.card import histogram
+
+    table = Table(title=card.name, title_justify="left", box=SIMPLE_HEAD, padding=0)
+    table.add_column("")
+    table.add_column("here", justify="right")
+    if card.paper:
+        table.add_column("paper", justify="right")
+
+    def row(name: str, value: str) -> None:
+        said = [] if card.paper is None else [f"{card.paper[name]:,}" if name in card.paper else ""]
+        table.add_row(name, value, *said)
+
+    for name in ("users", "items", "categories", "interactions"):
+        row(name, f"{getattr(card.counts, name):,}")
+    more = {
+        "items listed": f"{card.counts.listed:,}",
+        "positive": f"{card.counts.positive:,} ({card.positive_share:.1%})",
+        "density": f"{card.density:.3%}",
+        **{f"{split} users": f"{users:,}" for split, users in card.splits.items()},
+        **{f"behaviour {behaviour}": f"{count:,}" for behaviour, count in card.behaviours.items()},
+        **dict(zip(("from", "to"), card.times or (), strict=False)),
+    }
+    for name, value in more.items():
+        row(name, value)
+    console.print(table)
+    for what, values in (("events a user", card.events_a_user), ("events an item", card.events_an_item)):
+        _bars(what, histogram(values))
+    if card.dropped:
+        left = Table(title="left out or noted", title_justify="left", box=SIMPLE_HEAD, padding=0)
+        for name in ("what", "how many", "first"):
+            left.add_column(name, justify="right" if name == "how many" else "left")
+        for reason, (count, where) in card.dropped.items():
+            left.add_row(reason, f"{count:,}", where)
+        console.print(left)
+    say(f"sha256 {card.source.get('sha256', 'unknown')}")
+
+
+def _bars(what: str, counts: list[tuple[str, int]]) -> None:
+    most = max((count for _, count in counts), default=1)
+    table = Table(title=what, title_justify="left", box=None, padding=(0, 1), show_header=False)
+    for label, count in counts:
+        table.add_row(label, f"{count:,}", "█" * round(40 * count / most) or ("▏" if count else ""))
+    console.print(table)

@@ -1,0 +1,102 @@
+"""A data card: what is in a data set, what was left out and why, beside what the paper says of it."""
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.data.dataset import SPLITS, Dataset
+
+PAPER = {
+    "mind": {"users": 1_000_000, "items": 161_013, "categories": 285, "interactions": 24_155_470},
+    "taobao": {"users": 987_994, "items": 4_162_024, "categories": 9_439, "interactions": 100_150_807},
+}
+"""Table 2 of the paper."""
+
+
+class Counts(NamedTuple):
+    """How many of each."""
+
+    users: int
+    items: int
+    """With at least one event."""
+    listed: int
+    """In the catalogue."""
+    categories: int
+    interactions: int
+    positive: int
+
+
+class Card(NamedTuple):
+    """Everything `treeward data inspect` prints."""
+
+    name: str
+    counts: Counts
+    density: float
+    """Distinct pairs of a user and an item with an event, out of all pairs."""
+    positive_share: float
+    splits: dict[str, int]
+    """Users a split."""
+    behaviours: dict[str, int]
+    times: tuple[str, str] | None
+    """First and last, if there are times."""
+    dropped: dict[str, tuple[int, str]]
+    """How many of what was left out, and where the first was."""
+    source: dict[str, object]
+    paper: dict[str, int] | None
+    """The paper's table 2, where it applies."""
+    events_a_user: NDArray[np.int64]
+    events_an_item: NDArray[np.int64]
+
+
+def describe(data: Dataset) -> Card:
+    """Return the card of a data set."""
+    log = data.interactions
+    users = log.table.group_by("user").len()["len"].to_numpy().astype(np.int64)
+    items = log.table.group_by("item").len()["len"].to_numpy().astype(np.int64)
+    pairs = log.table.select(pl.struct("user", "item").n_unique()).item() if len(log) < 20_000_000 else len(log)
+    categories = data.catalogue.categories
+    positive = int((log.rewards > 0).sum())
+    counts = Counts(
+        len(users), len(items), len(data.catalogue), 0 if categories is None else categories.drop_nulls().n_unique(),
+        len(log), positive,
+    )  # fmt: skip
+    behaviours = {}
+    if "behaviour" in log.table.columns:
+        behaviours = dict(log.table.group_by("behaviour").len().sort("len", descending=True).iter_rows())
+    return Card(
+        name=data.name,
+        counts=counts,
+        density=pairs / max(1, len(users) * len(items)),
+        positive_share=positive / max(1, len(log)),
+        splits={name: int((data.splits["split"] == name).sum()) for name in SPLITS},
+        behaviours={str(name): int(count) for name, count in behaviours.items()},
+        times=_span(log.table),
+        dropped={reason: (problem.times, problem.where) for reason, problem in data.dropped.items()},
+        source=data.source,
+        paper=PAPER.get(data.name),
+        events_a_user=users,
+        events_an_item=items,
+    )
+
+
+def _span(table: pl.DataFrame) -> tuple[str, str] | None:
+    if "time" not in table.columns or table["time"].null_count() == table.height:
+        return None
+    times = table["time"]
+    if times.dtype.is_integer():
+        times = pl.Series([times.min(), times.max()]).cast(pl.Int64)
+        times = pl.from_epoch(times, time_unit="ms" if int(times[1]) > 10**11 else "s")
+    return str(times.min()), str(times.max())
+
+
+def histogram(values: NDArray[np.int64]) -> list[tuple[str, int]]:
+    """Return how many values lie in 1, 2, 3-4, 5-8, 9-16, ...; empty ranges at the end left out."""
+    found = []
+    low = 1
+    while low <= int(values.max(initial=0)):
+        high = 1 if low == 1 else 2 * (low - 1)
+        found.append((f"{low}" if low == high else f"{low}-{high}", int(((values >= low) & (values <= high)).sum())))
+        low = high + 1
+    return found

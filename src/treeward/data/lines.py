@@ -1,0 +1,178 @@
+"""Delimited text of any size, a piece at a time; what is wrong with a line is counted, never passed over in silence."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import polars as pl
+
+from treeward.core.errors import DataError
+from treeward.core.progress import Progress, silent
+
+_PIECE = 32 << 20
+_JOINED = b"\x1f"
+_MARK = "�"
+
+
+class Digest(Protocol):
+    """What takes bytes in, as those of hashlib do."""
+
+    def update(self, data: bytes, /) -> None:
+        """Take more bytes in."""
+        ...
+
+
+class Problem(NamedTuple):
+    """One kind of fault."""
+
+    times: int
+    where: str
+    """The first of them: file and line."""
+
+
+class Problems:
+    """What was wrong with the lines of some files, by kind.
+
+    Parameters
+    ----------
+    strict
+        Raise `DataError` at the first one instead.
+    """
+
+    def __init__(self, strict: bool = False) -> None:
+        self.strict = strict
+        self.found: dict[str, Problem] = {}
+
+    def note(self, reason: str, count: int, where: str, *, fatal: bool = True) -> None:
+        """Count faults of a kind; one that is not fatal is counted even if strict."""
+        if count:
+            if self.strict and fatal:
+                raise DataError(f"{where}: {reason}")
+            before = self.found.get(reason, Problem(0, where))
+            self.found[reason] = Problem(before.times + count, before.where)
+
+    def keep(self, piece: "Piece", good: pl.Expr, reason: str) -> "Piece":
+        """Return the rows for which `good` holds, and count the others."""
+        told = piece.rows.select(good.fill_null(False).alias("good"))["good"]
+        if told.all():
+            return piece
+        lines = piece.rows.filter(~told)["line"]
+        self.note(reason, len(lines), f"{piece.path.name}, line {lines[0]}")
+        return Piece(piece.path, piece.rows.filter(told))
+
+
+class Piece(NamedTuple):
+    """Some lines of a file, as text, with their numbers in the column `line`."""
+
+    path: Path
+    rows: pl.DataFrame
+
+
+def read_pieces(
+    path: Path,
+    names: Sequence[str],
+    problems: Problems,
+    *,
+    separator: str = ",",
+    header: bool = False,
+    quoted: bool = False,
+    least: int | None = None,
+    kept_marks: Sequence[str] = (),
+    progress: Progress | None = None,
+    digest: Digest | None = None,
+) -> Iterator[Piece]:
+    """Yield the rows of a file that have all the columns, as text; an empty field is null.
+
+    Parameters
+    ----------
+    names
+        The columns, in order.
+    separator
+        Of any length.
+    header
+        The first line is a header; so is any later one that repeats it.
+    quoted
+        Fields may be in double quotes.
+    least
+        How many columns a line must have; the rest may be missing. By default all.
+    kept_marks
+        Columns in which bytes that are not UTF-8 become a mark instead of making the line bad.
+    digest
+        Receives every byte.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: cannot be read: there is no such file")
+    report, total, done, line = progress or silent, path.stat().st_size, 0, 1
+    first: str | None = None
+    rest = b""
+    with path.open("rb") as file:
+        while True:
+            block = file.read(_PIECE)
+            if digest is not None:
+                digest.update(block)
+            done += len(block)
+            whole, cut = rest + block, (rest + block).rfind(b"\n") + 1
+            if not block:
+                cut = len(whole)
+            piece, rest = whole[:cut], whole[cut:]
+            if piece:
+                rows = _parse(path, piece, names, separator, quoted)
+                rows = rows.with_columns(pl.int_range(line, line + rows.height, dtype=pl.Int64).alias("line"))
+                line += rows.height
+                if header:
+                    first = str(rows[names[0]][0]) if first is None else first
+                    rows = _without_header(path, rows, names[0], first, problems)
+                exact = [name for name in names if name not in kept_marks]
+                yield _shaped(Piece(path, rows), names, exact, least or len(names), problems)
+            report(f"reading {path.name}", done, max(total, 1))
+            if not block:
+                return
+
+
+def typed(rows: pl.DataFrame, names: Sequence[str], kind: pl.DataType | type[pl.DataType]) -> pl.DataFrame:
+    """Return the rows with some columns of a type; null where that cannot be. Spaces around a value do not matter."""
+    columns = []
+    for name in names:
+        made = rows[name].cast(kind, strict=False)
+        if made.null_count() > rows[name].null_count():  # rare, so that it may take its time
+            made = rows[name].str.strip_chars().cast(kind, strict=False)
+        columns.append(made)
+    return rows.with_columns(columns)
+
+
+def _parse(path: Path, piece: bytes, names: Sequence[str], separator: str, quoted: bool) -> pl.DataFrame:
+    mark = separator.encode()
+    if len(mark) > 1:  # the parser takes one byte
+        piece, mark = piece.replace(mark, _JOINED), _JOINED
+    schema = dict.fromkeys([*names, "more"], pl.String)
+    # A line of full width in front, which is cut off again, so that a short first line does not set the width.
+    try:
+        return pl.read_csv(
+            mark.join([b"0"] * len(schema)) + b"\n" + piece,
+            has_header=False,
+            schema=schema,
+            separator=mark.decode(),
+            quote_char='"' if quoted else None,
+            truncate_ragged_lines=True,
+            encoding="utf8-lossy",
+        ).slice(1)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _without_header(path: Path, rows: pl.DataFrame, name: str, first: str, problems: Problems) -> pl.DataFrame:
+    headers = rows.filter(pl.col(name) == first)
+    again = headers.filter(pl.col("line") > 1)
+    if again.height:
+        problems.note("repeated header", again.height, f"{path.name}, line {again['line'][0]}")
+    return rows.filter((pl.col(name) != first).fill_null(True)) if headers.height else rows
+
+
+def _shaped(piece: Piece, names: Sequence[str], exact: Sequence[str], least: int, problems: Problems) -> Piece:
+    everything = pl.all_horizontal(pl.col(*names).is_null())
+    piece = problems.keep(piece, ~everything, "empty line")
+    piece = problems.keep(piece, pl.col("more").is_null(), "too many columns")
+    piece = problems.keep(piece, pl.col(names[least - 1]).is_not_null(), "missing columns")
+    marked = pl.any_horizontal(pl.col(*exact).str.contains(_MARK, literal=True).fill_null(False))
+    piece = problems.keep(piece, ~marked, "not UTF-8")
+    return Piece(piece.path, piece.rows.drop("more"))

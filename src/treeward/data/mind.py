@@ -1,0 +1,146 @@
+"""MIND, the Microsoft News data: `news.tsv` and `behaviors.tsv` as published."""
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+
+from treeward.core.errors import DataError
+from treeward.core.progress import Progress
+from treeward.data.catalogue import Catalogue
+from treeward.data.dataset import Dataset, Sizes, given_split, left_out, split_users
+from treeward.data.interactions import Interactions
+from treeward.data.lines import Digest, Piece, Problems, read_pieces
+
+_NEWS = ("id", "category", "subcategory", "title", "abstract", "url", "title_entities", "abstract_entities")
+_BEHAVIORS = ("impression", "user", "time", "history", "shown")
+_BEHAVIOURS = pl.Enum(["history", "skip", "click"])
+_TIME = "%m/%d/%Y %I:%M:%S %p"
+
+
+def load(
+    path: Path,
+    *,
+    test: int | float = 0.2,
+    validation: int | float = 0.1,
+    complete_only: bool = True,
+    seed: int = 0,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Read a folder with both files, or one with several such folders (train, dev).
+
+    Clicks are positive, non-clicks negative; the clicks of a user's history come first, without a time.
+
+    Parameters
+    ----------
+    path
+        The folder. With folders for train and dev below it, the users of dev are for test, except those of train.
+    test, validation
+        Users for test (if there is no dev folder) and validation: numbers, or shares.
+    complete_only
+        Leave out users without a history or without impressions, as the paper does.
+    seed
+        Who is for what.
+    strict
+        Raise at the first malformed line.
+    progress
+        Called with (stage, done, total).
+    """
+    problems, digest = Problems(strict), hashlib.sha256()
+    folders = [path] if (path / "behaviors.tsv").is_file() else sorted(p.parent for p in path.glob("*/behaviors.tsv"))
+    if not folders:
+        raise DataError(f"{path}: holds neither behaviors.tsv nor folders with one")
+    folders.sort(key=lambda folder: "train" not in folder.name.lower())
+    items = pl.concat([_news(folder / "news.tsv", problems, progress, digest) for folder in folders])
+    items = items.unique("id", keep="first", maintain_order=True)
+    read: Counter[str] = Counter()
+    parts = [_behaviors(folder / "behaviors.tsv", problems, progress, digest, read) for folder in folders]
+    events = pl.concat(parts)
+    first = parts[0]["user"].unique()
+    if complete_only:
+        whole = events.group_by("user").agg(
+            (pl.col("behaviour") == "history").any().alias("past"),
+            (pl.col("behaviour") != "history").any().alias("now"),
+        )
+        kept = whole.filter(pl.col("past") & pl.col("now"))["user"]
+        if len(kept) == 0:
+            raise DataError(f"{path}: no user has both a history and impressions; complete_only=False keeps the others")
+        problems.found |= left_out("user without history or impressions", whole.height - len(kept))
+        events = events.filter(pl.col("user").is_in(kept.implode()))
+    unlisted = events["item"].unique().cast(pl.String)
+    unlisted = unlisted.filter(~unlisted.is_in(items["id"].implode())).sort()
+    items = pl.concat([items, pl.DataFrame({"id": unlisted})], how="diagonal")
+    events = events.with_columns(
+        pl.col("user").cast(pl.Enum(events["user"].unique().cast(pl.String).sort())),
+        pl.col("item").cast(pl.Enum(items["id"])),
+    )
+    if len(folders) > 1:
+        earlier = events["user"].unique().cast(pl.String)
+        earlier = earlier.filter(earlier.is_in(first.cast(pl.String).implode()))
+        splits = given_split(events["user"].cast(pl.String), earlier, validation, seed)
+    else:
+        splits = split_users(events["user"].unique().cast(pl.String), Sizes(test, validation), seed)
+    source = {
+        "loader": "mind", "folders": [folder.name for folder in folders], "sha256": digest.hexdigest(),
+        "read": dict(read), "test": test, "validation": validation, "complete_only": complete_only, "seed": seed,
+    }  # fmt: skip
+    log = Interactions.of_table(events)
+    return Dataset("mind", Catalogue.of_table(items), log, splits, dropped=problems.found, source=source)
+
+
+def _news(path: Path, problems: Problems, progress: Progress | None, digest: Digest) -> pl.DataFrame:
+    pieces = read_pieces(
+        path,
+        _NEWS,
+        problems,
+        separator="\t",
+        least=4,
+        kept_marks=("title", "abstract"),
+        progress=progress,
+        digest=digest,
+    )
+    table = pl.concat([piece.rows for piece in pieces])
+    return table.select("id", "title", "category", "subcategory", "abstract")
+
+
+def _behaviors(
+    path: Path, problems: Problems, progress: Progress | None, digest: Digest, read: Counter[str]
+) -> pl.DataFrame:
+    shown, histories = [], []
+    for piece in read_pieces(path, _BEHAVIORS, problems, separator="\t", progress=progress, digest=digest):
+        read["impressions"] += piece.rows.height
+        times = pl.col("time").str.to_datetime(_TIME, strict=False).dt.epoch("s")
+        piece = Piece(piece.path, piece.rows.with_columns(times))
+        piece = problems.keep(piece, pl.col("time").is_not_null(), "bad time")
+        problems.note("empty history", piece.rows["history"].null_count(), path.name, fatal=False)
+        histories.append(piece.rows.select("user", "history").drop_nulls())
+        long = piece.rows.select("line", "user", "time", pl.col("shown").str.split(" ")).explode("shown")
+        long = long.with_columns(pl.col("shown").str.extract_groups(r"^(\S+)-([01])$").alias("parts"))
+        fine = problems.keep(Piece(path, long), pl.col("parts").struct.field("1").is_not_null(), "bad impression").rows
+        clicked = pl.col("parts").struct.field("2") == "1"
+        shown.append(
+            fine.select(
+                pl.col("user").cast(pl.Categorical),
+                pl.col("parts").struct.field("1").cast(pl.Categorical).alias("item"),
+                clicked.cast(pl.Float32).alias("reward"),
+                pl.when(clicked).then(pl.lit("click")).otherwise(pl.lit("skip")).cast(_BEHAVIOURS).alias("behaviour"),
+                "time",
+            )
+        )
+        read["shown"] += fine.height
+        read["clicks"] += int(fine.select(clicked.sum()).item())
+    past = pl.concat(histories).with_columns(pl.col("history").str.split(" "))
+    read["history clicks"] += int(past["history"].list.len().sum())
+    # A user's history is repeated at every impression: the longest of them is all of it.
+    past = past.sort(pl.col("history").list.len(), descending=True, maintain_order=True)
+    past = past.unique("user", keep="first", maintain_order=True)
+    history = past.explode("history").select(
+        pl.col("user").cast(pl.Categorical),
+        pl.col("history").cast(pl.Categorical).alias("item"),
+        pl.lit(1.0, pl.Float32).alias("reward"),
+        pl.lit("history").cast(_BEHAVIOURS).alias("behaviour"),
+        pl.lit(None, pl.Int64).alias("time"),
+    )
+    return pl.concat([history, *shown])

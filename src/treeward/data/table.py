@@ -1,0 +1,67 @@
+"""Any table of events: CSV, TSV or Parquet, by column mapping."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from treeward.core.errors import DataError
+from treeward.core.progress import Progress, silent
+from treeward.data.catalogue import Catalogue
+from treeward.data.dataset import Dataset, Sizes, split_users
+from treeward.data.interactions import Interactions
+from treeward.data.lines import Piece, Problems
+from treeward.data.tabular import read_events
+
+
+def load(
+    path: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    positive: Sequence[str] = (),
+    test: int | float = 0.2,
+    validation: int | float = 0.1,
+    seed: int = 0,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Read any CSV, TSV or Parquet table of events.
+
+    Parameters
+    ----------
+    path
+        The file.
+    columns
+        Which of its columns is the `user`, `item`, `reward`, `behaviour` and `time`; by default those of that name.
+    positive
+        Behaviours whose reward is 1, all others 0; by default the reward column, or 1 for every event.
+    test, validation
+        Users for test and validation: numbers, or shares.
+    seed
+        Who is for what.
+    strict
+        Raise if a row lacks a user or an item.
+    progress
+        Called with (stage, done, total).
+    """
+    table, problems = read_events(path, columns or {}), Problems(strict)
+    (progress or silent)(f"reading {path.name}", 1, 1)
+    table = table.with_columns(pl.int_range(2, table.height + 2, dtype=pl.Int64).alias("line"))
+    known = pl.col("user").is_not_null() & pl.col("item").is_not_null()
+    table = problems.keep(Piece(path, table), known, "no user or item").rows.drop("line")
+    if positive:
+        if "behaviour" not in table.columns:
+            raise DataError(f"{path}: no behaviour column to find {', '.join(positive)} in")
+        liked = pl.col("behaviour").is_in(list(positive))
+        table = table.with_columns(liked.cast(pl.Float64).fill_null(0.0).alias("reward"))
+    log = Interactions.of_table(table)
+    if not len(log):
+        raise DataError(f"{path}: holds no events")
+    source = {
+        "loader": "tabular", "file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "read": {"events": len(log)}, "positive": list(positive), "test": test, "validation": validation, "seed": seed,
+    }  # fmt: skip
+    splits = split_users(log.users, Sizes(test, validation), seed)
+    catalogue = Catalogue(log.items.unique().sort())
+    return Dataset(path.stem, catalogue, log, splits, dropped=problems.found, source=source)

@@ -1,0 +1,94 @@
+"""Taobao's user behaviour: `UserBehavior.csv`, five columns without a header."""
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+
+from treeward.core import checks
+from treeward.core.errors import DataError
+from treeward.core.progress import Progress
+from treeward.data.catalogue import Catalogue
+from treeward.data.dataset import Dataset, Sizes, left_out, split_users
+from treeward.data.interactions import Interactions
+from treeward.data.lines import Piece, Problems, read_pieces, typed
+
+_COLUMNS = ("user", "item", "category", "behaviour", "time")
+_BEHAVIOURS = pl.Enum(["pv", "cart", "fav", "buy"])
+_PAPER = Sizes(test=10_000, validation=1_000)
+
+
+def load(
+    path: Path,
+    *,
+    least: int = 10,
+    until_stable: bool = False,
+    test: int | float | None = None,
+    validation: int | float | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Read `UserBehavior.csv`, or the folder it is in. Page views are clicks; there are no negatives in the file.
+
+    Parameters
+    ----------
+    path
+        The file or its folder.
+    least
+        Leave out users and items with fewer events than this, both counted in the whole file; 10 in the paper.
+    until_stable
+        Count again after leaving out, until nothing more falls below.
+    test, validation
+        Users for test and validation: numbers, or shares. By default 10,000 and 1,000 as in the paper, or a fifth and a
+        tenth where there are fewer than 50,000 users.
+    seed
+        Who is for what.
+    strict
+        Raise at the first malformed line.
+    progress
+        Called with (stage, done, total).
+    """
+    checks.integer("taobao", "least", least, low=0)
+    file = path / "UserBehavior.csv" if path.is_dir() else path
+    problems, digest = Problems(strict), hashlib.sha256()
+    numbers = ("user", "item", "category", "time")
+    pieces, read = [], Counter[str]()
+    for piece in read_pieces(file, _COLUMNS, problems, progress=progress, digest=digest):
+        made = Piece(file, typed(typed(piece.rows, numbers, pl.Int64), ("behaviour",), _BEHAVIOURS))
+        made = problems.keep(made, pl.all_horizontal(pl.col("user", "item", "category").is_not_null()), "bad number")
+        made = problems.keep(made, pl.col("time").is_not_null(), "bad time")
+        made = problems.keep(made, pl.col("behaviour").is_not_null(), "unknown behaviour")
+        pieces.append(made.rows.select(pl.col(*_COLUMNS[:3]).cast(pl.Int32, strict=False), "behaviour", "time"))
+    events = pl.concat(pieces)
+    read.update({"events": events.height, "users": events["user"].n_unique(), "items": events["item"].n_unique()})
+    events = _filtered(events, least, until_stable)
+    problems.found |= left_out(f"event of a user or item with fewer than {least}", read["events"] - events.height)
+    if not events.height:
+        raise DataError(f"{file}: nothing is left of {read['events']} events; least={least} is too high for it")
+    items = events.group_by("item", maintain_order=True).agg(pl.col("category").first())
+    catalogue = Catalogue(items["item"].cast(pl.Int64), categories=items["category"].cast(pl.String))
+    users = events["user"].unique()
+    paper = len(users) >= 5 * _PAPER.test
+    sizes = Sizes(
+        (_PAPER.test if paper else 0.2) if test is None else test,
+        (_PAPER.validation if paper else 0.1) if validation is None else validation,
+    )
+    splits = split_users(users.cast(pl.Int64), sizes, seed)
+    log = Interactions(events["user"], events["item"], behaviours=events["behaviour"], times=events["time"])
+    source = {
+        "loader": "taobao", "file": file.name, "sha256": digest.hexdigest(), "read": dict(read), "least": least,
+        "until_stable": until_stable, "test": sizes.test, "validation": sizes.validation, "seed": seed,
+    }  # fmt: skip
+    return Dataset("taobao", catalogue, log, splits, dropped=problems.found, source=source)
+
+
+def _filtered(events: pl.DataFrame, least: int, until_stable: bool) -> pl.DataFrame:
+    """Leave out users and items with too few events: counted at once, and again until nothing changes if so asked."""
+    while True:
+        enough = (pl.len().over("user") >= least) & (pl.len().over("item") >= least)
+        left = events.filter(enough)
+        if not until_stable or left.height == events.height:
+            return left
+        events = left

@@ -1,0 +1,112 @@
+"""Logistic factorisation of weighted events: P(reward) = sigmoid(user . item + user bias + item bias)."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core import rng
+from treeward.core.progress import Progress, Stage
+from treeward.core.types import Floats
+from treeward.learn.torch import torch_for
+
+_BATCH = 32_768
+
+
+class Events(NamedTuple):
+    """Rows to learn from: who, what, to what effect, and how much each counts."""
+
+    user: NDArray[np.int64]
+    item: NDArray[np.int64]
+    reward: Floats
+    weight: Floats
+
+
+class Factors(NamedTuple):
+    """What was learned."""
+
+    users: Floats
+    items: Floats
+    user_bias: Floats
+    item_bias: Floats
+    losses: list[float]
+    """Weighted log-loss on the validation rows after every pass; the factors are those of the lowest."""
+
+
+def factorise(
+    train: Events,
+    valid: Events,
+    users: int,
+    items: int,
+    dim: int,
+    *,
+    decay: float,
+    rate: float,
+    passes: int,
+    patience: int,
+    seed: int,
+    device: str,
+    progress: Progress,
+) -> Factors:
+    """Fit by Adam on shuffled minibatches, until the validation loss has not fallen for `patience` passes.
+
+    `decay` pulls vectors and biases towards zero, in proportion to how often they are used. Every draw comes from the
+    seed, so the same rows give the same factors on the same device.
+    """
+    torch = torch_for("World.fit")
+    place = torch.device(device)
+
+    def table(name: str, rows: int, columns: int, scale: float) -> Any:
+        drawn = rng.normals(seed, rng.stream("factors", name), rows * columns).reshape(rows, columns)
+        made = torch.tensor(scale * drawn, dtype=torch.float32, device=place)
+        return made.requires_grad_()
+
+    scale = 0.1 / dim**0.5
+    people, things = table("users", users, dim, scale), table("items", items, dim, scale)
+    user_bias, item_bias = table("user bias", users, 1, 0.0), table("item bias", items, 1, 0.0)
+    rows = {name: _tensors(torch, part, place) for name, part in (("train", train), ("valid", valid))}
+    chance = float((train.reward * train.weight).sum() / train.weight.sum())
+    level = torch.tensor([np.log(chance / (1 - chance))], dtype=torch.float32, device=place).requires_grad_()
+    tables = [people, things, user_bias, item_bias]
+    steps = torch.optim.Adam([*tables, level], lr=rate, fused=False)
+
+    def logits(user: Any, item: Any) -> Any:
+        inner = (people[user] * things[item]).sum(1)
+        return inner + user_bias[user].squeeze(1) + item_bias[item].squeeze(1) + level
+
+    loss_of = torch.nn.functional.binary_cross_entropy_with_logits
+
+    def validated() -> float:
+        user, item, reward, weight = rows["valid"]
+        with torch.no_grad():
+            return float((loss_of(logits(user, item), reward, reduction="none") * weight).sum() / weight.sum())
+
+    best, losses, stage = _copies(tables, level), [validated()], Stage(progress, "fitting the world", passes)
+    lowest = losses[0]
+    for turn in range(passes):
+        order = torch.from_numpy(rng.sample(seed, rng.stream("pass", turn), len(train.user), len(train.user))).to(place)
+        for start in range(0, len(order), _BATCH):
+            chosen = order[start : start + _BATCH]
+            user, item, reward, weight = (column[chosen] for column in rows["train"])
+            steps.zero_grad(set_to_none=True)
+            loss = (loss_of(logits(user, item), reward, reduction="none") * weight).mean()
+            pull = (people[user] ** 2).sum() + (things[item] ** 2).sum()
+            pull = pull + (user_bias[user] ** 2).sum() + (item_bias[item] ** 2).sum()
+            (loss + decay * pull / len(chosen)).backward()
+            steps.step()
+        losses.append(validated())
+        stage.step()
+        if losses[-1] < lowest:
+            best, lowest = _copies(tables, level), losses[-1]
+        elif len(losses) - 1 - int(np.argmin(losses)) >= patience:
+            break
+    made_people, made_things, made_user_bias, made_item_bias, made_level = best
+    return Factors(made_people, made_things, made_user_bias[:, 0] + made_level, made_item_bias[:, 0].copy(), losses)
+
+
+def _tensors(torch: Any, part: Events, place: Any) -> list[Any]:
+    return [torch.from_numpy(np.ascontiguousarray(column)).to(place) for column in part]
+
+
+def _copies(tables: list[Any], level: Any) -> list[NDArray[np.float32]]:
+    return [table.detach().cpu().numpy().copy() for table in (*tables, level)]

@@ -1,0 +1,337 @@
+"""Data sets in their original files: tiny ones written here, with all that is wrong with real ones, and the slices."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import treeward as tw
+from treeward.core.errors import DataError, InvalidArgument
+from treeward.data.card import describe, histogram
+from treeward.data.dataset import Dataset, Sizes, split_users
+from treeward.data.lines import Problems, read_pieces
+from treeward.data.loaders import LOADERS, kind_of, load_dataset
+
+SLICES = Path(__file__).parents[2] / "shared" / "data"
+
+
+def dropped(data):
+    return {reason: problem.times for reason, problem in data.dropped.items()}
+
+
+# --- taobao ----------------------------------------------------------------------------------------------------------
+
+
+def taobao(folder, rows, raw=b""):
+    text = "".join(f"{','.join(map(str, row))}\n" for row in rows)
+    (folder / "UserBehavior.csv").write_bytes(text.encode() + raw)
+    return folder
+
+
+def busy(users=6, items=4, events=12):
+    return [
+        (user, 100 + (user + turn) % items, 7 + (user + turn) % items % 2, "pv", 1511544070 + turn)
+        for user in range(users) for turn in range(events)
+    ]  # fmt: skip
+
+
+def test_taobao(tmp_path):
+    path = taobao(tmp_path, [*busy(), (99, 100, 7, "buy", 1511544070), (0, 555, 9, "fav", 1511544071)])
+    data = load_dataset(path)
+    assert data.name == "taobao"
+    assert len(data.interactions) == 72  # user 99 and item 555 have one event each
+    assert dropped(data) == {"event of a user or item with fewer than 10": 2}
+    assert data.catalogue.ids.to_list() == [100, 101, 102, 103]
+    assert data.catalogue.categories.to_list() == ["7", "8", "7", "8"]
+    assert data.catalogue.dim == 0
+    assert sorted(data.splits["split"].to_list()) == ["test"] + ["train"] * 5
+    assert len(load_dataset(path, least=0).interactions) == 74
+    assert load_dataset(path).source["sha256"] == load_dataset(path / "UserBehavior.csv").source["sha256"]
+    for split in ("train", "validation", "test"):
+        assert set(data.part(split).users) == set(data.users(split))
+
+
+def test_taobao_filters_once_or_until_stable(tmp_path):
+    # User 1 is busy only through items that are rare: one pass keeps the rest of the events, the next takes them.
+    rows = busy() + [(1, 100, 7, "pv", 5)] * 3 + [(50, 200 + i, 7, "pv", 5) for i in range(9)] + [(50, 100, 7, "pv", 5)]
+    path = taobao(tmp_path, rows)
+    once, stable = load_dataset(path), load_dataset(path, until_stable=True)
+    assert 50 in once.interactions.users
+    assert 50 not in stable.interactions.users
+    with pytest.raises(DataError, match="nothing is left of 85 events; least=1000 is too high for it"):
+        load_dataset(path, least=1000)
+
+
+BAD_LINES = [
+    (b"1,2\n", "missing columns"),
+    (b"1,2,3,pv,5,6\n", "too many columns"),
+    (b"1,x,3,pv,5\n", "bad number"),
+    (b"1,2,3,pv,yesterday\n", "bad time"),
+    (b"1,2,3,stare,5\n", "unknown behaviour"),
+    (b"1,2,3,p\xff,5\n", "not UTF-8"),
+    (b"\n", "empty line"),
+    (b"1,2,3,pv,1511", None),  # truncated, but whole
+    (b"1,2,3,pv", "missing columns"),  # truncated
+    (b" 1,2 , 3,pv ,5\r\n", None),  # spaces and CRLF are harmless
+]
+
+
+@pytest.mark.parametrize(("raw", "reason"), BAD_LINES)
+def test_malformed_lines_are_counted_or_refused(tmp_path, raw, reason):
+    data = load_dataset(taobao(tmp_path, busy(), raw), least=0)
+    if reason is None:
+        assert dropped(data) == {}
+        assert len(data.interactions) == 73
+        load_dataset(tmp_path, least=0, strict=True)
+        return
+    assert dropped(data) == {reason: 1}
+    assert data.dropped[reason].where == "UserBehavior.csv, line 73"
+    assert len(data.interactions) == 72
+    with pytest.raises(DataError, match=f"UserBehavior.csv, line 73: {reason}"):
+        load_dataset(tmp_path, least=0, strict=True)
+
+
+def test_pieces_meet_where_lines_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("treeward.data.lines._PIECE", 100)
+    data = load_dataset(taobao(tmp_path, busy(), b"1,2,3,stare,5\n"), least=0)
+    assert len(data.interactions) == 72
+    assert data.interactions.table["time"].to_list() == [row[4] for row in busy()]
+    assert data.dropped["unknown behaviour"].where == "UserBehavior.csv, line 73"
+
+
+# --- mind ------------------------------------------------------------------------------------------------------------
+
+NEWS = "N1\tnews\tpolitics\tA vote\tAbout it\turl\t[]\t[]\nN2\tsports\tgolf\tA hole in one\t\turl\t[]\t[]\n"
+BEHAVIORS = (
+    "1\tU1\t11/12/2019 2:14:46 PM\tN1 N2 N9\tN2-1 N3-0\n"
+    "2\tU1\t11/13/2019 2:14:46 AM\tN1 N2\tN1-0\n"
+    "3\tU2\t11/14/2019 9:00:00 AM\t\tN1-1\n"
+    "4\tU3\t11/14/2019 9:00:00 AM\tN2\tN1-0 N2-1\n"
+)
+
+
+def mind(folder, behaviors=BEHAVIORS, news=NEWS):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "news.tsv").write_bytes(news if isinstance(news, bytes) else news.encode())
+    (folder / "behaviors.tsv").write_bytes(behaviors if isinstance(behaviors, bytes) else behaviors.encode())
+    return folder
+
+
+def test_mind(tmp_path):
+    data = load_dataset(mind(tmp_path), test=1, validation=0)
+    assert dropped(data) == {"empty history": 1, "user without history or impressions": 1}
+    rows = data.interactions.table.select(pl.col("user", "item", "behaviour").cast(pl.String), "reward").rows()
+    assert rows == [
+        ("U1", "N1", "history", 1.0), ("U1", "N2", "history", 1.0), ("U1", "N9", "history", 1.0),
+        ("U3", "N2", "history", 1.0),
+        ("U1", "N2", "click", 1.0), ("U1", "N3", "skip", 0.0), ("U1", "N1", "skip", 0.0),
+        ("U3", "N1", "skip", 0.0), ("U3", "N2", "click", 1.0),
+    ]  # fmt: skip
+    assert data.catalogue.ids.to_list() == ["N1", "N2", "N3", "N9"]
+    assert data.catalogue.titles.to_list() == ["A vote", "A hole in one", None, None]
+    assert data.catalogue.table["subcategory"].to_list()[:2] == ["politics", "golf"]
+    assert data.interactions.table["time"].drop_nulls()[0] == 1573568086
+    assert data.source["read"] == {"impressions": 4, "shown": 6, "clicks": 3, "history clicks": 6}
+    assert sorted(data.splits["split"].to_list()) == ["test", "train"]
+    everybody = load_dataset(tmp_path, complete_only=False)
+    assert everybody.interactions.users.n_unique() == 3
+
+
+def test_mind_train_and_dev(tmp_path):
+    mind(tmp_path / "MINDsmall_train")
+    mind(tmp_path / "MINDsmall_dev", "9\tU1\t11/15/2019 2:14:46 PM\tN1\tN2-1\n9\tU7\t11/15/2019 2:14:46 PM\tN1\tN2-1\n")
+    data = load_dataset(tmp_path, validation=0)
+    assert dict(data.splits.cast(pl.String).rows()) == {"U1": "train", "U3": "train", "U7": "test"}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"5\tU4\t13/45/2019 9:00:00 AM\tN1\tN1-1\n", "bad time"),
+        (b"5\tU4\t11/14/2019 9:00:00 AM\tN1\tN1-2\n", "bad impression"),
+        (b"5\tU4\t11/14/2019 9:00:00 AM\tN1\n", "missing columns"),
+        (b"5\tU4\t11/14/2019 9:00:00 AM\tN1\tN1-1\textra\n", "too many columns"),
+        (b"5\tU\xff\t11/14/2019 9:00:00 AM\tN1\tN1-1\n", "not UTF-8"),
+        (b"5\tU4\t11/14/20", "missing columns"),
+    ],
+)
+def test_malformed_mind(tmp_path, line, reason):
+    data = load_dataset(mind(tmp_path, BEHAVIORS.encode() + line))
+    assert dropped(data)[reason] == 1
+    with pytest.raises(DataError, match=f"behaviors.tsv, line 5: {reason}"):
+        load_dataset(tmp_path, strict=True)
+
+
+def test_mind_without_anybody_whole(tmp_path):
+    lonely = "1\tU1\t11/12/2019 2:14:46 PM\t\tN2-1\n"
+    with pytest.raises(DataError, match="no user has both a history and impressions"):
+        load_dataset(mind(tmp_path, lonely))
+    (tmp_path / "behaviors.tsv").rename(tmp_path / "gone.tsv")
+    with pytest.raises(DataError, match="holds neither behaviors.tsv nor folders with one"):
+        load_dataset(tmp_path, "mind")
+
+
+def test_text_that_is_not_utf8_keeps_its_article(tmp_path):
+    data = load_dataset(mind(tmp_path, news=NEWS.encode() + b"N4\tnews\tworld\tCaf\xe9\t\turl\t[]\t[]\n"))
+    assert data.catalogue.titles[2] == "Caf�"
+
+
+# --- movielens -------------------------------------------------------------------------------------------------------
+
+
+def test_movielens_csv(tmp_path):
+    (tmp_path / "ratings.csv").write_text(
+        "userId,movieId,rating,timestamp\r\n1,10,4.0,964982703\r\n1,20,3.5,964982703 \r\n"
+        "userId,movieId,rating,timestamp\r\n2,10,5.0,9\r\n2,30,eleven,9\r\n3,10,2,9\r\n"
+    )
+    (tmp_path / "movies.csv").write_text(
+        'movieId,title,genres\n10,"Story, A (1995)",Drama|War\n20,Café,(no genres listed)\n', encoding="utf-8"
+    )
+    data = load_dataset(tmp_path, test=1, validation=0)
+    assert data.interactions.rewards.to_list() == [1, 0, 1, 0]
+    assert dropped(data) == {"repeated header": 1, "bad rating": 1}
+    assert data.catalogue.table.rows() == [(10, "Story, A (1995)", "Drama", "Drama|War"), (20, "Café", None, None)]
+    assert load_dataset(tmp_path, positive=3, test=1).interactions.rewards.to_list() == [1, 1, 1, 0]
+
+
+def test_movielens_dat_and_100k(tmp_path):
+    old, older = tmp_path / "1m", tmp_path / "100k"
+    old.mkdir()
+    older.mkdir()
+    (old / "ratings.dat").write_text("1::0010::7::1365029107\n2::10::6::1365029107\n3::11::10::5\n")
+    (old / "movies.dat").write_text("0010::A: B (1913)::Crime|Drama\n0012::Only:: a title\n")
+    data = load_dataset(old, test=1, validation=0)
+    assert data.interactions.rewards.to_list() == [1, 0, 1]
+    assert data.catalogue.ids.to_list() == [10, 12, 11]
+    assert data.catalogue.titles.to_list() == ["A: B (1913)", "Only", None]
+    (older / "u.data").write_text("1\t5\t4\t881250949\n2\t5\t3\t881250949\n3\t5\t5\t8\n")
+    flags = "|".join("1" if genre in (3, 5) else "0" for genre in range(19))
+    (older / "u.item").write_bytes(f"5|Copycat (1995)|01-Jan-1995||http://x|{flags}\n".encode("latin-1"))
+    data = load_dataset(older, test=1, validation=0)
+    assert data.catalogue.table.rows() == [(5, "Copycat (1995)", "Animation", "Animation|Comedy")]
+    assert data.interactions.rewards.to_list() == [1, 0, 1]
+
+
+def test_no_movielens(tmp_path):
+    with pytest.raises(DataError, match="holds none of ratings.csv, ratings.dat, u.data"):
+        load_dataset(tmp_path, "movielens")
+    (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n")
+    with pytest.raises(DataError, match="holds no ratings"):
+        load_dataset(tmp_path)
+
+
+# --- sequences and tables --------------------------------------------------------------------------------------------
+
+
+def test_sequences(tmp_path):
+    (tmp_path / "sequences.txt").write_text("1 5 6 7\n2 6 5\n3\n4 x 5\n5 7  6\n")
+    (tmp_path / "item2attributes.json").write_text('{"5": [1, 2], "6": [2], "7": []}')
+    data = load_dataset(tmp_path, test=1, validation=0)
+    assert data.interactions.table.select("user", "item").rows() == [
+        (1, 5), (1, 6), (1, 7), (2, 6), (2, 5), (4, 5), (5, 7), (5, 6),
+    ]  # fmt: skip
+    assert dropped(data) == {"no items after the user": 1, "bad number": 1}
+    assert data.catalogue.categories.to_list() == [None, None, None]  # of three items, none is in under a tenth
+    (tmp_path / "item2attributes.json").write_text('["wrong"]')
+    with pytest.raises(DataError, match="must hold a list of attributes for each item number"):
+        load_dataset(tmp_path)
+    (tmp_path / "sequences.txt").write_text("\n")
+    with pytest.raises(DataError, match="holds no sequences"):
+        load_dataset(tmp_path)
+
+
+def test_any_table(tmp_path):
+    pl.DataFrame({"who": ["a", "b", None, "c"], "what": [1, 2, 3, 1], "did": ["buy", "look", "buy", "look"]}).write_csv(
+        tmp_path / "log.csv"
+    )
+    options = {"columns": {"user": "who", "item": "what", "behaviour": "did"}, "test": 1, "validation": 0}
+    data = load_dataset(tmp_path / "log.csv", positive=["buy"], **options)
+    assert data.interactions.rewards.to_list() == [1, 0, 0]
+    assert dropped(data) == {"no user or item": 1}
+    assert data.catalogue.ids.to_list() == [1, 2]
+    assert load_dataset(tmp_path / "log.csv", **options).interactions.rewards.to_list() == [1, 1, 1]
+    with pytest.raises(DataError, match="log.csv, line 4: no user or item"):
+        load_dataset(tmp_path / "log.csv", strict=True, **options)
+    with pytest.raises(DataError, match="no behaviour column to find buy in"):
+        load_dataset(tmp_path / "log.csv", positive=["buy"], columns={"user": "who", "item": "what"})
+
+
+# --- what they share -------------------------------------------------------------------------------------------------
+
+
+def test_saved_and_loaded(tmp_path):
+    data = load_dataset(taobao(tmp_path, busy(), b"1,2\n"))
+    data.save(tmp_path / "saved")
+    again = load_dataset(tmp_path / "saved")
+    assert isinstance(again, Dataset)
+    for one, other in ((data.interactions, again.interactions), (data.catalogue, again.catalogue)):
+        assert one.table.equals(other.table)
+    assert again.splits.equals(data.splits)
+    assert (again.dropped, again.source, again.name) == (data.dropped, data.source, data.name)
+    assert again.catalogue.dim == 0
+    with pytest.raises(tw.ArtefactError):
+        data.save(tmp_path / "saved")
+
+
+def test_kinds_are_told_by_names(tmp_path):
+    assert set(LOADERS) == {"mind", "movielens", "sequences", "tabular", "taobao"}
+    with pytest.raises(DataError, match="of no form that treeward knows"):
+        kind_of(tmp_path)
+    with pytest.raises(DataError, match="there is no such file or folder"):
+        kind_of(tmp_path / "nothing")
+    with pytest.raises(InvalidArgument, match="loader must be one of mind"):
+        load_dataset(tmp_path, "netflix")
+    with pytest.raises(DataError, match="there is no such file"):
+        list(read_pieces(tmp_path / "x", ("a",), Problems()))
+
+
+def test_splits_are_by_user_and_seed():
+    users = pl.Series([f"u{i}" for i in range(100)] * 2)
+    one, again, other = (split_users(users, Sizes(20, 0.1), seed) for seed in (0, 0, 1))
+    assert one.equals(again)
+    assert not one.equals(other)
+    assert one["split"].value_counts().sort("split").rows() == [("train", 70), ("validation", 10), ("test", 20)]
+    assert one["user"].n_unique() == 100
+    with pytest.raises(InvalidArgument, match="sizes that leave some of the 100 users for training"):
+        split_users(users, Sizes(90, 10), 0)
+    with pytest.raises(InvalidArgument, match="test must be a finite number of at least 0 and below 1"):
+        split_users(users, Sizes(1.5, 0), 0)
+
+
+def test_cards(tmp_path):
+    card = describe(load_dataset(taobao(tmp_path, busy())))
+    assert card.counts == (6, 4, 4, 2, 72, 72)
+    assert card.density == 1.0
+    assert card.paper["items"] == 4_162_024
+    assert card.times == ("2017-11-24 17:21:10", "2017-11-24 17:21:21")
+    assert card.behaviours == {"pv": 72}
+    assert histogram(np.array([1, 1, 2, 3, 4, 9])) == [("1", 2), ("2", 1), ("3-4", 2), ("5-8", 0), ("9-16", 1)]
+    assert histogram(np.array([], dtype=np.int64)) == []
+
+
+@pytest.mark.skipif(not SLICES.is_dir(), reason="the slices of real data are not here")
+@pytest.mark.parametrize(
+    ("name", "options", "users", "items", "events"),
+    [
+        ("mind", {"complete_only": False}, 4_637, 22_592, None),
+        ("taobao", {"least": 0}, 815, 55_368, 84_475),
+        ("taobao", {}, 402, 262, None),
+        ("taobao", {"until_stable": True}, 88, 148, None),
+        ("sports", {}, 35_598, 18_357, 296_337),
+        ("beauty", {}, 22_363, 12_101, 198_502),
+        ("movielens-small", {}, 610, 9_724, 100_836),
+        ("movietweetings", {}, 16_554, 10_506, 100_000),
+    ],
+)
+def test_the_slices_count_as_they_should(name, options, users, items, events):
+    data = load_dataset(SLICES / name, **options)
+    counts = describe(data).counts
+    assert (counts.users, counts.items) == (users, items)
+    if events:
+        assert counts.interactions == events
+    if name == "mind":
+        assert data.source["read"] == {
+            "impressions": 5_000, "shown": 189_359, "clicks": 7_542, "history clicks": 159_802,
+        }  # fmt: skip
+        assert data.catalogue.titles.drop_nulls().len() == 2_000
