@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 import treeward
-from treeward.cli import bench, data, demo, simulate, tree
+from treeward.cli import bench, data, demo, embed, simulate, tree, world
 from treeward.cli.console import console, errors
 from treeward.core.errors import TreewardError
 
@@ -21,7 +21,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(data.app, name="data")
+app.add_typer(embed.app, name="embed")
 app.add_typer(tree.app, name="tree")
+app.add_typer(world.app, name="world")
 app.command()(bench.bench)
 app.command()(demo.demo)
 app.command()(simulate.simulate)

@@ -1,6 +1,6 @@
 """Delimited text of any size, a piece at a time; what is wrong with a line is counted, never passed over in silence."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -8,6 +8,8 @@ import polars as pl
 
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress, silent
+
+PolarsType = pl.DataType | type[pl.DataType]
 
 _PIECE = 32 << 20
 _JOINED = b"\x1f"
@@ -77,6 +79,7 @@ def read_pieces(
     header: bool = False,
     quoted: bool = False,
     least: int | None = None,
+    types: Mapping[str, PolarsType] | None = None,
     kept_marks: Sequence[str] = (),
     progress: Progress | None = None,
     digest: Digest | None = None,
@@ -95,6 +98,8 @@ def read_pieces(
         Fields may be in double quotes.
     least
         How many columns a line must have; the rest may be missing. By default all.
+    types
+        What columns will be made of (see `typed`): a piece without a fault is then parsed as that at once, far faster.
     kept_marks
         Columns in which bytes that are not UTF-8 become a mark instead of making the line bad.
     digest
@@ -116,7 +121,7 @@ def read_pieces(
                 cut = len(whole)
             piece, rest = whole[:cut], whole[cut:]
             if piece:
-                rows = _parse(path, piece, names, separator, quoted)
+                rows = _parse(path, piece, names, separator, quoted, types)
                 rows = rows.with_columns(pl.int_range(line, line + rows.height, dtype=pl.Int64).alias("line"))
                 line += rows.height
                 if header:
@@ -129,10 +134,12 @@ def read_pieces(
                 return
 
 
-def typed(rows: pl.DataFrame, names: Sequence[str], kind: pl.DataType | type[pl.DataType]) -> pl.DataFrame:
+def typed(rows: pl.DataFrame, names: Sequence[str], kind: PolarsType) -> pl.DataFrame:
     """Return the rows with some columns of a type; null where that cannot be. Spaces around a value do not matter."""
     columns = []
     for name in names:
+        if rows[name].dtype == kind:
+            continue
         made = rows[name].cast(kind, strict=False)
         if made.null_count() > rows[name].null_count():  # rare, so that it may take its time
             made = rows[name].str.strip_chars().cast(kind, strict=False)
@@ -140,11 +147,28 @@ def typed(rows: pl.DataFrame, names: Sequence[str], kind: pl.DataType | type[pl.
     return rows.with_columns(columns)
 
 
-def _parse(path: Path, piece: bytes, names: Sequence[str], separator: str, quoted: bool) -> pl.DataFrame:
+def _parse(
+    path: Path,
+    piece: bytes,
+    names: Sequence[str],
+    separator: str,
+    quoted: bool,
+    types: Mapping[str, PolarsType] | None = None,
+) -> pl.DataFrame:
+    if types is not None:
+        made = _parse_as(path, piece, {**dict.fromkeys(names, pl.String), **types}, separator, quoted)
+        if not any(made[name].null_count() for name in names) and made["more"].null_count() == made.height:
+            return made
+    return _parse_as(path, piece, dict.fromkeys(names, pl.String), separator, quoted)
+
+
+def _parse_as(
+    path: Path, piece: bytes, columns: Mapping[str, PolarsType], separator: str, quoted: bool
+) -> pl.DataFrame:
     mark = separator.encode()
     if len(mark) > 1:  # the parser takes one byte
         piece, mark = piece.replace(mark, _JOINED), _JOINED
-    schema = dict.fromkeys([*names, "more"], pl.String)
+    schema = {**columns, "more": pl.String}
     # A line of full width in front, which is cut off again, so that a short first line does not set the width.
     try:
         return pl.read_csv(
@@ -154,6 +178,7 @@ def _parse(path: Path, piece: bytes, names: Sequence[str], separator: str, quote
             separator=mark.decode(),
             quote_char='"' if quoted else None,
             truncate_ragged_lines=True,
+            ignore_errors=True,
             encoding="utf8-lossy",
         ).slice(1)
     except pl.exceptions.PolarsError as error:
@@ -173,6 +198,9 @@ def _shaped(piece: Piece, names: Sequence[str], exact: Sequence[str], least: int
     piece = problems.keep(piece, ~everything, "empty line")
     piece = problems.keep(piece, pl.col("more").is_null(), "too many columns")
     piece = problems.keep(piece, pl.col(names[least - 1]).is_not_null(), "missing columns")
+    exact = [name for name in exact if piece.rows[name].dtype == pl.String]
+    if not exact:
+        return Piece(piece.path, piece.rows.drop("more"))
     marked = pl.any_horizontal(pl.col(*exact).str.contains(_MARK, literal=True).fill_null(False))
     piece = problems.keep(piece, ~marked, "not UTF-8")
     return Piece(piece.path, piece.rows.drop("more"))

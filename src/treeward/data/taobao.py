@@ -55,7 +55,8 @@ def load(
     problems, digest = Problems(strict), hashlib.sha256()
     numbers = ("user", "item", "category", "time")
     pieces, read = [], Counter[str]()
-    for piece in read_pieces(file, _COLUMNS, problems, progress=progress, digest=digest):
+    types = dict.fromkeys(numbers, pl.Int64)
+    for piece in read_pieces(file, _COLUMNS, problems, types=types, progress=progress, digest=digest):
         made = Piece(file, typed(typed(piece.rows, numbers, pl.Int64), ("behaviour",), _BEHAVIOURS))
         made = problems.keep(made, pl.all_horizontal(pl.col("user", "item", "category").is_not_null()), "bad number")
         made = problems.keep(made, pl.col("time").is_not_null(), "bad time")
@@ -87,8 +88,11 @@ def load(
 def _filtered(events: pl.DataFrame, least: int, until_stable: bool) -> pl.DataFrame:
     """Leave out users and items with too few events: counted at once, and again until nothing changes if so asked."""
     while True:
-        enough = (pl.len().over("user") >= least) & (pl.len().over("item") >= least)
-        left = events.filter(enough)
+        left = events
+        for name in ("user", "item"):  # both counted before either is left out
+            counts = events.group_by(name).len()
+            few = counts.filter(pl.col("len") < least)
+            left = left.join(few, on=name, how="anti", maintain_order="left")
         if not until_stable or left.height == events.height:
             return left
         events = left

@@ -1,5 +1,6 @@
 """The one door to torch."""
 
+from importlib import import_module
 from types import ModuleType
 
 from treeward.core.errors import TreewardError
@@ -12,8 +13,6 @@ class TorchMissing(TreewardError, ImportError):
 def torch_for(what: str) -> ModuleType:
     """Return torch, or say how to get it."""
     try:
-        import torch
+        return import_module("torch")
     except ImportError as error:
         raise TorchMissing(f"{what} needs torch: pip install 'treeward[train]'") from error
-    module: ModuleType = torch
-    return module

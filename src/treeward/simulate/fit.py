@@ -30,7 +30,7 @@ class Fitted(NamedTuple):
     users: pl.Series
     """The users' ids, in the order of the factors."""
     propensity: Floats
-    """(items,): relative to the most exposed item."""
+    """(items,): relative to the mean."""
     train: Events
     held_out: Events
     """Rows, and sampled negatives, that were not learned from."""
@@ -44,7 +44,7 @@ def fit(
     dim: int = 32,
     exposure: Exposure = "auto",
     power: float = 0.5,
-    clip: float = 0.05,
+    clip: float = 0.1,
     negatives: int = 4,
     decay: float = 0.02,
     rate: float = 0.03,
@@ -142,7 +142,7 @@ def _propensity(kind: object, shown: NDArray[np.int64], liked: NDArray[np.int64]
         raw = shown.astype(np.float32)
     else:
         raw = liked.astype(np.float32) ** np.float32(power)
-    made: Floats = np.clip(raw / raw.max(), clip, 1).astype(np.float32)
+    made: Floats = np.maximum(raw / raw.mean(), clip).astype(np.float32)
     return made
 
 
@@ -172,3 +172,25 @@ def _with_negatives(part: Events, every: _Rows, items: int, negatives: int, seed
         np.concatenate([part.reward[positive], np.zeros(len(users), dtype=np.float32)]),
         np.concatenate([part.weight[positive], np.ones(len(users), dtype=np.float32)]),
     )
+
+
+def auc(scores: NDArray[np.floating], rewards: Floats) -> float:
+    """Return the probability that a positive scores above a negative; ties count half.
+
+    Examples
+    --------
+    >>> auc(np.array([0.1, 0.9, 0.5, 0.5]), np.array([0, 1, 1, 0], dtype=np.float32))
+    0.875
+    """
+    positive = np.asarray(rewards) > 0
+    _, ranks, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - (counts - 1) / 2
+    ups = float(middle[ranks][positive].sum())
+    up, down = int(positive.sum()), int((~positive).sum())
+    return (ups - up * (up + 1) / 2) / (up * down) if up and down else float("nan")
+
+
+def log_loss(chances: NDArray[np.float64], rewards: Floats) -> float:
+    """Return the mean negative log-likelihood."""
+    told = np.clip(chances, 1e-7, 1 - 1e-7)
+    return float(-np.mean(np.where(np.asarray(rewards) > 0, np.log(told), np.log1p(-told))))

@@ -1,19 +1,26 @@
 """`World`: users and items whose tastes and appeal are known, so that any recommendation can be answered."""
 
-from typing import NamedTuple, Self
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from treeward.core import checks, rng
+from treeward.core import artefact, checks, rng
+from treeward.core.artefact import StrPath
 from treeward.core.compiled import tight
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
+from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
+from treeward.data.interactions import Interactions
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.tree.rows import Rows
 
 _HIDDEN = 8
+
+FORMAT, VERSION = "treeward.world", 1
 
 
 class Tastes(NamedTuple):
@@ -36,10 +43,22 @@ class World:
         (users, k) and (items, k): the true vectors, which policies never see.
     user_bias, item_bias
         One number a user and an item.
+    user_ids
+        Who the users are, if they are somebody's.
+    provenance
+        Where the world came from.
     """
 
     def __init__(
-        self, catalogue: Catalogue, users: ArrayLike, items: ArrayLike, user_bias: ArrayLike, item_bias: ArrayLike
+        self,
+        catalogue: Catalogue,
+        users: ArrayLike,
+        items: ArrayLike,
+        user_bias: ArrayLike,
+        item_bias: ArrayLike,
+        *,
+        user_ids: pl.Series | None = None,
+        provenance: Mapping[str, Any] | None = None,
     ) -> None:
         owner = "World"
         people, things = checks.vectors(owner, users, "users"), checks.vectors(owner, items, "items")
@@ -50,6 +69,9 @@ class World:
         self.tastes = Tastes(
             people, things, _bias("user_bias", user_bias, len(people)), _bias("item_bias", item_bias, len(things))
         )
+        if user_ids is not None and len(user_ids) != len(people):
+            raise InvalidArgument(owner, "user_ids", f"{len(people)} ids, one a user", f"{len(user_ids)}")
+        self.user_ids, self.provenance = user_ids, dict(provenance or {})
 
     @property
     def users(self) -> int:
@@ -79,6 +101,65 @@ class World:
     def base_rate(self, users: int = 100) -> float:
         """Return the mean reward of a random item, over the first `users` users."""
         return float(np.mean([self.probabilities(user).mean() for user in range(min(users, self.users))]))
+
+    @classmethod
+    def fit(cls, interactions: Interactions, catalogue: Catalogue, **options: Any) -> Self:
+        """Learn a world from a log: logistic factorisation with inverse-propensity weights (needs torch).
+
+        A row counts in inverse proportion to how exposed its item was, so that what was shown everywhere does not pass
+        for what everybody likes. Pairs of a user and an item count once. A tenth of them is held out, to stop early and
+        for `provenance`, which holds AUC and log-loss on it.
+
+        Parameters
+        ----------
+        interactions
+            The log: a reward above 0 is positive. Where there are rows without a reward, those are the negatives;
+            otherwise items are drawn that the user never touched.
+        catalogue
+            The items; with the vectors that policies are to see, if it is for a simulation.
+        options
+            dim (32); exposure: ``"auto"``, ``"impressions"`` (how often an item was shown), ``"popularity"`` (rewards
+            to the `power`, 0.5), ``"none"`` (no weights), or a function of how often each item was shown and rewarded;
+            clip (0.1: no propensity below a tenth of the mean); negatives (4 a positive: they set the base rate);
+            decay, rate, passes and patience of the optimiser; seed; device (``"cpu"`` or ``"cuda"``); progress.
+        """
+        from treeward.simulate.fit import auc, fit, log_loss
+
+        made = fit(interactions, catalogue, **options)
+        factors, held = made.factors, made.held_out
+        world = cls(catalogue, factors.users, factors.items, factors.user_bias, factors.item_bias, user_ids=made.users)
+        told = world.chances(held.user, held.item)
+        popular = np.bincount(made.train.item[made.train.reward > 0], minlength=len(catalogue))
+        world.provenance = {
+            **made.settings,
+            "passes": len(factors.losses) - 1,
+            "held_out": len(held.user),
+            "auc": auc(told, held.reward),
+            "auc_popularity": auc(popular[held.item].astype(np.float64), held.reward),
+            "log_loss": log_loss(told, held.reward),
+            "treeward": __version__,
+        }
+        return world
+
+    def save(self, path: StrPath, *, overwrite: bool = False) -> None:
+        """Write the world to a directory, checksummed."""
+        tables = {"catalogue": self.catalogue.table}
+        if self.user_ids is not None:
+            tables["people"] = pl.DataFrame({"user": self.user_ids})
+        arrays = {**self.tastes._asdict(), "vectors": self.catalogue.vectors}
+        artefact.write(
+            path, FORMAT, VERSION, artefact.Contents(arrays, tables, {}, self.provenance), overwrite=overwrite
+        )
+
+    @classmethod
+    def load(cls, path: StrPath, *, verify: bool = True) -> Self:
+        """Read what `save` wrote."""
+        contents = artefact.read(path, FORMAT, VERSION, verify=verify)
+        tastes = [contents.arrays[name] for name in Tastes._fields]
+        people = contents.tables.get("people")
+        catalogue = Catalogue.of_table(contents.tables["catalogue"], contents.arrays["vectors"])
+        ids = None if people is None else people["user"]
+        return cls(catalogue, *tastes, user_ids=ids, provenance=contents.info)
 
     @classmethod
     def synthetic(cls, items: int = 100_000, users: int = 1_000, dim: int = 32, seed: int = 0) -> Self:
