@@ -57,37 +57,45 @@ def load(
     items = items.unique("id", keep="first", maintain_order=True)
     read: Counter[str] = Counter()
     parts = [_behaviors(folder / "behaviors.tsv", problems, progress, digest, read) for folder in folders]
-    events = pl.concat(parts)
-    first = parts[0]["user"].unique()
-    if complete_only:
-        whole = events.group_by("user").agg(
-            (pl.col("behaviour") == "history").any().alias("past"),
-            (pl.col("behaviour") != "history").any().alias("now"),
-        )
-        kept = whole.filter(pl.col("past") & pl.col("now"))["user"]
-        if len(kept) == 0:
-            raise DataError(f"{path}: no user has both a history and impressions; complete_only=False keeps the others")
-        problems.found |= left_out("user without history or impressions", whole.height - len(kept))
-        events = events.filter(pl.col("user").is_in(kept.implode()))
-    unlisted = events["item"].unique().cast(pl.String)
-    unlisted = unlisted.filter(~unlisted.is_in(items["id"].implode())).sort()
-    items = pl.concat([items, pl.DataFrame({"id": unlisted})], how="diagonal")
-    events = events.with_columns(
-        pl.col("user").cast(pl.Enum(events["user"].unique().cast(pl.String).sort())),
-        pl.col("item").cast(pl.Enum(items["id"])),
+    earlier = pl.concat([frame.select("user").unique() for frame in parts[0]])["user"].unique().cast(pl.String)
+    frames = [frame for part in parts for frame in part]
+    parts.clear()
+    users = _whole(path, frames, problems) if complete_only else pl.concat([f.select("user").unique() for f in frames])
+    people = pl.Enum(users["user"].unique().cast(pl.String).sort())
+    unlisted = pl.concat([frame.select("item").unique() for frame in frames])["item"].unique().cast(pl.String).sort()
+    items = pl.concat([items, pl.DataFrame({"id": unlisted})], how="diagonal").unique(
+        "id", keep="first", maintain_order=True
     )
+    for at, frame in enumerate(frames):  # one at a time, so that there are never two copies of everything
+        kept = frame.filter(pl.col("user").is_in(users["user"].unique().implode()))
+        frames[at] = kept.with_columns(
+            pl.col("user").cast(pl.String).cast(people), pl.col("item").cast(pl.String).cast(pl.Enum(items["id"]))
+        )
+    events = pl.concat(frames)
+    frames.clear()
     if len(folders) > 1:
-        earlier = events["user"].unique().cast(pl.String)
-        earlier = earlier.filter(earlier.is_in(first.cast(pl.String).implode()))
-        splits = given_split(events["user"].cast(pl.String), earlier, validation, seed)
+        earlier = earlier.filter(earlier.is_in(people.categories.implode()))
+        splits = given_split(people.categories, earlier, validation, seed)
     else:
-        splits = split_users(events["user"].unique().cast(pl.String), Sizes(test, validation), seed)
+        splits = split_users(people.categories, Sizes(test, validation), seed)
     source = {
         "loader": "mind", "folders": [folder.name for folder in folders], "sha256": digest.hexdigest(),
         "read": dict(read), "test": test, "validation": validation, "complete_only": complete_only, "seed": seed,
     }  # fmt: skip
     log = Interactions.of_table(events)
     return Dataset("mind", Catalogue.of_table(items), log, splits, dropped=problems.found, source=source)
+
+
+def _whole(path: Path, frames: list[pl.DataFrame], problems: Problems) -> pl.DataFrame:
+    """Return the users who have both a history and impressions."""
+    past = pl.col("behaviour") == "history"
+    each = [frame.group_by("user").agg(past.any().alias("past"), (~past).any().alias("now")) for frame in frames]
+    whole = pl.concat(each).group_by("user").agg(pl.col("past", "now").any())
+    kept = whole.filter(pl.col("past") & pl.col("now"))
+    if not kept.height:
+        raise DataError(f"{path}: no user has both a history and impressions; complete_only=False keeps the others")
+    problems.found |= left_out("user without history or impressions", whole.height - kept.height)
+    return kept
 
 
 def _news(path: Path, problems: Problems, progress: Progress | None, digest: Digest) -> pl.DataFrame:
@@ -107,15 +115,16 @@ def _news(path: Path, problems: Problems, progress: Progress | None, digest: Dig
 
 def _behaviors(
     path: Path, problems: Problems, progress: Progress | None, digest: Digest, read: Counter[str]
-) -> pl.DataFrame:
-    shown, histories = [], []
+) -> list[pl.DataFrame]:
+    """Return the events: histories first, then the impressions a piece at a time."""
+    shown, past = [], pl.DataFrame(schema={"user": pl.String, "history": pl.String, "words": pl.UInt32})
     for piece in read_pieces(path, _BEHAVIORS, problems, separator="\t", progress=progress, digest=digest):
         read["impressions"] += piece.rows.height
         times = pl.col("time").str.to_datetime(_TIME, strict=False).dt.epoch("s")
         piece = Piece(piece.path, piece.rows.with_columns(times))
         piece = problems.keep(piece, pl.col("time").is_not_null(), "bad time")
         problems.note("empty history", piece.rows["history"].null_count(), path.name, fatal=False)
-        histories.append(piece.rows.select("user", "history").drop_nulls())
+        past = _longest(past, piece.rows.select("user", "history").drop_nulls(), read)
         long = piece.rows.select("line", "user", "time", pl.col("shown").str.split(" ")).explode("shown")
         long = long.with_columns(pl.col("shown").str.extract_groups(r"^(\S+)-([01])$").alias("parts"))
         fine = problems.keep(Piece(path, long), pl.col("parts").struct.field("1").is_not_null(), "bad impression").rows
@@ -131,11 +140,7 @@ def _behaviors(
         )
         read["shown"] += fine.height
         read["clicks"] += int(fine.select(clicked.sum()).item())
-    past = pl.concat(histories).with_columns(pl.col("history").str.split(" "))
-    read["history clicks"] += int(past["history"].list.len().sum())
-    # A user's history is repeated at every impression: the longest of them is all of it.
-    past = past.sort(pl.col("history").list.len(), descending=True, maintain_order=True)
-    past = past.unique("user", keep="first", maintain_order=True)
+    past = past.select("user", pl.col("history").str.split(" "))
     history = past.explode("history").select(
         pl.col("user").cast(pl.Categorical),
         pl.col("history").cast(pl.Categorical).alias("item"),
@@ -143,4 +148,13 @@ def _behaviors(
         pl.lit("history").cast(_BEHAVIOURS).alias("behaviour"),
         pl.lit(None, pl.Int64).alias("time"),
     )
-    return pl.concat([history, *shown])
+    return [history, *shown]
+
+
+def _longest(before: pl.DataFrame, more: pl.DataFrame, read: Counter[str]) -> pl.DataFrame:
+    """Keep each user's longest history: it is repeated, and grows, at every impression."""
+    more = more.with_columns((pl.col("history").str.count_matches(" ", literal=True) + 1).alias("words"))
+    read["history clicks"] += int(more["words"].sum())
+    both = pl.concat([before, more]).sort("words", descending=True, maintain_order=True)
+    # Copied, or else the few strings that are kept would keep the whole piece in memory.
+    return both.unique("user", keep="first", maintain_order=True).with_columns(pl.col("history") + "")
