@@ -1,5 +1,6 @@
 import math
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,9 +59,8 @@ def test_posterior_is_the_closed_form(dim, ridge, seed, count):
         close(made, twin, rtol=1e-5)
 
 
-@pytest.mark.parametrize("updates", [3_000])
-def test_few_arms_pulled_again_and_again_do_not_drift(updates):
-    """The full size, 100,000 updates, runs in benchmarks/decide.py; the drift without a refresh shows long before."""
+def test_few_arms_pulled_again_and_again_do_not_drift():
+    updates = 3_000 if numba.config.DISABLE_JIT else 100_000  # without a refresh the drift shows long before
     arms, dim = unit_rows(25, 16), 16
     made, twin = posterior(dim), naive.NaivePosterior(dim)
     random = np.random.default_rng(1)

@@ -725,7 +725,7 @@ print(explorer.feedback({d.id: 1.0})[d.id], d.item in range(500))
     assert made.stdout == "recorded True\n"
 
 
-# --- what a review found ---------------------------------------------------------------------------------------------
+# --- once broken, never again ----------------------------------------------------------------------------------------
 
 
 def test_newcomers_leave_their_neighbours_alone():
