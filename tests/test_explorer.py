@@ -444,7 +444,7 @@ def test_bad_logs(shop, tree):
     made = explorer(shop, tree)
     with pytest.raises(UnknownId, match="1 item.s. of the log are not in the catalogue, such as 'x'"):
         made.ingest(tw.Interactions(["ada", "ada"], ["i1", "x"]))
-    with pytest.raises(InvalidArgument, match="with item ids of type String, as in the catalogue, got Int64"):
+    with pytest.raises(InvalidArgument, match="with item ids of type String, as in the catalogue, got 'Int64'"):
         made.ingest(tw.Interactions(["ada"], [1]))
     with pytest.raises(InvalidArgument, match="with rewards from 0 to 1 .the explorer's reward_range., got .5.0"):
         made.ingest(tw.Interactions(["ada"], ["i1"], rewards=[5]))

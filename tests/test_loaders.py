@@ -335,3 +335,62 @@ def test_the_slices_count_as_they_should(name, options, users, items, events):
             "impressions": 5_000, "shown": 189_359, "clicks": 7_542, "history clicks": 159_802,
         }  # fmt: skip
         assert data.catalogue.titles.drop_nulls().len() == 2_000
+
+
+# --- once broken, never again ----------------------------------------------------------------------------------------
+
+
+def test_empty_files_are_told(tmp_path):
+    (tmp_path / "UserBehavior.csv").write_bytes(b"")
+    with pytest.raises(DataError, match="UserBehavior.csv: is empty"):
+        load_dataset(tmp_path)
+    (tmp_path / "UserBehavior.csv").write_bytes(b"\x1f\x8b rubbish\n")
+    with pytest.raises(DataError, match="holds no events; wrong with its lines was: missing columns"):
+        load_dataset(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path):
+    (tmp_path / "sequences.txt").write_bytes(b"\xef\xbb\xbf1 5 6\n2 5 6\n3 5\n")
+    assert load_dataset(tmp_path, test=1, validation=0).interactions.users.n_unique() == 3
+
+
+def test_mind_rows_without_a_name(tmp_path):
+    behaviors = BEHAVIORS + "5\t\t11/14/2019 9:00:00 AM\tN1\tN1-1\n6\tU9\t11/14/2019 9:00:00 AM\tN1  N2\tN1-1 \n"
+    data = load_dataset(mind(tmp_path, behaviors, NEWS + "\tnews\tworld\tNo id\t\turl\t[]\t[]\n"), complete_only=False)
+    assert dropped(data) == {"no id": 1, "empty history": 1, "no user": 1}
+    assert "" not in data.catalogue.ids
+    assert len(data.interactions.of_users(pl.Series(["U9"]))) == 3
+
+
+def test_numbers_too_large_for_taobao_are_told(tmp_path):
+    data = load_dataset(taobao(tmp_path, busy(), f"1,2,{2**40},pv,5\n{2**40},2,3,pv,5\n".encode()), least=0)
+    assert dropped(data) == {"bad number": 2}
+    assert data.catalogue.categories.null_count() == 0
+
+
+def test_a_missing_header_is_told(tmp_path):
+    (tmp_path / "ratings.csv").write_text("1,10,4.0,9\n1,20,3.5,9\n2,10,4,9\n")
+    (tmp_path / "movies.csv").write_text("movieId,title,genres\n10,A,Drama\n")
+    with pytest.raises(DataError, match="ratings.csv, line 1: '1' where the header should be"):
+        load_dataset(tmp_path)
+    (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n1,10,4.0,9\n2,10,4,9\n3,10,1,9\n")
+    assert len(load_dataset(tmp_path / "ratings.csv", test=1, validation=0).interactions) == 3
+
+
+def test_options_that_are_none(tmp_path):
+    path = taobao(tmp_path, busy())
+    with pytest.raises(InvalidArgument, match="options must be one of least, progress, .* for taobao, got 'bogus'"):
+        load_dataset(path, bogus=1)
+    with pytest.raises(InvalidArgument, match="taobao: until_stable must be True or False"):
+        load_dataset(path, until_stable="x")
+    load_dataset(path).save(tmp_path / "saved")
+    with pytest.raises(InvalidArgument, match="options must be none for saved data"):
+        load_dataset(tmp_path / "saved", test=0.9)
+
+
+def test_mind_can_be_taken_in(tmp_path):
+    data = load_dataset(mind(tmp_path))
+    vectors = np.random.default_rng(0).standard_normal((len(data.catalogue), 4))
+    explorer = tw.Explorer(data.catalogue.with_vectors(vectors), policy=tw.Flat())
+    assert explorer.ingest(data.interactions) == (9, 2, 0)
+    assert explorer.store.count("U1") == 6

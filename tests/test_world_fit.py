@@ -140,3 +140,23 @@ def test_svd_brings_together_what_the_same_people_like(truth):
         svd_vectors(tw.Interactions([1], [999]), shop)
     with pytest.raises(DataError, match="the log's items are String"):
         svd_vectors(tw.Interactions([1], ["x"]), shop)
+
+
+def test_logs_that_cannot_be_fitted(truth):
+    full = tw.Interactions(np.repeat(np.arange(9), 3), np.tile(np.arange(3), 9))
+    with pytest.raises(DataError, match="no negatives, to learn from: the log is too short or too full"):
+        World.fit(full, tw.Catalogue(range(3)), **FAST)
+    with pytest.raises(InvalidArgument, match="device must be one that torch has here, such as cpu, got 'zz'"):
+        World.fit(shown_to_everybody(truth, times=5), tw.Catalogue(range(150)), device="zz", **FAST)
+
+
+def test_clicks_of_before_the_log_are_not_set_against_its_skips(truth):
+    log = shown_to_everybody(truth, times=20)
+    past = [0, 1, 2, 3] * 50
+    behaviours = ["shown"] * len(log) + ["history"] * 200
+    more = tw.Interactions(
+        [*log.users, *past], [*log.items, *range(200)], rewards=[*log.rewards, *[1.0] * 200], behaviours=behaviours
+    )
+    one, other = (fit(made, tw.Catalogue(range(200)), **FAST) for made in (log, more))
+    np.testing.assert_array_equal(one.train.item, other.train.item)
+    np.testing.assert_array_equal(one.factors.items, other.factors.items)

@@ -43,21 +43,14 @@ Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first malfor
 
 def read(path: Path, loader: str | None, options: list[str] | None, strict: bool = False) -> "Dataset":
     """Read a data set, with bars."""
-    from treeward.core import artefact
     from treeward.data.loaders import load_dataset
 
     given = _options(options)
-    if loader is None and artefact.is_artefact(path):
-        return load_dataset(path)
+    for name in ("path", "strict", "progress"):
+        if name in given:
+            raise InvalidArgument("data", "--set", "an option of the loader", name)
     with progress() as report:
-        try:
-            return load_dataset(path, loader, strict=strict, progress=report, **given)
-        except TypeError as error:
-            if "unexpected keyword" not in str(error):
-                raise
-            raise InvalidArgument(
-                "data", "--set", "an option of this loader", str(error).split("argument ")[-1]
-            ) from error
+        return load_dataset(path, loader, strict=strict, progress=report, **given)
 
 
 def _options(options: list[str] | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ PolarsType = pl.DataType | type[pl.DataType]
 
 _PIECE = 32 << 20
 _JOINED = b"\x1f"
+_BOM = b"\xef\xbb\xbf"
 _MARK = "�"
 
 
@@ -105,33 +106,45 @@ def read_pieces(
     digest
         Receives every byte.
     """
+    line, first = 1, None
+    exact = [name for name in names if name not in kept_marks]
+    for piece in _whole_lines(path, progress or silent, digest):
+        rows = _parse(path, piece, names, separator, quoted, types)
+        rows = rows.with_columns(pl.int_range(line, line + rows.height, dtype=pl.Int64).alias("line"))
+        line += rows.height
+        if header:
+            first = _header(path, rows[names[0]]) if first is None else first
+            rows = _without_header(path, rows, names[0], first, problems)
+        yield _shaped(Piece(path, rows), names, exact, least or len(names), problems)
+
+
+def _whole_lines(path: Path, report: Progress, digest: Digest | None) -> Iterator[bytes]:
+    """Yield a file in pieces that end where lines end."""
     if not path.is_file():
         raise DataError(f"{path}: cannot be read: there is no such file")
-    report, total, done, line = progress or silent, path.stat().st_size, 0, 1
-    first: str | None = None
-    rest = b""
+    total, done, rest = path.stat().st_size, 0, b""
+    if not total:
+        raise DataError(f"{path}: is empty")
     with path.open("rb") as file:
-        while True:
-            block = file.read(_PIECE)
+        while block := file.read(_PIECE):
             if digest is not None:
                 digest.update(block)
+            whole = rest + (block if done else block.removeprefix(_BOM))
+            cut = whole.rfind(b"\n") + 1
             done += len(block)
-            whole, cut = rest + block, (rest + block).rfind(b"\n") + 1
-            if not block:
-                cut = len(whole)
-            piece, rest = whole[:cut], whole[cut:]
-            if piece:
-                rows = _parse(path, piece, names, separator, quoted, types)
-                rows = rows.with_columns(pl.int_range(line, line + rows.height, dtype=pl.Int64).alias("line"))
-                line += rows.height
-                if header:
-                    first = str(rows[names[0]][0]) if first is None else first
-                    rows = _without_header(path, rows, names[0], first, problems)
-                exact = [name for name in names if name not in kept_marks]
-                yield _shaped(Piece(path, rows), names, exact, least or len(names), problems)
-            report(f"reading {path.name}", done, max(total, 1))
-            if not block:
-                return
+            if cut:
+                yield whole[:cut]
+            rest = whole[cut:]
+            report(f"reading {path.name}", done, total)
+    if rest:
+        yield rest
+
+
+def _header(path: Path, column: pl.Series) -> str:
+    found = str(column[0])
+    if found.strip().lstrip("-").isdigit():
+        raise DataError(f"{path.name}, line 1: {found!r} where the header should be")
+    return found
 
 
 def typed(rows: pl.DataFrame, names: Sequence[str], kind: PolarsType) -> pl.DataFrame:

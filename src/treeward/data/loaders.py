@@ -1,11 +1,12 @@
 """The loaders by name, and which of them a path is for."""
 
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
-from treeward.core.errors import DataError
+from treeward.core.errors import DataError, InvalidArgument
 from treeward.data import mind, movielens, sequences, table, taobao
 from treeward.data.dataset import Dataset
 from treeward.data.tabular import READERS
@@ -43,8 +44,18 @@ def load_dataset(path: StrPath, loader: str | None = None, **options: object) ->
     """
     place = Path(path)
     if loader is None and artefact.is_artefact(place):
+        others = sorted(set(options) - {"progress", "strict"})
+        if others:
+            raise InvalidArgument("load_dataset", "options", "none for saved data, which is as it was saved", others)
         return Dataset.load(place)
     name = kind_of(place) if loader is None else checks.one_of("load_dataset", "loader", loader, LOADERS)
+    known = set(signature(LOADERS[name]).parameters) - {"path"}
+    for option in options:
+        if option not in known:
+            raise InvalidArgument("load_dataset", "options", f"one of {', '.join(sorted(known))} for {name}", option)
+    for option in ("strict", "until_stable", "complete_only"):
+        if option in options:
+            checks.flag(name, option, options[option])
     return LOADERS[name](place, **options)
 
 

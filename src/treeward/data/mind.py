@@ -109,7 +109,7 @@ def _news(path: Path, problems: Problems, progress: Progress | None, digest: Dig
         progress=progress,
         digest=digest,
     )
-    table = pl.concat([piece.rows for piece in pieces])
+    table = pl.concat([problems.keep(piece, pl.col("id").is_not_null(), "no id").rows for piece in pieces])
     return table.select("id", "title", "category", "subcategory", "abstract")
 
 
@@ -122,10 +122,11 @@ def _behaviors(
         read["impressions"] += piece.rows.height
         times = pl.col("time").str.to_datetime(_TIME, strict=False).dt.epoch("s")
         piece = Piece(piece.path, piece.rows.with_columns(times))
+        piece = problems.keep(piece, pl.col("user").is_not_null(), "no user")
         piece = problems.keep(piece, pl.col("time").is_not_null(), "bad time")
         problems.note("empty history", piece.rows["history"].null_count(), path.name, fatal=False)
         past = _longest(past, piece.rows.select("user", "history").drop_nulls(), read)
-        long = piece.rows.select("line", "user", "time", pl.col("shown").str.split(" ")).explode("shown")
+        long = piece.rows.select("line", "user", "time", pl.col("shown").str.extract_all(r"\S+")).explode("shown")
         long = long.with_columns(pl.col("shown").str.extract_groups(r"^(\S+)-([01])$").alias("parts"))
         fine = problems.keep(Piece(path, long), pl.col("parts").struct.field("1").is_not_null(), "bad impression").rows
         clicked = pl.col("parts").struct.field("2") == "1"
@@ -140,7 +141,7 @@ def _behaviors(
         )
         read["shown"] += fine.height
         read["clicks"] += int(fine.select(clicked.sum()).item())
-    past = past.select("user", pl.col("history").str.split(" "))
+    past = past.select("user", pl.col("history").str.extract_all(r"\S+"))
     history = past.explode("history").select(
         pl.col("user").cast(pl.Categorical),
         pl.col("history").cast(pl.Categorical).alias("item"),
@@ -153,7 +154,7 @@ def _behaviors(
 
 def _longest(before: pl.DataFrame, more: pl.DataFrame, read: Counter[str]) -> pl.DataFrame:
     """Keep each user's longest history: it is repeated, and grows, at every impression."""
-    more = more.with_columns((pl.col("history").str.count_matches(" ", literal=True) + 1).alias("words"))
+    more = more.with_columns(pl.col("history").str.count_matches(r"\S+").alias("words"))
     read["history clicks"] += int(more["words"].sum())
     both = pl.concat([before, more]).sort("words", descending=True, maintain_order=True)
     # Copied, or else the few strings that are kept would keep the whole piece in memory.

@@ -62,6 +62,7 @@ def load(
     progress
         Called with (stage, done, total).
     """
+    path = path.parent if path.is_file() else path
     form = next((form for form in _FORMS if (path / form.ratings).is_file()), None)
     if form is None:
         raise DataError(f"{path}: holds none of {', '.join(form.ratings for form in _FORMS)}")

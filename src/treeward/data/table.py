@@ -45,6 +45,7 @@ def load(
     progress
         Called with (stage, done, total).
     """
+    positive = (positive,) if isinstance(positive, str) else tuple(positive)
     table, problems = read_events(path, columns or {}), Problems(strict)
     (progress or silent)(f"reading {path.name}", 1, 1)
     table = table.with_columns(pl.int_range(2, table.height + 2, dtype=pl.Int64).alias("line"))
@@ -53,7 +54,7 @@ def load(
     if positive:
         if "behaviour" not in table.columns:
             raise DataError(f"{path}: no behaviour column to find {', '.join(positive)} in")
-        liked = pl.col("behaviour").is_in(list(positive))
+        liked = pl.col("behaviour").cast(pl.String).is_in([str(name) for name in positive])
         table = table.with_columns(liked.cast(pl.Float64).fill_null(0.0).alias("reward"))
     log = Interactions.of_table(table)
     if not len(log):

@@ -58,11 +58,14 @@ def load(
     types = dict.fromkeys(numbers, pl.Int64)
     for piece in read_pieces(file, _COLUMNS, problems, types=types, progress=progress, digest=digest):
         made = Piece(file, typed(typed(piece.rows, numbers, pl.Int64), ("behaviour",), _BEHAVIOURS))
-        made = problems.keep(made, pl.all_horizontal(pl.col("user", "item", "category").is_not_null()), "bad number")
+        numbered = pl.all_horizontal(pl.col("user", "item", "category").is_between(-(2**31), 2**31 - 1))
+        made = problems.keep(made, numbered, "bad number")
         made = problems.keep(made, pl.col("time").is_not_null(), "bad time")
         made = problems.keep(made, pl.col("behaviour").is_not_null(), "unknown behaviour")
         pieces.append(made.rows.select(pl.col(*_COLUMNS[:3]).cast(pl.Int32, strict=False), "behaviour", "time"))
     events = pl.concat(pieces)
+    if not events.height:
+        raise DataError(f"{file}: holds no events; wrong with its lines was: {', '.join(problems.found) or 'nothing'}")
     read.update({"events": events.height, "users": events["user"].n_unique(), "items": events["item"].n_unique()})
     events = _filtered(events, least, until_stable)
     problems.found |= left_out(f"event of a user or item with fewer than {least}", read["events"] - events.height)

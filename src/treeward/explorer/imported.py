@@ -29,9 +29,9 @@ def imported(
 ) -> Imported:
     """Return a log's events, user by user, in the order of their times if there are any, else of the log."""
     owner = "Explorer.ingest"
-    if log.items.dtype != catalogue.ids.dtype:
+    if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
         rule = f"with item ids of type {catalogue.ids.dtype}, as in the catalogue"
-        raise InvalidArgument(owner, "interactions", rule, log.items.dtype)
+        raise InvalidArgument(owner, "interactions", rule, str(log.items.dtype).partition("(")[0])
     outside = log.rewards.filter(~log.rewards.is_between(*limits))
     if len(outside):
         rule = f"with rewards from {limits[0]:g} to {limits[1]:g} (the explorer's reward_range)"
@@ -40,7 +40,10 @@ def imported(
     table = log.table.lazy()
     if "time" in log.table.columns:
         table = table.sort("time", maintain_order=True)
-    table = table.select("user", "item", "reward").join(known.lazy(), on="item", how="left", maintain_order="left")
+    table = table.select("user", "item", "reward").with_columns(
+        pl.col(name).cast(pl.String) for name in ("user", "item") if not log.table[name].dtype.is_integer()
+    )
+    table = table.join(known.lazy(), on="item", how="left", maintain_order="left")
     found = table.sort("user", maintain_order=True).collect()
     missing = found.filter(pl.col("number").is_null())
     if missing.height and not skip:

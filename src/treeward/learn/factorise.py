@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
+from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress, Stage
 from treeward.core.types import Floats
 from treeward.learn.torch import torch_for
@@ -56,7 +57,10 @@ def factorise(
     seed, so the same rows give the same factors on the same device.
     """
     torch = torch_for("World.fit")
-    place = torch.device(device)
+    try:
+        place = torch.zeros(1, device=device).device
+    except (AssertionError, RuntimeError, TypeError) as error:
+        raise InvalidArgument("World.fit", "device", "one that torch has here, such as cpu", device) from error
 
     def table(name: str, rows: int, columns: int, scale: float) -> Any:
         drawn = rng.normals(seed, rng.stream("factors", name), rows * columns).reshape(rows, columns)

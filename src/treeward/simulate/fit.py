@@ -87,11 +87,12 @@ def fit(
     rows = rows._replace(weight=weight)
     held = rng.uniforms(seed, rng.stream("held out"), len(rows.user)) < _HELD_OUT
     parts = [
-        _with_negatives(_take(rows, mask), rows, len(catalogue), negatives, seed, name)
+        _with_negatives(_take(rows, mask), rows, len(catalogue), negatives, seed, name, has_skips)
         for name, mask in (("train", ~held), ("held out", held))
     ]
-    if not len(parts[1].user):
-        raise DataError("the log is too short to hold anything out")
+    for name, part in zip(("learn from", "hold out"), parts, strict=True):
+        if not (part.reward > 0).any() or not (part.reward <= 0).any():
+            raise DataError(f"there are no positives, or no negatives, to {name}: the log is too short or too full")
     factors = factorise(
         parts[0], parts[1], int(rows.user.max()) + 1, len(catalogue), dim, decay=decay, rate=rate, passes=passes,
         patience=patience, seed=seed, device=device, progress=progress or silent,
@@ -116,9 +117,13 @@ def _rows(log: Interactions, catalogue: Catalogue) -> _Rows:
     if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
         raise InvalidArgument("World.fit", "interactions", f"with items of type {catalogue.ids.dtype}", log.items.dtype)
     known = pl.DataFrame({"item": catalogue.ids, "row": np.arange(len(catalogue))})
-    table = log.table.lazy().select("user", "item", "reward")
-    if not log.items.dtype.is_integer():
-        table = table.with_columns(pl.col("user", "item").cast(pl.String))
+    table = log.table.lazy()
+    if "behaviour" in log.table.columns and bool((log.rewards <= 0).any()):
+        # What was clicked before the log began has no skips beside it: it would only tell old items from new ones.
+        table = table.filter((pl.col("behaviour").cast(pl.String) != "history").fill_null(True))
+    table = table.select("user", "item", "reward").with_columns(
+        pl.col(name).cast(pl.String) for name in ("user", "item") if not log.table[name].dtype.is_integer()
+    )
     pairs = table.group_by("user", "item", maintain_order=True).agg((pl.col("reward").max() > 0).cast(pl.Float32))
     found = pairs.join(known.lazy(), on="item", maintain_order="left").collect()
     if not found.height or not (found["reward"] > 0).any():
@@ -150,13 +155,15 @@ def _take(rows: _Rows, mask: NDArray[np.bool_]) -> Events:
     return Events(rows.user[mask], rows.item[mask], rows.reward[mask], rows.weight[mask])
 
 
-def _with_negatives(part: Events, every: _Rows, items: int, negatives: int, seed: int, name: str) -> Events:
+def _with_negatives(
+    part: Events, every: _Rows, items: int, negatives: int, seed: int, name: str, has_skips: bool
+) -> Events:
     """Return the positives with `negatives` times as many negatives: what was skipped, or else items never touched."""
     positive = np.flatnonzero(part.reward > 0)
     wanted = negatives * len(positive)
     skipped = np.flatnonzero(part.reward <= 0)
     stream = rng.stream("negatives", name)
-    if len(skipped):
+    if has_skips:
         if len(skipped) > wanted:
             skipped = np.sort(skipped[rng.sample(seed, stream, len(skipped), wanted)])
         chosen = np.concatenate([positive, skipped])
