@@ -900,7 +900,7 @@ def test_sessions_refuse_what_is_not_theirs(shop, tree):
     session = tw.HCB().session(tree, shop, 3, once=True)
     made = session.select([0, 1], 0)
     for wrong in (made._replace(place=made.place + 600), made._replace(node=made.node + 600)):
-        with pytest.raises(InvalidArgument, match="decisions must be of this session"):
+        with pytest.raises(InvalidArgument, match="decisions must be its own, with each (place|node) below"):
             session.update(wrong, [1, 1])
     for rewards in ([1], [1, math.nan], [1, 1e7]):
         with pytest.raises(InvalidArgument, match="rewards must be 2 numbers"):

@@ -113,9 +113,10 @@ class Explorer:
         seed = None if seed is None else checks.integer(owner, "seed", seed, low=0)
         once, memory = not checks.flag(owner, "repeats", repeats), checks.integer(owner, "memory", memory, low=1)
         grown = ItemTree.build(catalogue.vectors, seed=0) if tree is None else tree
-        plan = policy.plan(grown, catalogue, once=once)
+        policy.check_tree(grown, catalogue)
         self.tree = policy.tree_for(grown, catalogue)
         """The tree the policy walks."""
+        plan = policy.plan_on(self.tree, catalogue, once=once)
         self.store: EventStore = MemoryStore() if store is None else store
         self._decider = Decider(plan, catalogue, self.store, seed, memory)
         self._filters = Filters(catalogue, self._decider.place_of)

@@ -66,12 +66,13 @@ class Policy:
 
     def plan(self, tree: ItemTree, catalogue: Catalogue, *, once: bool = False) -> Plan:
         """Return the policy made ready for a catalogue and its tree."""
+        self.check_tree(tree, catalogue)
+        return self.plan_on(self.tree_for(tree, catalogue), catalogue, once=once)
+
+    def plan_on(self, walked: ItemTree, catalogue: Catalogue, *, once: bool = False) -> Plan:
+        """Return the policy made ready for a tree that is already the one it walks (see `tree_for`)."""
+        self.check_tree(walked, catalogue)
         owner = type(self).__name__
-        if len(tree) != len(catalogue) or tree.dim != catalogue.dim:
-            raise InvalidArgument(
-                owner, "tree", f"over {len(catalogue)} items of {catalogue.dim} dimensions", f"{len(tree)} x {tree.dim}"
-            )
-        walked = self.tree_for(tree, catalogue)
         levels = int(walked.level[-1])
         if levels >= MOST_STEPS:
             raise InvalidArgument(owner, "tree", f"of at most {MOST_STEPS - 1} levels", levels)
@@ -98,6 +99,16 @@ class Policy:
             once=once,
             board=first_board(walked.arrays, prior, rule.kind, nodes, self._personal()),
         )
+
+    def check_tree(self, tree: ItemTree, catalogue: Catalogue) -> None:
+        """Refuse a tree that is not the catalogue's."""
+        if len(tree) != len(catalogue) or tree.dim != catalogue.dim:
+            raise InvalidArgument(
+                type(self).__name__,
+                "tree",
+                f"over {len(catalogue)} items of {catalogue.dim} dimensions",
+                f"{len(tree)} x {tree.dim}",
+            )
 
     def _decisions(self, levels: int) -> int:
         return levels

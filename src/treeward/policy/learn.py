@@ -65,7 +65,7 @@ def _widen(plan: Plan, state: State, seat: int, events: int) -> State:
         places, [rewards] = widened(places, seat, int(places.length[seat]) + events, rewards)
     if plan.personal:
         widest = int(np.diff(plan.tree.first_child).max())
-        visible, _ = widened(visible, seat, int(visible.length[seat]) + widest, least=max(8, len(plan.start)))
+        visible, _ = widened(visible, seat, int(visible.length[seat]) + widest, least=plan.least_field)
     if plan.once:
         shown, _ = widened(shown, seat, int(shown.length[seat]) + events)
     return state._replace(history=History(places, rewards), visible=visible, shown=shown)

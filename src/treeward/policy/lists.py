@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from treeward.core.compiled import tight
 from treeward.core.types import AnyArray, Integers
 
-_LEAST = 8
+LEAST = 8
 
 
 class Lists(NamedTuple):
@@ -31,7 +31,7 @@ class Lists(NamedTuple):
         return self.values[self.start[seat] : self.start[seat] + self.length[seat]]
 
 
-def widened(lists: Lists, seat: int, need: int, *beside: AnyArray, least: int = _LEAST) -> tuple[Lists, list[AnyArray]]:
+def widened(lists: Lists, seat: int, need: int, *beside: AnyArray, least: int = LEAST) -> tuple[Lists, list[AnyArray]]:
     """Return the lists with room for `need` values in a seat; arrays `beside`, laid out alike, move along.
 
     Every list keeps room for `least`, which is what a newcomer may begin with.

@@ -10,7 +10,7 @@ from treeward.bandit.posterior import Posterior, Start
 from treeward.bandit.rules import GREEDY_MEAN, UCB
 from treeward.core.types import Floats, Integers, TreeArrays
 from treeward.policy.history import History
-from treeward.policy.lists import Lists
+from treeward.policy.lists import LEAST, Lists
 
 
 class Board(NamedTuple):
@@ -54,6 +54,11 @@ class Plan(NamedTuple):
     def slots(self) -> int:
         """How many parameter vectors a user has."""
         return 2 if self.personal else int(self.tree.level[-1])
+
+    @property
+    def least_field(self) -> int:
+        """Room for visible nodes that every seat keeps: a newcomer's."""
+        return max(LEAST, len(self.start))
 
 
 class State(NamedTuple):

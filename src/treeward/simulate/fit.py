@@ -78,12 +78,9 @@ def fit(
     liked = np.bincount(rows.item[rows.reward > 0], minlength=len(catalogue))
     propensity = _propensity(kind, shown, liked, power, clip)
     positive = rows.reward > 0
-    weight = np.where(positive, 1 / propensity[rows.item], 1.0).astype(np.float32)
-    if has_skips:  # what was shown and skipped was exposed as what was clicked
-        weight = (1 / propensity[rows.item]).astype(np.float32)
-    weight[positive] /= weight[positive].mean()  # self-normalised: the base rate stays that of the log
-    if has_skips:
-        weight[~positive] /= weight[~positive].mean()
+    weight = (1 / propensity[rows.item]).astype(np.float32)  # what was skipped was as exposed as what was clicked
+    for some in (positive, ~positive) if has_skips else (positive,):
+        weight[some] /= weight[some].mean()  # self-normalised: the base rate stays that of the log
     rows = rows._replace(weight=weight)
     held = rng.uniforms(seed, rng.stream("held out"), len(rows.user)) < _HELD_OUT
     parts = [

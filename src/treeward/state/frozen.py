@@ -56,7 +56,7 @@ def thaw(plan: Plan, state: State, seat: int, digest: bytes, frozen: bytes) -> S
     version, made_for, *counts = _HEAD.unpack_from(body)
     if version != _VERSION or made_for != digest:
         return None
-    state = _roomy(state, seat, counts, max(8, len(plan.start)))
+    state = _roomy(state, seat, counts, plan.least_field)
     reader = _Reader(body, _HEAD.size)
     posterior = state.posterior
     slots, dim = posterior.theta.shape[1:]

@@ -57,9 +57,6 @@ class Seats:
     def __len__(self) -> int:
         return len(self._seat_of)
 
-    def __contains__(self, user: User) -> bool:
-        return user in self._seat_of
-
     def seat(self, users: Sequence[User]) -> NDArray[np.int64]:
         """Return the users' seats, with their state up to date; not more users than `most` at a time."""
         try:

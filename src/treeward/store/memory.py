@@ -105,7 +105,7 @@ class MemoryStore:
     def rewards_of(self, user: User, nonce: int) -> list[float]:
         """Return the reward of a user's decision and the changes made to it since."""
         with self._lock:
-            # Copied, here and below: a view that outlives the lock would forbid the log to grow.
+            # Copied, here as above: a view that outlives the lock would forbid the log to grow.
             events = np.frombuffer(bytes(self._logs.get(user, _NONE)), dtype=EVENT)
             values: list[float] = events["reward"][(events["nonce"] == nonce) & (events["kind"] != SHOWN)].tolist()
             return values
