@@ -56,12 +56,14 @@ class PopularSession:
         self.shown = np.zeros((users, items), dtype=bool) if once else None
         self.sums, self.counts = np.zeros(items), np.zeros(items)
 
-    def select(self, users, nonce):
+    def select(self, users, nonce, allow=None):
         users, rows = np.asarray(users), []
         for user in users.tolist():
             drawn = np.random.default_rng((self.seed, user, nonce)).choice(self.items, self.budget, replace=False)
             known = np.flatnonzero(self.counts)[-self.budget // 2 :]
             arms = np.concatenate([drawn[: self.budget - len(known)], known])
+            if allow is not None:
+                arms = np.asarray(allow)[: self.budget]
             if self.shown is not None:
                 arms = arms[~self.shown[user, arms]]
             best = arms[np.argmax((self.sums[arms] + 1) / (self.counts[arms] + 2))]

@@ -149,7 +149,7 @@ def test_chances_of_pairs(world):
 
 
 def test_bad_worlds(world):
-    shop, users, items, user_bias, item_bias = world.catalogue, *world.tastes
+    shop, (users, items, user_bias, item_bias, _) = world.catalogue, world.tastes
     with pytest.raises(InvalidArgument, match=r"World: items must be of shape \(600, 16\)"):
         World(shop, users, items[:5], user_bias, item_bias)
     with pytest.raises(InvalidArgument, match="World: user_bias must be 12 finite numbers"):

@@ -10,7 +10,8 @@ from treeward.core.errors import DataError, InvalidArgument
 from treeward.embed import svd_vectors
 from treeward.learn.torch import TorchMissing, torch_for
 from treeward.simulate import World, simulate
-from treeward.simulate.fit import auc, fit, log_loss
+from treeward.simulate.evidence import auc, log_loss
+from treeward.simulate.fit import fit
 
 FAST = {"dim": 8, "passes": 12}
 
@@ -70,10 +71,14 @@ def test_weights_are_inverse_propensities(truth):
     rare = np.where(np.arange(150) < 75, 1.0, 0.25).astype(np.float32)
     own = fit(log, shop, exposure=lambda shown, liked: rare, **FAST)
     positive = own.train.reward > 0
-    weight, item = own.train.weight[positive], own.train.item[positive]
-    assert weight[item >= 75].mean() == pytest.approx(4 * weight[item < 75].mean(), rel=1e-5)
-    both = np.concatenate([own.train.weight[own.train.reward > 0], own.held_out.weight[own.held_out.reward > 0]])
+    assert set(own.train.weight[positive].tolist()) == {1.0}
+    weight, item = own.train.weight[~positive], own.train.item[~positive]
+    # A click counts as much more against its item's negatives as the item was less exposed.
+    assert weight[item < 75].mean() == pytest.approx(4 * weight[item >= 75].mean(), rel=1e-5)
+    both = np.concatenate([own.train.weight[own.train.reward == 0], own.held_out.weight[own.held_out.reward == 0]])
     assert both.mean() == pytest.approx(1, rel=1e-5)  # self-normalised
+    skips = fit(shown_to_everybody(truth, times=20), shop, exposure=lambda shown, liked: rare, **FAST).train
+    assert skips.weight[skips.item >= 75].mean() > 3 * skips.weight[skips.item < 75].mean()
     clipped = fit(log, shop, exposure=lambda shown, liked: rare, clip=1.0, **FAST)
     assert clipped.propensity.min() == 1.0
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from treeward.core.errors import UnknownId as UnknownId
     from treeward.data.catalogue import Catalogue as Catalogue
     from treeward.data.interactions import Interactions as Interactions
+    from treeward.data.loaders import load_dataset as load_dataset
+    from treeward.data.open_bandit import write_open_bandit as write_open_bandit
+    from treeward.embed.svd import svd_vectors as svd_vectors
     from treeward.explorer.explorer import Explorer as Explorer
     from treeward.explorer.looks import Decision as Decision
     from treeward.policy.expansion import LogLevel as LogLevel
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from treeward.policy.hcb import CBLeaf as CBLeaf
     from treeward.policy.hcb import Flat as Flat
     from treeward.policy.phcb import PHCB as PHCB
+    from treeward.simulate.off_policy import off_policy as off_policy
+    from treeward.simulate.replay import replay as replay
     from treeward.simulate.run import simulate as simulate
     from treeward.simulate.world import World as World
     from treeward.store.memory import MemoryStore as MemoryStore
@@ -66,7 +71,12 @@ _HOME = {
     "UnknownDecision": "treeward.core.errors",
     "UnknownId": "treeward.core.errors",
     "World": "treeward.simulate.world",
+    "load_dataset": "treeward.data.loaders",
+    "off_policy": "treeward.simulate.off_policy",
+    "replay": "treeward.simulate.replay",
     "simulate": "treeward.simulate.run",
+    "svd_vectors": "treeward.embed.svd",
+    "write_open_bandit": "treeward.data.open_bandit",
 }
 
 __all__ = [
@@ -95,7 +105,12 @@ __all__ = [
     "UnknownDecision",
     "UnknownId",
     "World",
+    "load_dataset",
+    "off_policy",
+    "replay",
     "simulate",
+    "svd_vectors",
+    "write_open_bandit",
 ]
 
 

@@ -107,6 +107,9 @@ def check_policy(policy: Policy) -> None:
             shown[user].add(item)
         _require(((made.propensity > 0) & (made.propensity <= 1)).all(), "propensities are probabilities")
         session.update(made, world.chances(made.user, made.item))
+    few = [(37 * i) % 600 for i in range(60)]
+    made = policy.session(tree, world.catalogue, 40, seed=1).select(range(40), 0, allow=few)
+    _require(set(made.item.tolist()) <= set(few), "only what is allowed is shown, if there is a list of that")
     if not policy.shared_state:
         _check_users_apart(policy, world, tree)
         _check_explorer(policy, world, tree)

@@ -1,7 +1,7 @@
-"""`treeward world`: learn a world from a log."""
+"""`treeward world`: learn a world from a log, and tell how far to trust it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -10,7 +10,12 @@ from rich.table import Table
 from treeward.cli.console import console, progress, say, timed
 from treeward.cli.data import As, Data, Options, read
 
-app = typer.Typer(help="Learn worlds to try policies in.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from treeward.simulate.fidelity import Fidelity
+
+app = typer.Typer(help="Learn worlds to try policies in, and tell how far to trust them.", no_args_is_help=True)
 
 
 @app.command()
@@ -26,15 +31,21 @@ def fit(
     negatives: Annotated[int, typer.Option(help="Negatives a positive: they set the base rate.", min=1)] = 4,
     seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    twin: Annotated[
+        bool, typer.Option("--twin/--no-twin", help="Also fit without weights, for the report; as long again.")
+    ] = True,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Learn a world from a log by inverse-propensity-weighted factorisation; say how well it tells held-out events."""
     from treeward.core import artefact
     from treeward.learn.torch import torch_for
+    from treeward.simulate.evidence import Evidence
     from treeward.simulate.world import FORMAT, Tastes, World
 
     torch_for("world fit")
-    artefact.check_free(out, FORMAT, (*Tastes._fields, "vectors", "catalogue", "people"), overwrite=force)
+    artefact.check_free(
+        out, FORMAT, (*Tastes._fields, *Evidence._fields, "vectors", "catalogue", "people"), overwrite=force
+    )
     made = read(data, loader, options)
     with progress() as report:
         world = World.fit(
@@ -45,16 +56,63 @@ def fit(
             negatives=negatives,
             seed=seed,
             device=device,
+            twin=twin,
             progress=report,
         )
     world.provenance["data"] = made.source
     with timed("Saving"):
         world.save(out, overwrite=force)
-    table = Table(title=repr(world), title_justify="left", box=SIMPLE_HEAD, padding=0)
-    table.add_column("on held-out events")
-    table.add_column("", justify="right")
-    for name, what in (("auc", "AUC"), ("auc_popularity", "AUC of popularity alone"), ("log_loss", "log-loss")):
-        table.add_row(what, f"{world.provenance[name]:.4f}")
-    table.add_row("mean reward of a random item", f"{world.base_rate():.4f}")
-    console.print(table)
-    say(f"Saved to {out}")
+    show(world.fidelity())
+    say(f"Saved to {out}; treeward world report {out} draws it")
+
+
+@app.command()
+def report(
+    world: Annotated[Path, typer.Argument(help="A world that was saved.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Page to write (.html), or the figures alone (.json).")
+    ] = Path("world.html"),
+    users: Annotated[int, typer.Option(help="Users to look at every item for.", min=1)] = 500,
+    seed: Annotated[int, typer.Option(help="Which users.", min=0)] = 0,
+) -> None:
+    """Tell how far to trust a world: held-out events, calibration, popularity, and how much there is to personalise.
+
+    A page is accompanied by the same figures as JSON.
+    """
+    from treeward.core import checks
+    from treeward.simulate.world import World
+
+    checks.one_of("world report", "--out", out.suffix.lower(), (".html", ".json"))
+    made = World.load(world)
+    with timed("Looking at the world"):
+        told = made.fidelity(users, seed)
+    show(told)
+    for path in sorted({out, out.with_suffix(".json")}):
+        told.save(path)
+        say(f"Wrote {path}")
+
+
+def show(told: "Fidelity") -> None:
+    """Print a world's fidelity."""
+
+    def table(title: str, head: tuple[str, ...], rows: "Iterable[tuple[str, ...]]") -> None:
+        made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+        for name in head:
+            made.add_column(name, justify="right" if name else "left")
+        for row in rows:
+            made.add_row(*row)
+        console.print(made)
+
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.4f}"
+
+    if told.accounts:
+        tried = ("", "AUC", "log-loss", "off", "popularity")
+        rows = (
+            (one.name, *map(number, (one.auc, one.log_loss, one.calibration_error, one.popularity)))
+            for one in told.accounts
+        )
+        table("held-out events (off: calibration error; popularity: rank correlation with it)", tried, rows)
+    lists = ((f"{one.size:,}", number(one.own), number(one.common), number(one.random)) for one in told.spread)
+    head = ("items", "own best", "best for all", "random")
+    table(f"mean reward of a list, {told.users:,} users, {told.items:,} items", head, lists)

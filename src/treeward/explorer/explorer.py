@@ -1,6 +1,5 @@
 """`Explorer`: recommend and learn, over a catalogue, its tree, a policy and a store of events."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from threading import RLock
 from time import time_ns
@@ -10,26 +9,25 @@ import numpy as np
 import polars as pl
 
 from treeward.core import checks
-from treeward.core.errors import FeedbackConflict, InvalidArgument, NothingLeft, UnknownDecision
+from treeward.core.errors import InvalidArgument, NothingLeft, UnknownDecision
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.interactions import Interactions
 from treeward.explorer.decider import SLOT_BITS, Calls, Closed, Decider
 from treeward.explorer.filters import Exclude, Filters, Where
 from treeward.explorer.imported import imported
+from treeward.explorer.log import decision_log
 from treeward.explorer.looks import Decision, Explanation, Interest, item_name, steps_of, survey
 from treeward.explorer.names import users_of
+from treeward.explorer.rewards import REPEATS, change_of, checked_range
 from treeward.explorer.tickets import Sealer, Ticket
 from treeward.policy.base import Policy
 from treeward.policy.phcb import PHCB
-from treeward.policy.session import LARGEST
 from treeward.store.base import EventStore, User
 from treeward.store.events import CHANGE, EVENT, REWARD, SHOWN
 from treeward.store.memory import MemoryStore
 from treeward.tree.item_tree import ItemTree
 
 Outcome = Literal["recorded", "duplicate", "changed"]
-
-_REPEATS = ("reject", "max", "sum", "last")
 
 
 class Ingested(NamedTuple):
@@ -65,6 +63,9 @@ class Explorer:
         The least and the largest reward there may be.
     seed
         Where draws come from. By default the store's secret, so that they cannot be foretold.
+    exposures
+        ``"needed"``: what was shown is recorded only if an item may not be shown again; ``"all"``: always, with how
+        likely it was, which off-policy estimates need; see `log`.
     memory
         Bytes for the state of the users asked for lately; the others' is rebuilt from their events when needed. Long
         histories come on top: 12 bytes an event of a user at hand.
@@ -93,6 +94,7 @@ class Explorer:
         on_repeat: Literal["reject", "max", "sum", "last"] = "reject",
         reward_range: tuple[float, float] = (0.0, 1.0),
         seed: int | None = None,
+        exposures: Literal["needed", "all"] = "needed",
         memory: int = 1 << 30,
     ) -> None:
         owner = "Explorer"
@@ -108,8 +110,9 @@ class Explorer:
             rule = "one whose state of a user follows from that user's events"
             raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which shares state between users")
         self.catalogue, self.policy = catalogue, policy
-        self.on_repeat = checks.one_of(owner, "on_repeat", on_repeat, _REPEATS)
-        self.reward_range = _range(reward_range)
+        self.on_repeat = checks.one_of(owner, "on_repeat", on_repeat, REPEATS)
+        self.reward_range = checked_range(reward_range)
+        self._records = checks.one_of(owner, "exposures", exposures, ("needed", "all")) == "all" or not repeats
         seed = None if seed is None else checks.integer(owner, "seed", seed, low=0)
         once, memory = not checks.flag(owner, "repeats", repeats), checks.integer(owner, "memory", memory, low=1)
         grown = ItemTree.build(catalogue.vectors, seed=0) if tree is None else tree
@@ -182,7 +185,7 @@ class Explorer:
             calls = self._decider.decide(who, n, closed) if who else None
             if calls is None:
                 return []
-            if self._decider.plan.once:
+            if self._records:
                 self._record_shown(who, n, calls)
             return self._described(who, n, calls)
 
@@ -192,6 +195,7 @@ class Explorer:
         events["item"], events["node"] = self._decider.numbers[made["item"]], made["node"]
         events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
         events["kind"], events["snapshot"] = SHOWN, self._decider.snapshot
+        events["reward"] = made["propensity"]
         self.store.append([user for user in who for _ in range(n)], events)
 
     def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
@@ -248,7 +252,7 @@ class Explorer:
                 known: list[int] = []
                 for id, (user, ticket) in waiting.items():
                     given = self.store.rewards_of(user, ticket.nonce)
-                    change = self._change(id, given, values[id])
+                    change = change_of(id, given, values[id], self.on_repeat)
                     if change is not None:
                         kind = CHANGE if given else REWARD
                         rows[id] = (ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind)
@@ -262,22 +266,6 @@ class Explorer:
                         outcomes[id] = "recorded" if rows[id][-1] == REWARD else "changed"
                 waiting = {id: waiting[id] for id, fresh in zip(rows, new.tolist(), strict=True) if not fresh}
             return outcomes
-
-    def _change(self, id: str, given: list[float], reward: float) -> float | None:
-        """Return by how much a reward changes what a decision earned; None: not at all."""
-        if not given:
-            return reward
-        total = math.fsum(given)
-        same = math.isclose(total, reward, rel_tol=1e-12, abs_tol=1e-12)
-        if self.on_repeat == "sum":
-            return None if reward in given or reward == 0 else reward
-        if same or (self.on_repeat == "max" and reward < total):
-            return None
-        if self.on_repeat == "reject":
-            raise FeedbackConflict(
-                f"the decision {id[:12]}... has the reward {total:g} already, and now got {reward:g}"
-            )
-        return reward - total
 
     def _ticket(self, id: str) -> tuple[User, Ticket]:
         """Return who an id's user is now, and what the id says."""
@@ -310,6 +298,15 @@ class Explorer:
         with self._lock:
             self.store.extend(made.users, made.counts, made.events)
         return Ingested(len(made.events), len(made.users), made.skipped)
+
+    def log(self) -> pl.DataFrame:
+        """Return every decision that was recorded: user, item, row, slot, propensity, and reward (null: none came).
+
+        Needs ``exposures="all"`` or ``repeats=False``, from before the decisions were made. Items the catalogue does
+        not have are left out. `off_policy` and `write_open_bandit` take it from here.
+        """
+        with self._lock:
+            return decision_log(self.store, self.catalogue, self._decider.row_of)
 
     def rest(self, user: User) -> None:
         """Give up what is at hand of a user, as if others had needed the room; the next call rebuilds it."""
@@ -381,10 +378,3 @@ class Explorer:
             [seat] = self._decider.seats.seat([who]).tolist()
             events = self._decider.seats.seen_by_plan(self.store.read(who))
             return survey(self._decider.plan, self._decider.seats.state, seat, events, self.tree, level)
-
-
-def _range(value: tuple[float, float]) -> tuple[float, float]:
-    if not isinstance(value, Sequence) or len(value) != 2:
-        raise InvalidArgument("Explorer", "reward_range", "two numbers, the least and the largest", value)
-    low = checks.number("Explorer", "reward_range", value[0], low=-LARGEST, high=LARGEST)
-    return low, checks.number("Explorer", "reward_range", value[1], above=low, high=LARGEST)

@@ -7,13 +7,14 @@ from numpy.typing import NDArray
 
 from treeward.core import rng
 from treeward.core.errors import InvalidArgument
-from treeward.core.progress import Progress, Stage
+from treeward.core.progress import Stage
 from treeward.core.types import Floats
 from treeward.learn.torch import torch_for
 
 _BATCHES = 100
 _LEAST_BATCH, _MOST_BATCH = 256, 32_768
 _WORTH = 5e-4
+_BIAS_DECAY = 2.0
 
 
 class Events(NamedTuple):
@@ -49,12 +50,12 @@ def factorise(
     patience: int,
     seed: int,
     device: str,
-    progress: Progress,
+    stage: Stage,
 ) -> Factors:
     """Fit by Adam on shuffled minibatches, until the validation loss has hardly fallen for `patience` passes.
 
-    `decay` pulls vectors and biases towards zero, in proportion to how often they are used. Every draw comes from the
-    seed, so the same rows give the same factors on the same device.
+    `decay` pulls vectors towards zero; at 1, all that chance alone could explain is gone (see `_noise`). Every draw
+    comes from the seed, so the same rows give the same factors on the same device.
     """
     torch = torch_for("World.fit")
     try:
@@ -92,7 +93,8 @@ def factorise(
             made = joined(*parts(user, item))
             return float((loss_of(made, reward, reduction="none") * weight).sum() / weight.sum())
 
-    best, losses, stage = _copies(tables, level), [validated()], Stage(progress, "fitting the world", passes)
+    strength = decay * _noise(train, users, items, chance)
+    best, losses = _copies(tables, level), [validated()]
     lowest, waited = losses[0], 0
     batch = max(_LEAST_BATCH, min(_MOST_BATCH, len(train.user) // _BATCHES))
     for turn in range(passes):
@@ -103,8 +105,9 @@ def factorise(
             steps.zero_grad(set_to_none=True)
             used = parts(user, item)
             loss = (loss_of(joined(*used), reward, reduction="none") * weight).mean()
-            pull = sum((part**2).sum() for part in used)
-            (loss + decay * pull / len(chosen)).backward()
+            pull = strength * ((people**2).sum() + (things**2).sum())
+            pull = pull + _BIAS_DECAY * ((user_bias**2).sum() + (item_bias**2).sum())
+            (loss + pull / len(order)).backward()
             steps.step()
         losses.append(validated())
         stage.step()
@@ -117,6 +120,15 @@ def factorise(
             break
     made_people, made_things, made_user_bias, made_item_bias, made_level = best
     return Factors(made_people, made_things, made_user_bias[:, 0] + made_level, made_item_bias[:, 0].copy(), losses)
+
+
+def _noise(train: Events, users: int, items: int, chance: float) -> float:
+    """Return about half the largest singular value that rewards drawn by chance alone would give the log's residuals.
+
+    A pull of this strength leaves nothing of vectors that fit chance; what many users and items share is stronger.
+    """
+    rows = len(train.user)
+    return float((chance * (1 - chance)) ** 0.5 * ((rows / users) ** 0.5 + (rows / items) ** 0.5) / 2)
 
 
 def _tensors(torch: Any, part: Events, place: Any) -> list[Any]:

@@ -75,8 +75,8 @@ DECISION = np.dtype(
 class Session(Protocol):
     """A policy at work for a fixed number of users."""
 
-    def select(self, users: ArrayLike, nonce: int) -> Decisions:
-        """Decide once for each of the users."""
+    def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
+        """Decide once for each of the users; only the rows in `allow` may be shown, if there is such a list."""
         ...
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
@@ -180,16 +180,22 @@ class TreeSession:
         self.state = room(plan, users, 0)
         self._streams = np.array([rng.stream("user", user) for user in range(users)], dtype=np.int64)
         self._candidates, self._trace = scratch(plan), Trace.empty(MOST_STEPS)
+        self._place_of = np.argsort(plan.tree.items).astype(np.int32)
         sit_all(plan, self.state, np.arange(users))
 
-    def select(self, users: ArrayLike, nonce: int) -> Decisions:
-        """Decide once for each of the users; the same nonce gives the same draws."""
+    def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
+        """Decide once for each of the users; the same nonce gives the same draws.
+
+        If there is a list of rows in `allow`, only those may be shown.
+        """
         who = self._who(users)
         if self.plan.once and len(np.unique(who)) != len(who):
             raise InvalidArgument("session", "users", "all different where an item is shown once", users)
         out = np.zeros(len(who), dtype=DECISION)
         nonces = np.full(len(who), checks.integer("session", "nonce", nonce, low=0, high=2**43 - 1), dtype=np.int64)
         screen = Screen.open(int(self.state.shown.length.max()))
+        if allow is not None:
+            screen = screen._replace(base=np.unique(self._place_of[self._rows(allow)]), only=True)
         batch = Batch(who, self._streams[who], nonces, *nothing_closed(len(who)))
         choose(self.plan, self.state, batch, 1, screen, self.seed, self._candidates, self._trace, out)
         made = Decisions._make([who, *(out[name] for name in DECISION.names or ())])
@@ -218,6 +224,13 @@ class TreeSession:
             values,
         )
         self.state = absorb(self.plan, self.state, decisions.user, np.arange(len(values) + 1), events)
+
+    def _rows(self, allow: ArrayLike) -> NDArray[np.int64]:
+        rows = np.asarray(allow)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= len(self.plan.items))).any():
+            rule = f"a list of integers from 0 to {len(self.plan.items) - 1}"
+            raise InvalidArgument("session", "allow", rule, allow)
+        return rows.astype(np.int64)
 
     def _who(self, users: ArrayLike) -> NDArray[np.int64]:
         who = np.asarray(users)

@@ -5,11 +5,13 @@ from types import ModuleType
 from typing import Any
 
 from treeward.simulate.curves import draw_curves
+from treeward.simulate.off_policy import off_policy
+from treeward.simulate.replay import replay
 from treeward.simulate.result import Result
 from treeward.simulate.run import simulate
 from treeward.simulate.world import World
 
-__all__ = ["Result", "World", "draw_curves", "simulate"]
+__all__ = ["Result", "World", "draw_curves", "off_policy", "replay", "simulate"]
 
 
 class _Callable(ModuleType):

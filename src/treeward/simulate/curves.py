@@ -2,17 +2,19 @@
 
 import io
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.errors import InvalidArgument
+from treeward.core.page import COLOURS, page, plot, text
 from treeward.simulate.result import Result
 
 _MOST_POINTS = 400
-_COLOURS = ("#5b7fb4", "#d98f4e", "#8d7fb8", "#4c8c6b", "#b7657b", "#c2a83e", "#4fa3a5", "#a5714f")
 
 
 def draw_curves(results: Sequence[Result], path: StrPath, heading: str = "Cumulative reward") -> Path:
@@ -41,30 +43,27 @@ def _curve(result: Result) -> tuple[NDArray[np.int64], NDArray[np.float64], NDAr
 
 
 def _page(results: Sequence[Result], heading: str) -> bytes:
-    from html import escape
+    return page("Cumulative reward", [text(heading), plot(curves_of(results), height=560)])
 
+
+def curves_of(results: Sequence[Result]) -> Any:
+    """Return a plotly figure of each result's cumulative reward, with its interval."""
     from plotly import graph_objects as go
 
     figure = go.Figure()
     for index, result in enumerate(results):
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = COLOURS[index % len(COLOURS)]
         turns, mean, half = _curve(result)
         band = {"line": {"width": 0}, "showlegend": False, "hoverinfo": "skip", "legendgroup": str(index)}
         around = np.concatenate([mean + half, (mean - half)[::-1]])
         figure.add_scatter(
             x=np.concatenate([turns, turns[::-1]]), y=around, fill="toself", fillcolor=colour, opacity=0.2, **band
         )
-        name = escape(result.policy)
-        figure.add_scatter(x=turns, y=mean, name=name, line={"color": colour}, legendgroup=str(index))
+        figure.add_scatter(x=turns, y=mean, name=escape(result.policy), line={"color": colour}, legendgroup=str(index))
     figure.update_layout(
-        title=escape(heading),
-        xaxis_title="round",
-        yaxis_title="cumulative reward of a user (band: 95 % interval)",
-        hovermode="x unified",
-        template="plotly_white",
+        xaxis_title="round", yaxis_title="cumulative reward of a user (band: 95 % interval)", hovermode="x unified"
     )
-    page: str = figure.to_html(include_plotlyjs=True, full_html=True)
-    return page.encode()
+    return figure
 
 
 def _picture(results: Sequence[Result], heading: str) -> bytes:
@@ -73,7 +72,7 @@ def _picture(results: Sequence[Result], heading: str) -> bytes:
     figure = Figure(figsize=(8, 5), dpi=110, layout="constrained")
     axes = figure.add_subplot()
     for index, result in enumerate(results):
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = COLOURS[index % len(COLOURS)]
         turns, mean, half = _curve(result)
         axes.plot(turns, mean, color=colour, label=result.policy)
         axes.fill_between(turns, mean - half, mean + half, color=colour, alpha=0.2, linewidth=0)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from treeward.core import checks, rng
 from treeward.core.errors import DataError, InvalidArgument
-from treeward.core.progress import Progress, silent
+from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
@@ -31,6 +31,10 @@ class Fitted(NamedTuple):
     """The users' ids, in the order of the factors."""
     propensity: Floats
     """(items,): relative to the mean."""
+    shown: NDArray[np.int64]
+    """(items,): by how many users an item was seen, as far as the log tells ..."""
+    liked: NDArray[np.int64]
+    """... and rewarded."""
     train: Events
     held_out: Events
     """Rows, and sampled negatives, that were not learned from."""
@@ -46,13 +50,14 @@ def fit(
     power: float = 0.5,
     clip: float = 0.1,
     negatives: int = 4,
-    decay: float = 0.02,
-    rate: float = 0.03,
-    passes: int = 40,
-    patience: int = 2,
+    decay: float = 0.5,
+    rate: float = 0.004,
+    passes: int = 60,
+    patience: int = 8,
     seed: int = 0,
     device: str = "cpu",
     progress: Progress | None = None,
+    stage: str = "fitting the world",
 ) -> Fitted:
     """Fit the factors of a world to a log; `World.fit` says what the parameters mean."""
     owner = "World.fit"
@@ -66,7 +71,9 @@ def fit(
     checks.number(owner, "decay", decay, low=0)
     checks.number(owner, "rate", rate, above=0)
     rows = _rows(log, catalogue)
-    has_skips = bool((rows.reward <= 0).any())
+    positive = rows.reward > 0
+    # Skips set the base rate where there are enough of them; otherwise items nobody touched are drawn besides.
+    has_skips = int((~positive).sum()) >= negatives * int(positive.sum())
     kind = (
         exposure
         if callable(exposure)
@@ -75,37 +82,33 @@ def fit(
     if kind == "auto":
         kind = "impressions" if has_skips else "popularity"
     shown = np.bincount(rows.item, minlength=len(catalogue))
-    liked = np.bincount(rows.item[rows.reward > 0], minlength=len(catalogue))
+    liked = np.bincount(rows.item[positive], minlength=len(catalogue))
     propensity = _propensity(kind, shown, liked, power, clip)
-    positive = rows.reward > 0
-    weight = (1 / propensity[rows.item]).astype(np.float32)  # what was skipped was as exposed as what was clicked
-    for some in (positive, ~positive) if has_skips else (positive,):
-        weight[some] /= weight[some].mean()  # self-normalised: the base rate stays that of the log
-    rows = rows._replace(weight=weight)
     held = rng.uniforms(seed, rng.stream("held out"), len(rows.user)) < _HELD_OUT
-    parts = [
-        _with_negatives(_take(rows, mask), rows, len(catalogue), negatives, seed, name, has_skips)
-        for name, mask in (("train", ~held), ("held out", held))
-    ]
+    observed = Events(rows.user, rows.item, rows.reward, _row_weights(rows, propensity, has_skips))
+    parts = [_thinned(_take(observed, held == part), negatives, seed, part) for part in (False, True)]
+    if not has_skips:
+        drawn = _drawn(rows, len(catalogue), negatives, propensity, seed)
+        apart = rng.uniforms_of(seed, drawn.user * len(catalogue) + drawn.item, rng.stream("apart")) < _HELD_OUT
+        parts = [_joined(part, _take(drawn, apart == bool(which))) for which, part in enumerate(parts)]
     for name, part in zip(("learn from", "hold out"), parts, strict=True):
         if not (part.reward > 0).any() or not (part.reward <= 0).any():
             raise DataError(f"there are no positives, or no negatives, to {name}: the log is too short or too full")
     factors = factorise(
         parts[0], parts[1], int(rows.user.max()) + 1, len(catalogue), dim, decay=decay, rate=rate, passes=passes,
-        patience=patience, seed=seed, device=device, progress=progress or silent,
+        patience=patience, seed=seed, device=device, stage=Stage(progress or silent, stage, passes),
     )  # fmt: skip
     settings = {
         "dim": dim, "exposure": kind if isinstance(kind, str) else getattr(kind, "__name__", "own"), "power": power,
         "clip": clip, "negatives": negatives, "decay": decay, "rate": rate, "seed": seed,
     }  # fmt: skip
-    return Fitted(factors, rows.users, propensity, parts[0], parts[1], settings)
+    return Fitted(factors, rows.users, propensity, shown, liked, parts[0], parts[1], settings)
 
 
 class _Rows(NamedTuple):
     user: NDArray[np.int64]
     item: NDArray[np.int64]
     reward: Floats
-    weight: Floats
     users: pl.Series
 
 
@@ -130,7 +133,7 @@ def _rows(log: Interactions, catalogue: Catalogue) -> _Rows:
         pl.DataFrame({"user": users, "number": np.arange(len(users))}), on="user", maintain_order="left"
     )["number"]
     reward = found["reward"].to_numpy().astype(np.float32)
-    return _Rows(numbers.to_numpy(), found["row"].to_numpy(), reward, np.ones_like(reward), users)
+    return _Rows(numbers.to_numpy(), found["row"].to_numpy(), reward, users)
 
 
 def _propensity(kind: object, shown: NDArray[np.int64], liked: NDArray[np.int64], power: float, clip: float) -> Floats:
@@ -148,53 +151,53 @@ def _propensity(kind: object, shown: NDArray[np.int64], liked: NDArray[np.int64]
     return made
 
 
-def _take(rows: _Rows, mask: NDArray[np.bool_]) -> Events:
-    return Events(rows.user[mask], rows.item[mask], rows.reward[mask], rows.weight[mask])
+def _row_weights(rows: _Rows, propensity: Floats, has_skips: bool) -> Floats:
+    """Return what the rows of the log count.
 
-
-def _with_negatives(
-    part: Events, every: _Rows, items: int, negatives: int, seed: int, name: str, has_skips: bool
-) -> Events:
-    """Return the positives with `negatives` times as many negatives: what was skipped, or else items never touched."""
-    positive = np.flatnonzero(part.reward > 0)
-    wanted = negatives * len(positive)
-    skipped = np.flatnonzero(part.reward <= 0)
-    stream = rng.stream("negatives", name)
-    if has_skips:
-        if len(skipped) > wanted:
-            skipped = np.sort(skipped[rng.sample(seed, stream, len(skipped), wanted)])
-        chosen = np.concatenate([positive, skipped])
-        return Events(*(column[chosen] for column in part))
-    users = np.repeat(part.user[positive], negatives)
-    drawn = (rng.uniforms(seed, stream, wanted) * items).astype(np.int64)
-    touched = np.unique(every.user * items + every.item)
-    fresh = ~np.isin(users * items + drawn, touched, assume_unique=False)
-    users, drawn = users[fresh], drawn[fresh]
-    return Events(
-        np.concatenate([part.user[positive], users]),
-        np.concatenate([part.item[positive], drawn]),
-        np.concatenate([part.reward[positive], np.zeros(len(users), dtype=np.float32)]),
-        np.concatenate([part.weight[positive], np.ones(len(users), dtype=np.float32)]),
-    )
-
-
-def auc(scores: NDArray[np.floating], rewards: Floats) -> float:
-    """Return the probability that a positive scores above a negative; ties count half.
-
-    Examples
-    --------
-    >>> auc(np.array([0.1, 0.9, 0.5, 0.5]), np.array([0, 1, 1, 0], dtype=np.float32))
-    0.875
+    A click of an item is to count 1 / propensity times as much as a negative that was drawn without regard to
+    exposure. Where negatives are drawn that is left to their weights (see `_drawn`): only the ratio matters, and
+    weights on the negatives, which are many and cheap, cost far less variance than weights on the clicks. A skip was as
+    exposed as a click of the same item, so both count alike: 1 / propensity, for rare items to have an equal say.
     """
-    positive = np.asarray(rewards) > 0
-    _, ranks, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    middle = np.cumsum(counts) - (counts - 1) / 2
-    ups = float(middle[ranks][positive].sum())
-    up, down = int(positive.sum()), int((~positive).sum())
-    return (ups - up * (up + 1) / 2) / (up * down) if up and down else float("nan")
+    weight = np.ones(len(rows.reward), dtype=np.float32)
+    if has_skips:
+        weight = (1 / propensity[rows.item]).astype(np.float32)
+        for some in (rows.reward > 0, rows.reward <= 0):
+            weight[some] /= weight[some].mean()  # self-normalised: the base rate stays that of the log
+    return weight
 
 
-def log_loss(chances: NDArray[np.float64], rewards: Floats) -> float:
-    """Return the mean negative log-likelihood."""
-    told = np.clip(chances, 1e-7, 1 - 1e-7)
-    return float(-np.mean(np.where(np.asarray(rewards) > 0, np.log(told), np.log1p(-told))))
+def _thinned(part: Events, negatives: int, seed: int, held: bool) -> Events:
+    """Return all positives, and of the skips at most `negatives` times as many."""
+    positive, skipped = np.flatnonzero(part.reward > 0), np.flatnonzero(part.reward <= 0)
+    wanted = negatives * len(positive)
+    if len(skipped) > wanted:
+        stream = rng.stream("skips", "held out" if held else "train")
+        skipped = np.sort(skipped[rng.sample(seed, stream, len(skipped), wanted)])
+    return _take(part, np.concatenate([positive, skipped]))
+
+
+def _drawn(rows: _Rows, items: int, negatives: int, propensity: Floats, seed: int) -> Events:
+    """Return items drawn for every click that its user never touched, as many as skips leave wanting."""
+    positive = np.flatnonzero(rows.reward > 0)
+    skips = len(rows.reward) - len(positive)
+    wanted = negatives * len(positive) - skips
+    users = np.repeat(rows.user[positive], negatives)
+    if skips:
+        users = users[np.sort(rng.sample(seed, rng.stream("whose negatives"), len(users), wanted))]
+    drawn = (rng.uniforms(seed, rng.stream("negatives"), wanted) * items).astype(np.int64)
+    touched = np.unique(rows.user * items + rows.item)
+    fresh = ~np.isin(users * items + drawn, touched)
+    users, drawn = users[fresh], drawn[fresh]
+    weight = propensity[drawn]
+    if len(weight):
+        weight = weight / weight.mean()  # self-normalised
+    return Events(users, drawn, np.zeros(len(users), dtype=np.float32), weight.astype(np.float32))
+
+
+def _take(part: Events, which: NDArray[np.bool_] | NDArray[np.int64]) -> Events:
+    return Events._make(column[which] for column in part)
+
+
+def _joined(one: Events, other: Events) -> Events:
+    return Events(*(np.concatenate([mine, others]) for mine, others in zip(one, other, strict=True)))

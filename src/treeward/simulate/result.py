@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core.errors import InvalidArgument
@@ -27,6 +28,8 @@ class Result(NamedTuple):
     """Wall time of the run, without compiling."""
     settings: Mapping[str, Any]
     """Policy, users, seed, rounds, reward kind, version, and digests of the vectors and the tree."""
+    log: pl.DataFrame | None = None
+    """Every decision, if asked for: user, item, row, slot, round, propensity, exact, reward."""
 
     @property
     def cumulative(self) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ from time import perf_counter
 from typing import Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from treeward.bandit.choose import Candidates
@@ -13,12 +14,13 @@ from treeward.core.compiled import kernel
 from treeward.core.errors import InvalidArgument
 from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage, silent
-from treeward.core.types import Floats, Integers
+from treeward.core.types import AnyArray, Floats, Integers
 from treeward.core.version import __version__
 from treeward.policy.base import Policy
 from treeward.policy.learn import sit, teach
 from treeward.policy.plan import Plan, State, room, scratch
 from treeward.policy.screen import Screen, shut
+from treeward.policy.session import Decisions
 from treeward.policy.walk import Trace, decide
 from treeward.simulate.result import Result
 from treeward.simulate.world import Tastes, World, chance
@@ -76,6 +78,7 @@ def simulate(
     reward: Literal["probability", "click"] = "probability",
     repeats: bool = True,
     regret: bool = False,
+    log: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -101,6 +104,8 @@ def simulate(
         Whether an item may be shown to a user again (the paper) or only once (real life).
     regret
         Also find the best item of every round, which looks at every item for every user.
+    log
+        Also return every decision with its propensity, for `off_policy`; runs round by round, which is slower.
     threads
         By default the cores this process may use.
     progress
@@ -122,7 +127,13 @@ def simulate(
     who = _who(users, world.users)
     grown = ItemTree.build(world.catalogue.vectors, seed=seed) if tree is None else tree
     run = _Run(policy, world, grown, who, seed, reward == "click", repeats, rounds)
-    seconds = (_by_rounds if policy.shared_state else _by_users)(run, threads, progress or silent)
+    checks.flag(owner, "log", log)
+    made = None
+    if policy.shared_state or log:
+        seconds, decisions = _by_rounds(run, log, progress or silent)
+        made = _log(run, decisions) if log else None
+    else:
+        seconds = _by_users(run, threads, progress or silent)
     best = np.zeros((0, 0), dtype=np.float32)
     if regret:
         best = np.zeros_like(run.rewards)
@@ -142,7 +153,7 @@ def simulate(
         "vectors_sha256": artefact.digest(world.catalogue.vectors),
         "tree_sha256": artefact.digest(grown.items),
     }
-    return Result(policy.name, run.rewards, best, run.expected, run.scores.mean(axis=0), shown, seconds, settings)
+    return Result(policy.name, run.rewards, best, run.expected, run.scores.mean(axis=0), shown, seconds, settings, made)
 
 
 class _Run:
@@ -192,8 +203,12 @@ def _by_users(run: _Run, threads: int | None, progress: Progress) -> float:
         return perf_counter() - start
 
 
-def _by_rounds(run: _Run, threads: int | None, progress: Progress) -> float:
-    """Run round by round, for a policy whose users learn from each other; return the seconds it took."""
+def _by_rounds(run: _Run, log: bool, progress: Progress) -> tuple[float, list[Decisions]]:
+    """Run round by round, for a policy whose users learn from each other; return the seconds it took.
+
+    Also return the decisions, if they are to be logged.
+    """
+    kept = []
     catalogue, who = run.world.catalogue, np.array(run.who)
     session = run.policy.session(run.tree, catalogue, run.world.users, once=run.once, seed=run.seed)
     coins = np.array([rng.stream("coin", user) for user in run.who], dtype=np.int64)
@@ -206,8 +221,33 @@ def _by_rounds(run: _Run, threads: int | None, progress: Progress) -> float:
         session.update(made, rewards)
         run.rewards[:, turn], run.expected[:, turn] = rewards, chances
         run.scores[:, turn], run.rows[:, turn] = made.scores, made.item
+        if log:
+            kept.append(made)
         stage.step()
-    return perf_counter() - start
+    return perf_counter() - start, kept
+
+
+def _log(run: _Run, decisions: list[Decisions]) -> pl.DataFrame:
+    """Return the decisions of a run, user by user."""
+    users, rounds = run.rewards.shape
+    row = run.rows.ravel().astype(np.int64)
+    names = np.array(run.who) if run.world.user_ids is None else run.world.user_ids[run.who]
+
+    def flat(name: str) -> AnyArray:
+        return np.stack([getattr(made, name) for made in decisions], axis=1).ravel()
+
+    return pl.DataFrame(
+        {
+            "user": np.repeat(names, rounds) if isinstance(names, np.ndarray) else names.repeat_by(rounds).explode(),
+            "item": run.world.catalogue.ids[row],
+            "row": row,
+            "slot": np.zeros_like(row),
+            "round": np.tile(np.arange(rounds), users),
+            "propensity": flat("propensity"),
+            "exact": flat("exact"),
+            "reward": run.rewards.ravel().astype(np.float64),
+        }
+    )
 
 
 def _who(users: int | Sequence[int] | None, most: int) -> list[int]:

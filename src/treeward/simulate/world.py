@@ -1,7 +1,7 @@
 """`World`: users and items whose tastes and appeal are known, so that any recommendation can be answered."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -16,20 +16,28 @@ from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.simulate.evidence import Evidence, gather
 from treeward.tree.rows import Rows
 
-_HIDDEN = 8
+if TYPE_CHECKING:
+    from treeward.simulate.fidelity import Fidelity
+    from treeward.simulate.fit import Fitted
 
-FORMAT, VERSION = "treeward.world", 1
+_HIDDEN = 8
+_MOST_UNKNOWN = 0.1
+
+FORMAT, VERSION = "treeward.world", 2
 
 
 class Tastes(NamedTuple):
-    """The arrays behind a world: P(reward) = sigmoid(user . item + user bias + item bias)."""
+    """The arrays behind a world: P(reward) = sigmoid(user . item + user bias + item bias), or a table of them."""
 
     users: Floats
     items: Floats
     user_bias: Floats
     item_bias: Floats
+    table: Floats
+    """(users, items): the probabilities themselves, where they are known; otherwise (0, 0)."""
 
 
 class World:
@@ -47,6 +55,8 @@ class World:
         Who the users are, if they are somebody's.
     provenance
         Where the world came from.
+    evidence
+        What a learned world was tried on; `fidelity` tells it.
     """
 
     def __init__(
@@ -59,6 +69,7 @@ class World:
         *,
         user_ids: pl.Series | None = None,
         provenance: Mapping[str, Any] | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
         owner = "World"
         people, things = checks.vectors(owner, users, "users"), checks.vectors(owner, items, "items")
@@ -66,12 +77,11 @@ class World:
             wanted = f"of shape ({len(catalogue)}, {people.shape[1]})"
             raise InvalidArgument(owner, "items", wanted, f"shape {things.shape}")
         self.catalogue = catalogue
-        self.tastes = Tastes(
-            people, things, _bias("user_bias", user_bias, len(people)), _bias("item_bias", item_bias, len(things))
-        )
+        biases = _bias("user_bias", user_bias, len(people)), _bias("item_bias", item_bias, len(things))
+        self.tastes = Tastes(people, things, *biases, np.zeros((0, 0), dtype=np.float32))
         if user_ids is not None and len(user_ids) != len(people):
             raise InvalidArgument(owner, "user_ids", f"{len(people)} ids, one a user", f"{len(user_ids)}")
-        self.user_ids, self.provenance = user_ids, dict(provenance or {})
+        self.user_ids, self.provenance, self.evidence = user_ids, dict(provenance or {}), evidence
 
     @property
     def users(self) -> int:
@@ -83,10 +93,14 @@ class World:
 
     def probabilities(self, user: int) -> NDArray[np.float32]:
         """Return the probability of a reward for every item, for one user."""
-        people, things, user_bias, item_bias = self.tastes
+        people, things, user_bias, item_bias, table = self.tastes
+        chances: NDArray[np.float32]
+        if len(table):
+            chances = table[user].copy()
+            return chances
         with np.errstate(over="ignore"):
             logits = things @ people[user] + item_bias + user_bias[user]
-            chances: NDArray[np.float32] = (1 / (1 + np.exp(-logits))).astype(np.float32)
+            chances = (1 / (1 + np.exp(-logits))).astype(np.float32)
         return chances
 
     def chances(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.float64]:
@@ -103,49 +117,112 @@ class World:
         return float(np.mean([self.probabilities(user).mean() for user in range(min(users, self.users))]))
 
     @classmethod
-    def fit(cls, interactions: Interactions, catalogue: Catalogue, **options: Any) -> Self:
+    def from_matrix(cls, rewards: ArrayLike, catalogue: Catalogue, *, user_ids: pl.Series | None = None) -> Self:
+        """Make a world of what is known of (nearly) every user and item: no model stands in between.
+
+        Parameters
+        ----------
+        rewards
+            (users, items), from 0 to 1: what a user would give, or how likely it is. NaN where it is not known, in at
+            most a tenth of the cells: those become the user's mean plus what the item has over the mean of all.
+        catalogue
+            The items, in the order of the columns.
+        user_ids
+            Who the users are.
+
+        Examples
+        --------
+        >>> world = World.from_matrix([[1.0, 0.0, 0.5], [0.2, np.nan, 0.2], [0, 0, 1], [1, 1, 1]], Catalogue("abc"))
+        >>> world.chances([0, 1], [2, 1]).round(3).tolist()
+        [0.5, 0.0]
+        """
+        owner = "World.from_matrix"
+        table = np.array(rewards, dtype=np.float32)
+        if table.ndim != 2 or table.shape[1] != len(catalogue) or not len(table):
+            raise InvalidArgument(owner, "rewards", f"of shape (users, {len(catalogue)})", f"shape {table.shape}")
+        unknown = np.isnan(table)
+        if not ((table >= 0) & (table <= 1) | unknown).all():
+            raise InvalidArgument(owner, "rewards", "from 0 to 1, or NaN where unknown", "others")
+        if unknown.mean() > _MOST_UNKNOWN or unknown.all(axis=1).any() or unknown.all(axis=0).any():
+            rule = f"known in {1 - _MOST_UNKNOWN:.0%} of the cells, and something of every user and item"
+            raise InvalidArgument(owner, "rewards", rule, f"{unknown.mean():.1%} unknown; World.fit learns the rest")
+        people, things = np.nanmean(table, axis=1), np.nanmean(table, axis=0)
+        guess = np.clip(people[:, None] + things - np.nanmean(table), 0, 1)
+        table = np.where(unknown, guess, table).astype(np.float32)
+        told = {"kind": "matrix", "unknown": float(unknown.mean()), "treeward": __version__}
+        return cls._of_table(table, catalogue, user_ids=user_ids, provenance=told)
+
+    @classmethod
+    def _of_table(cls, table: Floats, catalogue: Catalogue, **more: Any) -> Self:
+        users, items = table.shape
+        nothing = np.zeros((users, 1)), np.zeros((items, 1)), np.zeros(users), np.zeros(items)
+        made = cls(catalogue, *nothing, **more)
+        made.tastes = made.tastes._replace(table=np.ascontiguousarray(table))
+        return made
+
+    @classmethod
+    def fit(cls, interactions: Interactions, catalogue: Catalogue, *, twin: bool = True, **options: Any) -> Self:
         """Learn a world from a log: logistic factorisation with inverse-propensity weights (needs torch).
 
-        A row counts in inverse proportion to how exposed its item was, so that what was shown everywhere does not pass
-        for what everybody likes. Pairs of a user and an item count once. A tenth of them is held out, to stop early and
-        for `provenance`, which holds AUC and log-loss on it.
+        A click counts in inverse proportion to how exposed its item was, so that what was shown everywhere does not
+        pass for what everybody likes. Pairs of a user and an item count once. A tenth of them is held out, to stop
+        early, and as evidence of how well the world tells what it has not seen: see `fidelity`.
 
         Parameters
         ----------
         interactions
-            The log: a reward above 0 is positive. Where there are rows without a reward, those are the negatives;
-            otherwise items are drawn that the user never touched.
+            The log: a reward above 0 is positive. Rows without a reward are negatives; where there are fewer of them
+            than `negatives` a positive, items are drawn besides that the user never touched.
         catalogue
             The items; with the vectors that policies are to see, if it is for a simulation.
+        twin
+            Also fit a world without weights, to be compared in the evidence. It takes as long again.
         options
             dim (32); exposure: ``"auto"``, ``"impressions"`` (how often an item was shown), ``"popularity"`` (rewards
             to the `power`, 0.5), ``"none"`` (no weights), or a function of how often each item was shown and rewarded;
             clip (0.1: no propensity below a tenth of the mean); negatives (4 a positive: they set the base rate);
             decay, rate, passes and patience of the optimiser; seed; device (``"cpu"`` or ``"cuda"``); progress.
         """
-        from treeward.simulate.fit import auc, fit, log_loss
+        from treeward.simulate.fit import fit
+
+        checks.flag("World.fit", "twin", twin)
 
         made = fit(interactions, catalogue, **options)
-        factors, held = made.factors, made.held_out
-        world = cls(catalogue, factors.users, factors.items, factors.user_bias, factors.item_bias, user_ids=made.users)
-        told = world.chances(held.user, held.item)
-        popular = np.bincount(made.train.item[made.train.reward > 0], minlength=len(catalogue))
-        world.provenance = {
-            **made.settings,
-            "passes": len(factors.losses) - 1,
-            "held_out": len(held.user),
-            "auc": auc(told, held.reward),
-            "auc_popularity": auc(popular[held.item].astype(np.float64), held.reward),
-            "log_loss": log_loss(told, held.reward),
-            "treeward": __version__,
-        }
+        world, other = cls._learned(catalogue, made), None
+        if twin and made.settings["exposure"] != "none":
+            changed = {"exposure": "none", "stage": "fitting without weights"}
+            other = cls._learned(catalogue, fit(interactions, catalogue, **{**options, **changed}))
+        world.evidence = gather(made, world, other)
+        world.provenance |= world.evidence.summary()
         return world
+
+    @classmethod
+    def _learned(cls, catalogue: Catalogue, made: "Fitted") -> Self:
+        users, items, user_bias, item_bias, losses = made.factors
+        told = {**made.settings, "passes": len(losses) - 1, "treeward": __version__}
+        return cls(catalogue, users, items, user_bias, item_bias, user_ids=made.users, provenance=told)
+
+    def fidelity(self, users: int = 500, seed: int = 0) -> "Fidelity":
+        """Tell how far to trust this world, and how much there is in it to personalise.
+
+        Parameters
+        ----------
+        users
+            How many, drawn at random, to look at every item for.
+        seed
+            Which ones.
+        """
+        from treeward.simulate.fidelity import fidelity
+
+        return fidelity(self, users, seed)
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the world to a directory, checksummed."""
         tables = {"catalogue": self.catalogue.table}
         if self.user_ids is not None:
             tables["people"] = pl.DataFrame({"user": self.user_ids})
+        if self.evidence is not None:
+            tables |= self.evidence._asdict()
         arrays = {**self.tastes._asdict(), "vectors": self.catalogue.vectors}
         artefact.write(
             path, FORMAT, VERSION, artefact.Contents(arrays, tables, {}, self.provenance), overwrite=overwrite
@@ -155,11 +232,19 @@ class World:
     def load(cls, path: StrPath, *, verify: bool = True) -> Self:
         """Read what `save` wrote."""
         contents = artefact.read(path, FORMAT, VERSION, verify=verify)
-        tastes = [contents.arrays[name] for name in Tastes._fields]
+        *tastes, table = (contents.arrays[name] for name in Tastes._fields)
         people = contents.tables.get("people")
         catalogue = Catalogue.of_table(contents.tables["catalogue"], contents.arrays["vectors"])
-        ids = None if people is None else people["user"]
-        return cls(catalogue, *tastes, user_ids=ids, provenance=contents.info)
+        found = [contents.tables[name] for name in Evidence._fields if name in contents.tables]
+        made = cls(
+            catalogue,
+            *tastes,
+            user_ids=None if people is None else people["user"],
+            provenance=contents.info,
+            evidence=Evidence._make(found) if found else None,
+        )
+        made.tastes = made.tastes._replace(table=np.array(table))
+        return made
 
     @classmethod
     def synthetic(cls, items: int = 100_000, users: int = 1_000, dim: int = 32, seed: int = 0) -> Self:
@@ -197,6 +282,8 @@ class World:
 @tight
 def chance(tastes: Tastes, user: int, row: int) -> float:
     """Return the probability of a reward for one user and one item."""
+    if len(tastes.table) > 0:
+        return float(tastes.table[user, row])
     logit = tastes.user_bias[user] + tastes.item_bias[row]
     for j in range(tastes.users.shape[1]):
         logit += tastes.users[user, j] * tastes.items[row, j]

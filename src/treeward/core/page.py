@@ -1,0 +1,95 @@
+"""Reports as one self-contained page: headings, text, tables and plots that need no network, light or dark."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #22262b; --soft: #5d6670; --back: #ffffff; --line: #d9dde2; --card: #f6f7f9 }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e7ea; --soft: #a2abb5; --back: #16191d; --line: #363c44; --card: #1e2328 }
+}
+* { box-sizing: border-box }
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 62rem; background: var(--back); color: var(--ink);
+  font: 16px/1.55 system-ui, sans-serif }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .3rem }
+h2 { font-size: 1.15rem; margin: 2.4rem 0 .4rem }
+p { margin: .4rem 0; max-width: 48rem }
+.soft { color: var(--soft); font-size: .92rem }
+.scroll { overflow-x: auto; margin: .8rem 0 }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .95rem }
+caption { text-align: left; color: var(--soft); padding-bottom: .3rem }
+th, td { padding: .28rem .8rem .28rem 0; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top }
+th { font-weight: 600 }
+th:first-child, td:first-child { text-align: left }
+td.text { text-align: left; overflow-wrap: anywhere }
+tr.best td { font-weight: 600 }
+figure { margin: .8rem 0; background: var(--card); border-radius: 8px; padding: .4rem; overflow: hidden }
+figcaption { color: var(--soft); font-size: .92rem; padding: 0 .6rem .3rem }
+"""
+_GREY = "#858d97"
+COLOURS = ("#5b7fb4", "#d98f4e", "#8d7fb8", "#4c8c6b", "#b7657b", "#c2a83e", "#4fa3a5", "#a5714f")
+"""Told apart by the colour-blind as well, and on either background."""
+
+
+def heading(text: str) -> str:
+    """Return a heading of a section."""
+    return f"<h2>{escape(text)}</h2>"
+
+
+def text(*sentences: str, soft: bool = False) -> str:
+    """Return a paragraph."""
+    return f"<p{' class=soft' if soft else ''}>{escape(' '.join(sentences))}</p>"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", best: int | None = None) -> str:
+    """Return a table; the first column is text, the others are numbers; the row `best` is set off."""
+    top = "".join(f"<th scope=col>{escape(str(cell))}</th>" for cell in head)
+    body = ""
+    for index, row in enumerate(rows):
+        cells = "".join(f"<td>{escape(str(cell))}</td>" for cell in row)
+        body += f"<tr{' class=best' if index == best else ''}>{cells}</tr>"
+    named = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<div class=scroll><table>{named}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> str:
+    """Return a table of names and what they are."""
+    rows = "".join(
+        f'<tr><td>{escape(str(name))}</td><td class="text">{escape(str(value))}</td></tr>' for name, value in pairs
+    )
+    return f"<div class=scroll><table><tbody>{rows}</tbody></table></div>"
+
+
+def plot(figure: Any, caption: str = "", height: int = 400) -> str:
+    """Return a plotly figure, readable on a light and on a dark page."""
+    lines = {"gridcolor": "rgba(133,141,151,.25)", "zerolinecolor": "rgba(133,141,151,.4)", "linecolor": _GREY}
+    figure.update_layout(
+        height=height,
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": _GREY, "family": "system-ui, sans-serif", "size": 13},
+        margin={"l": 60, "r": 20, "t": 30, "b": 50},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        hoverlabel={"namelength": -1},
+    )
+    figure.update_xaxes(**lines)
+    figure.update_yaxes(**lines)
+    made: str = figure.to_html(
+        include_plotlyjs=False, full_html=False, config={"responsive": True, "displaylogo": False}
+    )
+    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f"<figure>{made}{below}</figure>"
+
+
+def page(title: str, parts: Iterable[str]) -> bytes:
+    """Return the whole page."""
+    from plotly.offline import get_plotlyjs
+
+    body = "\n".join(parts)
+    return (
+        f"<!doctype html><html lang=en><head><meta charset=utf-8><title>{escape(title)}</title>"
+        f'<meta name=viewport content="width=device-width, initial-scale=1"><style>{_STYLE}</style>'
+        f"<script>{get_plotlyjs()}</script></head><body><main><h1>{escape(title)}</h1>\n{body}\n</main></body></html>"
+    ).encode(errors="replace")

@@ -1,0 +1,79 @@
+"""A log of decisions in the layout of the Open Bandit data set, for the tools that read it."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from treeward.core.artefact import StrPath, write_file
+from treeward.core.errors import InvalidArgument
+from treeward.data.catalogue import Catalogue
+
+COLUMNS = ("user", "row", "slot", "propensity", "reward")
+"""What a log of decisions has, whoever made it."""
+
+
+def checked_log(owner: str, log: object) -> pl.DataFrame:
+    """Return a log of decisions whose propensities are probabilities; a reward that never came is 0."""
+    if not isinstance(log, pl.DataFrame) or not set(COLUMNS) <= set(log.columns):
+        found = log.columns if isinstance(log, pl.DataFrame) else type(log).__name__
+        raise InvalidArgument(owner, "log", f"a table with the columns {', '.join(COLUMNS)}", found)
+    chances = log["propensity"].cast(pl.Float64, strict=False)
+    if not log.height or chances.null_count() or not ((chances > 0) & (chances <= 1)).all():
+        raise InvalidArgument(owner, "log", "of at least one decision, with propensities above 0 and up to 1", log)
+    rewards = log["reward"].cast(pl.Float64, strict=False).fill_null(0.0)
+    if not rewards.is_finite().all():
+        raise InvalidArgument(owner, "log", "one with finite rewards", "others")
+    return log.with_columns(chances, rewards)
+
+
+def write_open_bandit(
+    log: pl.DataFrame, catalogue: Catalogue, folder: StrPath, *, behaviour: str = "bts", campaign: str = "all"
+) -> Path:
+    """Write a log of decisions as ``FOLDER/<behaviour>/<campaign>/<campaign>.csv`` beside ``item_context.csv``.
+
+    Parameters
+    ----------
+    log
+        What `Explorer.log` or ``simulate(..., log=True).log`` returned. Rewards that never came are written as 0.
+    catalogue
+        The items. Items go by their row, as the readers of the layout number them from 0.
+    folder
+        Where to.
+    behaviour, campaign
+        Names of the two folders. Readers may insist on names of the original data set: ``random`` or ``bts``, and
+        ``all``, ``men`` or ``women``.
+
+    Returns
+    -------
+    Path
+        The folder of the two files. There are no times in a log of decisions: `timestamp` counts them.
+    """
+    owner = "write_open_bandit"
+    made = checked_log(owner, log)
+    if int(made["row"].max()) >= len(catalogue):  # type: ignore[arg-type]
+        raise InvalidArgument(owner, "log", f"of rows below {len(catalogue)}", made["row"].max())
+    for name, value in (("behaviour", behaviour), ("campaign", campaign)):
+        if not value or Path(value).name != value:
+            raise InvalidArgument(owner, name, "a name for a folder", value)
+    numbers = np.arange(made.height)
+    people = made["user"].rank("dense").cast(pl.Int64) - 1
+    events = pl.DataFrame(
+        {
+            "": numbers,
+            "timestamp": numbers,
+            "item_id": made["row"],
+            "position": made["slot"] + 1,
+            "click": made["reward"],
+            "propensity_score": made["propensity"],
+            "user_feature_0": people,
+        }
+    )
+    items: dict[str, object] = {"": np.arange(len(catalogue)), "item_id": np.arange(len(catalogue))}
+    for index, column in enumerate(catalogue.vectors.T):
+        items[f"item_feature_{index}"] = column
+    place = Path(folder) / behaviour / campaign
+    place.mkdir(parents=True, exist_ok=True)
+    write_file(place / "item_context.csv", pl.DataFrame(items).write_csv().encode())
+    write_file(place / f"{campaign}.csv", events.write_csv().encode())
+    return place

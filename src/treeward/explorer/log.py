@@ -1,0 +1,40 @@
+"""What was decided and what came of it, as one table."""
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.data.catalogue import Catalogue
+from treeward.explorer.decider import SLOT_BITS
+from treeward.store.base import EventStore
+from treeward.store.events import EVENT, SHOWN
+
+
+def decision_log(store: EventStore, catalogue: Catalogue, row_of: NDArray[np.integer]) -> pl.DataFrame:
+    """Return the decisions a store holds, user by user in the order they were made."""
+    parts = list(store.read_all())
+    users = [user for user, _ in parts]
+    counts = [len(events) for _, events in parts]
+    events = np.frombuffer(b"".join(part.tobytes() for _, part in parts), dtype=EVENT)
+    who = np.repeat(np.arange(len(parts)), counts)
+    table = pl.DataFrame({"who": who, **{name: events[name] for name in ("item", "reward", "nonce", "kind")}})
+    shown = table.filter(pl.col("kind") == SHOWN).rename({"reward": "propensity"})
+    earned = table.filter(pl.col("kind") != SHOWN).group_by("who", "nonce").agg(pl.col("reward").sum())
+    joined = shown.join(earned, on=["who", "nonce"], how="left", maintain_order="left")
+    numbers = joined["item"].to_numpy()
+    rows = np.full(len(numbers), -1, dtype=np.int64)
+    known = numbers < len(row_of)
+    rows[known] = row_of[numbers[known]]
+    joined = joined.with_columns(
+        pl.Series("row", rows), (pl.col("nonce") % (1 << SLOT_BITS)).alias("slot").cast(pl.Int64)
+    ).filter(pl.col("row") >= 0)
+    text = any(isinstance(user, str) for user in users)
+    names = pl.Series("user", [str(user) for user in users] if text else users, pl.String if text else pl.Int64)
+    return joined.select(
+        names[joined["who"].to_numpy()].alias("user"),
+        catalogue.ids[joined["row"].to_numpy()].alias("item"),
+        "row",
+        "slot",
+        "propensity",
+        "reward",
+    )

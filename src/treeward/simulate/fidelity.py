@@ -1,0 +1,177 @@
+"""`Fidelity`: how far to trust a world, and how much there is in it to personalise."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core import checks
+from treeward.core.artefact import StrPath, write_file
+from treeward.core.errors import InvalidArgument
+from treeward.core.version import __version__
+from treeward.simulate.evidence import auc, log_loss, some_users
+from treeward.simulate.world import World
+
+_BINS = 10
+_LISTS = (1, 10, 100)
+_MOST_POINTS = 2_000
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Held-out events of about the same predicted chance."""
+
+    predicted: float
+    observed: float
+    events: int
+
+
+@dataclass(frozen=True)
+class Account:
+    """How one way to score held-out events did."""
+
+    name: str
+    auc: float
+    log_loss: float | None
+    calibration_error: float | None
+    """Mean distance of predicted and observed, over the bins."""
+    popularity: float | None
+    """Rank correlation of the items' predicted appeal with how many users rewarded them."""
+    calibration: tuple[Bin, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean reward of a list of so many items: each user's own best, the best one for everybody, a random one."""
+
+    size: int
+    own: float
+    common: float
+    random: float
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """What there is to say of a world; `save` writes it as a page or as JSON."""
+
+    users: int
+    items: int
+    looked_at: int
+    """So many users were looked at, with every item, for the spread."""
+    provenance: Mapping[str, Any]
+    accounts: tuple[Account, ...]
+    """Of a learned world: with weights, without, popularity alone, a constant. Of another: none."""
+    spread: tuple[Spread, ...]
+    gains: tuple[float, ...]
+    """For each user looked at: how much more their best item earns than the best common one."""
+    points: Mapping[str, list[float]]
+    """Of some items: rewarded, chance, and perhaps unweighted."""
+
+    def json(self) -> bytes:
+        """Return all of it as JSON."""
+        told = {**asdict(self), "treeward": __version__}
+        return msgspec.json.format(msgspec.json.encode(told), indent=1)
+
+    def save(self, path: StrPath) -> Path:
+        """Write a page (.html) or JSON (.json) and return the path."""
+        from treeward.simulate.fidelity_page import render
+
+        kinds = {".html": lambda: render(self), ".json": self.json}
+        write = kinds.get(Path(path).suffix.lower())
+        if write is None:
+            raise InvalidArgument("Fidelity.save", "path", "a file ending in .html or .json", str(path))
+        return write_file(path, write())
+
+
+def fidelity(world: World, users: int = 500, seed: int = 0) -> Fidelity:
+    """Tell of a world; `World.fidelity` says what the parameters mean."""
+    owner = "World.fidelity"
+    checks.integer(owner, "users", users, low=1)
+    checks.integer(owner, "seed", seed, low=0)
+    chosen = some_users(world.users, users, seed)
+    spread, gains = _spread(world, chosen)
+    return Fidelity(
+        world.users,
+        len(world.catalogue),
+        len(chosen),
+        world.provenance,
+        _accounts(world),
+        spread,
+        tuple(gains.tolist()),
+        _points(world, seed),
+    )
+
+
+def _accounts(world: World) -> tuple[Account, ...]:
+    if world.evidence is None:
+        return ()
+    held, items = world.evidence
+    rewards = held["reward"].to_numpy()
+    weighted = world.provenance.get("exposure") != "none"
+    names = {"chance": "with weights" if weighted else "without weights", "unweighted": "without weights"}
+    made = []
+    for column, name in names.items():
+        if column in held.columns:
+            chances = held[column].to_numpy()
+            bins = calibration(chances, rewards)
+            off = sum(abs(one.predicted - one.observed) * one.events for one in bins) / len(rewards)
+            rank = _rank_correlation(items[column], items["rewarded"])
+            made.append(Account(name, auc(chances, rewards), log_loss(chances, rewards), off, rank, bins))
+    popular, base = held["popular"].to_numpy(), float(rewards.mean())
+    made.append(Account("popularity alone", auc(popular, rewards), None, None, 1.0))
+    constant = np.full(len(rewards), base)
+    made.append(Account("the same chance for all", 0.5, log_loss(constant, rewards), 0.0, None))
+    return tuple(made)
+
+
+def calibration(chances: NDArray[np.float64], rewards: NDArray[np.float32], bins: int = _BINS) -> tuple[Bin, ...]:
+    """Return bins of equally many events, from the least likely to the likeliest.
+
+    Examples
+    --------
+    >>> calibration(np.array([0.1, 0.1, 0.6, 0.6]), np.array([0, 0, 1, 0], dtype=np.float32), bins=2)
+    (Bin(predicted=0.1, observed=0.0, events=2), Bin(predicted=0.6, observed=0.5, events=2))
+    """
+    order = np.argsort(chances, kind="stable")
+    pieces = [piece for piece in np.array_split(order, bins) if len(piece)]
+    return tuple(Bin(float(chances[piece].mean()), float(rewards[piece].mean()), len(piece)) for piece in pieces)
+
+
+def _rank_correlation(one: pl.Series, other: pl.Series) -> float | None:
+    """Return Spearman's correlation; None where one of them is constant."""
+    if one.n_unique() < 2 or other.n_unique() < 2:
+        return None
+    return float(np.corrcoef(one.rank().to_numpy(), other.rank().to_numpy())[0, 1])
+
+
+def _spread(world: World, chosen: NDArray[np.int64]) -> tuple[tuple[Spread, ...], NDArray[np.float64]]:
+    """Return the spread and every user's gain; the common list is chosen on half of the users, for the other half."""
+    sizes = [size for size in _LISTS if size <= len(world.catalogue)]
+    halves = (chosen[::2], chosen[1::2] if len(chosen) > 1 else chosen)
+    appeal = [np.mean([world.probabilities(user) for user in half.tolist()], axis=0) for half in halves]
+    common = [np.argsort(-appeal[1 - which], kind="stable")[: sizes[-1]] for which in range(2)]
+    rows = []
+    for which, half in enumerate(halves):
+        for user in half.tolist():
+            chances = world.probabilities(user).astype(np.float64)
+            best = -np.sort(-np.partition(chances, len(chances) - sizes[-1])[len(chances) - sizes[-1] :])
+            shared = chances[common[which]]
+            rows.append([(best[:size].mean(), shared[:size].mean(), chances.mean()) for size in sizes])
+    table = np.array(rows)
+    means = table.mean(axis=0)
+    spread = tuple(Spread(size, *means[index].tolist()) for index, size in enumerate(sizes))
+    return spread, table[:, 0, 0] - table[:, 0, 1]
+
+
+def _points(world: World, seed: int) -> dict[str, list[float]]:
+    if world.evidence is None:
+        return {}
+    items = world.evidence.exposure
+    rows = some_users(items.height, _MOST_POINTS, seed)
+    names = [name for name in ("rewarded", "chance", "unweighted") if name in items.columns]
+    return {name: items[name].to_numpy()[rows].astype(float).tolist() for name in names}

@@ -1,0 +1,171 @@
+"""What another policy would have earned, told from a log of decisions: IPS, self-normalised IPS, doubly robust."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from treeward.core import checks, rng
+from treeward.core.errors import InvalidArgument
+from treeward.data.open_bandit import checked_log
+
+_PRIOR_EVENTS = 10
+_MOST_DRAWN = 4_000_000
+
+Guess = Callable[[Any], ArrayLike]
+
+
+class Estimate(NamedTuple):
+    """An estimate of the mean reward of a decision, with its 95 % interval over users drawn again."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.name:24} {self.value:.4f} ({self.low:.4f} - {self.high:.4f})"
+
+
+class OffPolicy(NamedTuple):
+    """What a log says of another policy."""
+
+    ips: Estimate
+    snips: Estimate
+    dr: Estimate
+    logged: Estimate
+    """What the policy that made the log earned itself."""
+    effective: float
+    """How many decisions of the other policy's own the log is worth. Below some hundreds, believe none of it."""
+    decisions: int
+
+    def __str__(self) -> str:
+        lines = [str(one) for one in (self.logged, self.ips, self.snips, self.dr)]
+        return "\n".join([*lines, f"worth {self.effective:,.0f} of {self.decisions:,} decisions"])
+
+
+def off_policy(
+    log: pl.DataFrame,
+    target: Guess,
+    model: Guess | None = None,
+    *,
+    clip: float | None = None,
+    draws: int = 1_000,
+    seed: int = 0,
+) -> OffPolicy:
+    """Estimate the mean reward of a fixed policy from what another one was shown to earn.
+
+    IPS weighs a decision by how much likelier the target was to make it; it is unbiased, and wide where the two
+    policies differ. Self-normalised IPS divides by the weights' sum instead of the number: a little bias for much less
+    variance. Doubly robust adds to a model's guess what the weighted decisions say it is off by: right if either the
+    propensities or the model is. Intervals come from drawing users again with all their decisions, because a user's are
+    not independent.
+
+    Parameters
+    ----------
+    log
+        What `Explorer.log` or ``simulate(..., log=True).log`` returned. Its propensities must be true ones; those of
+        `Decisions` are exact where every step considered all of its arms under LinUCB or epsilon-greedy.
+    target
+        For a user, the probability of every item of the catalogue under the policy in question.
+    model
+        For a user, the expected reward of every item, for the doubly robust estimate: ``world.probabilities``, say. By
+        default the items' mean rewards in the log, drawn towards the mean of all.
+    clip
+        The largest weight; by default none is cut, and IPS is unbiased.
+    draws
+        How often to draw the users again.
+    seed
+        Where draws come from.
+
+    Examples
+    --------
+    >>> log = pl.DataFrame({"user": [1, 1, 2, 2], "row": [0, 1, 0, 1], "slot": [0, 0, 0, 0],
+    ...                     "propensity": [0.5] * 4, "reward": [1.0, 0.0, 1.0, 0.0]})
+    >>> told = off_policy(log, lambda user: [0.9, 0.1])
+    >>> round(told.ips.value, 3), round(told.logged.value, 3)
+    (0.9, 0.5)
+    """
+    owner = "off_policy"
+    checks.integer(owner, "draws", draws, low=2)
+    checks.integer(owner, "seed", seed, low=0)
+    made = checked_log(owner, log)
+    if clip is not None:
+        checks.number(owner, "clip", clip, above=0)
+    rows, rewards = made["row"].to_numpy(), made["reward"].to_numpy()
+    users = made["user"].unique(maintain_order=True)
+    who = (
+        made.select("user")
+        .join(pl.DataFrame({"user": users, "who": np.arange(len(users))}), on="user", maintain_order="left")["who"]
+        .to_numpy()
+    )
+    ours, guessed, expected = _told(owner, users, who, rows, target, model, rewards)
+    weight = ours / made["propensity"].to_numpy()
+    if clip is not None:
+        weight = np.minimum(weight, clip)
+
+    def total(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(who, values, minlength=len(users)).astype(np.float64)
+
+    one = np.ones(len(rows))
+    parts = {
+        "ips": (total(weight * rewards), total(one)),
+        "snips": (total(weight * rewards), total(weight)),
+        "dr": (total(expected + weight * (rewards - guessed)), total(one)),
+        "logged": (total(rewards), total(one)),
+    }
+    names = {"ips": "IPS", "snips": "self-normalised IPS", "dr": "doubly robust", "logged": "the log itself"}
+    told = {name: _estimate(names[name], up, down, draws, seed) for name, (up, down) in parts.items()}
+    return OffPolicy(**told, effective=float(weight.sum() ** 2 / max((weight**2).sum(), 1e-300)), decisions=len(rows))
+
+
+def _told(
+    owner: str,
+    users: pl.Series,
+    who: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    target: Guess,
+    model: Guess | None,
+    rewards: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return for every decision the target's probability, the model's guess, and its mean under the target."""
+    ours, guessed, expected = (np.zeros(len(rows)) for _ in range(3))
+    order = np.argsort(who, kind="stable")
+    ends = np.cumsum(np.bincount(who, minlength=len(users)))[:-1]
+    plain: NDArray[np.float64] | None = None
+    last = int(rows.max())
+    for user, mine in zip(users.to_list(), np.split(order, ends), strict=True):
+        chances = np.asarray(target(user), dtype=np.float64)
+        if chances.ndim != 1 or len(chances) <= last or not np.isfinite(chances).all():
+            raise InvalidArgument(owner, "target", "a function that gives the probability of every item", chances)
+        if (chances < 0).any() or abs(chances.sum() - 1) > 1e-3:
+            raise InvalidArgument(owner, "target", "a function whose probabilities sum to 1", float(chances.sum()))
+        if model is None and plain is None:
+            plain = _means(rows, rewards, len(chances))
+        values = np.asarray(model(user), dtype=np.float64) if model is not None else plain
+        if values is None or values.shape != chances.shape or not np.isfinite(values).all():
+            raise InvalidArgument(owner, "model", f"a function that gives {len(chances)} finite numbers", values)
+        ours[mine], guessed[mine], expected[mine] = chances[rows[mine]], values[rows[mine]], chances @ values
+    return ours, guessed, expected
+
+
+def _means(rows: NDArray[np.int64], rewards: NDArray[np.float64], items: int) -> NDArray[np.float64]:
+    counts, sums = np.bincount(rows, minlength=items), np.bincount(rows, rewards, minlength=items)
+    means: NDArray[np.float64] = (sums + _PRIOR_EVENTS * rewards.mean()) / (counts + _PRIOR_EVENTS)
+    return means
+
+
+def _estimate(name: str, up: NDArray[np.float64], down: NDArray[np.float64], draws: int, seed: int) -> Estimate:
+    """Return the ratio of two sums over users, and its interval when users are drawn again."""
+    users, made = len(up), []
+    size = max(1, min(draws, _MOST_DRAWN // users))
+    for first in range(0, draws, size):
+        count = min(size, draws - first)
+        coins = rng.uniforms(seed, rng.stream("bootstrap", first), count * users)
+        drawn = (coins * users).astype(np.int64).reshape(count, users)
+        below = down[drawn].sum(axis=1)
+        made.append(up[drawn].sum(axis=1) / np.where(below > 0, below, np.nan))
+    low, high = np.nanquantile(np.concatenate(made), [0.025, 0.975]) if down.sum() > 0 else (np.nan, np.nan)
+    return Estimate(name, float(up.sum() / down.sum()) if down.sum() > 0 else float("nan"), float(low), float(high))

@@ -1,0 +1,146 @@
+"""How far worlds are to be trusted: evidence, pages, worlds of matrices."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import treeward as tw
+from tests.test_cli import run
+from tests.test_world_fit import FAST, shown_to_everybody
+from treeward.core.errors import InvalidArgument
+from treeward.simulate import World, simulate
+from treeward.simulate.fidelity import calibration
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return World.synthetic(items=150, users=300, dim=8, seed=2)
+
+
+@pytest.fixture(scope="module")
+def learned(truth):
+    return World.fit(shown_to_everybody(truth, skips=False), tw.Catalogue(range(150)), **FAST)
+
+
+def test_a_learned_world_brings_its_evidence(learned, tmp_path):
+    told = learned.fidelity(users=100)
+    assert [one.name for one in told.accounts] == [
+        "with weights",
+        "without weights",
+        "popularity alone",
+        "the same chance for all",
+    ]
+    weighted, plain, popular, constant = told.accounts
+    assert weighted.auc == learned.provenance["auc"]
+    assert plain.auc == learned.provenance["auc_unweighted"]
+    assert popular.auc == learned.provenance["auc_popularity"]
+    assert constant.log_loss > plain.log_loss
+    assert weighted.popularity < plain.popularity  # less of the exposure passes for taste
+    assert sum(bin.events for bin in weighted.calibration) == learned.provenance["held_out"]
+    assert 0 <= weighted.calibration_error < 0.2
+    learned.save(tmp_path / "world")
+    assert World.load(tmp_path / "world").fidelity(users=100) == told
+    alone = World.fit(shown_to_everybody(World.synthetic(150, 100, 8), times=20), tw.Catalogue(range(150)), **FAST,
+                      exposure="none")  # fmt: skip
+    assert [one.name for one in alone.fidelity(50).accounts][:2] == ["without weights", "popularity alone"]
+
+
+def test_spread_is_what_the_users_would_earn():
+    rewards = np.zeros((40, 20))
+    rewards[:, 3] = 0.5  # everybody likes it a little
+    rewards[np.arange(40), 4 + np.arange(40) % 16] = 1.0  # and loves one of their own
+    told = World.from_matrix(rewards, tw.Catalogue(range(20))).fidelity()
+    one, ten = told.spread
+    assert (one.size, ten.size) == (1, 10)
+    assert one.own == 1.0
+    assert one.common == 0.5
+    assert one.random == pytest.approx(rewards.mean())
+    assert ten.own == pytest.approx(0.15)
+    assert told.accounts == ()
+    assert told.gains == (0.5,) * 40
+
+
+def test_calibration_bins_hold_equally_many():
+    chances = np.linspace(0.01, 0.99, 1_000)
+    rewards = (np.random.default_rng(0).uniform(size=1_000) < chances).astype(np.float32)
+    bins = calibration(chances, rewards)
+    assert {bin.events for bin in bins} == {100}
+    assert max(abs(bin.predicted - bin.observed) for bin in bins) < 0.15
+    assert calibration(chances[:3], rewards[:3])[0].events == 1
+
+
+def test_pages_and_json(learned, truth, tmp_path):
+    told = learned.fidelity(users=50)
+    page = told.save(tmp_path / "world.html").read_text()
+    assert "How far to trust this world" in page
+    assert "http" not in page.split("</script>")[-1]  # nothing is fetched by what we wrote
+    figures = json.loads(told.save(tmp_path / "world.json").read_bytes())
+    assert figures["accounts"][0]["auc"] == told.accounts[0].auc
+    assert figures["spread"][0]["own"] == told.spread[0].own
+    plain = truth.fidelity(users=20).save(tmp_path / "truth.html").read_text()
+    assert "nothing to check it against" in plain
+    with pytest.raises(InvalidArgument, match=r"a file ending in .html or .json"):
+        told.save(tmp_path / "world.txt")
+
+
+def test_a_world_of_a_matrix_is_exact(tmp_path):
+    random = np.random.default_rng(1)
+    rewards = random.uniform(size=(30, 200)).astype(np.float32)
+    shop = tw.Catalogue(range(200), random.standard_normal((200, 6)).astype(np.float32))
+    world = World.from_matrix(rewards, shop, user_ids=pl.Series([f"u{i}" for i in range(30)]))
+    np.testing.assert_array_equal(world.probabilities(7), rewards[7])
+    np.testing.assert_array_equal(world.chances([3, 4], [5, 6]), rewards[[3, 4], [5, 6]].astype(float))
+    result = simulate(tw.Flat(), world, rounds=50, regret=True)
+    assert set(result.best[3].tolist()) == {float(rewards[3].max())}
+    assert result.expected.max() <= rewards.max()
+    world.save(tmp_path / "world")
+    again = World.load(tmp_path / "world")
+    np.testing.assert_array_equal(again.tastes.table, rewards)
+    assert again.user_ids.to_list()[:2] == ["u0", "u1"]
+    assert simulate(tw.Flat(), again, rounds=50).rewards.tolist() == result.rewards.tolist()
+
+
+def test_holes_in_a_matrix_are_filled_and_too_many_refused():
+    rewards = np.full((20, 10), 0.5)
+    rewards[:, 0] = 0.9
+    rewards[3, 0] = np.nan
+    world = World.from_matrix(rewards, tw.Catalogue(range(10)))
+    assert world.chances([3], [0])[0] == pytest.approx(0.86, abs=0.01)
+    assert world.provenance["unknown"] == pytest.approx(1 / 200)
+    shop = tw.Catalogue(range(10))
+    for bad, why in (
+        (np.full((20, 10), np.nan), "known in 90% of the cells"),
+        (np.full((20, 10), 2.0), "from 0 to 1, or NaN"),
+        (np.zeros((20, 9)), r"of shape \(users, 10\)"),
+        (np.zeros((0, 10)), r"of shape \(users, 10\)"),
+        (np.zeros(10), r"of shape \(users, 10\)"),
+    ):
+        with pytest.raises(InvalidArgument, match=why):
+            World.from_matrix(bad, shop)
+
+
+def test_few_skips_are_topped_up(truth):
+    from treeward.simulate.fit import fit
+
+    log = shown_to_everybody(truth)
+    clicks = log.table.filter(pl.col("reward") > 0)
+    few = pl.concat([clicks, log.table.filter(pl.col("reward") <= 0)[: clicks.height // 2]])
+    made = fit(tw.Interactions(few["user"], few["item"], rewards=few["reward"]), tw.Catalogue(range(150)), **FAST)
+    assert made.settings["exposure"] == "popularity"
+    assert made.train.reward.mean() == pytest.approx(0.2, abs=0.05)
+    pairs = [set(zip(part.user.tolist(), part.item.tolist(), strict=True)) for part in (made.train, made.held_out)]
+    assert not pairs[0] & pairs[1]  # nothing that is held out is learned from, negatives included
+
+
+def test_the_commands(truth, tmp_path):
+    log = shown_to_everybody(truth, skips=False)
+    log.table.select("user", "item").write_csv(tmp_path / "events.csv")
+    world, page = tmp_path / "world", tmp_path / "page.html"
+    assert "without weights" in run("world", "fit", tmp_path / "events.csv", "-o", world, "--dim", "8")
+    assert "own best" in run("world", "report", world, "-o", page, "--users", "50")
+    assert page.exists()
+    assert page.with_suffix(".json").exists()
+    assert "--out must be one of .html, .json" in run("world", "report", world, "-o", "page.pdf", code=1)
+    assert "manifest" in run("world", "report", tmp_path / "nowhere", code=1)
