@@ -15,7 +15,7 @@ import treeward as tw
 from treeward.core.errors import FeedbackConflict, InvalidArgument, NothingLeft, UnknownDecision, UnknownId
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.explorer.tickets import Sealer, Ticket
-from treeward.policy import POLICIES
+from treeward.policy import TREE_POLICIES
 from treeward.state.frozen import freeze, thaw
 from treeward.state.seats import seat_bytes
 from treeward.store import MemoryStore
@@ -61,9 +61,9 @@ def bits(made, user):
 # --- recommend -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", TREE_POLICIES)
 def test_decisions_say_what_was_decided(shop, tree, name):
-    made = explorer(shop, tree, POLICIES[name]())
+    made = explorer(shop, tree, TREE_POLICIES[name]())
     live_a_while(made, rounds=5)
     decisions = made.recommend(["ada", 7, "bob"], n=4)
     assert [(d.user, d.slot) for d in decisions] == [(user, slot) for user in ("ada", 7, "bob") for slot in range(4)]
@@ -143,12 +143,12 @@ def test_one_seat_is_as_good_as_many(shop, tree):
         assert bits(roomy, user) == bits(cramped, user)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", TREE_POLICIES)
 def test_replay_is_live(shop, tree, name):
-    live = explorer(shop, tree, POLICIES[name](), repeats=False, on_repeat="last")
+    live = explorer(shop, tree, TREE_POLICIES[name](), repeats=False, on_repeat="last")
     given = live_a_while(live, rounds=40)
     live.feedback({id: 1 - reward for id, reward in list(given.items())[::5]})
-    rebuilt = explorer(shop, tree, POLICIES[name](), live.store, repeats=False)
+    rebuilt = explorer(shop, tree, TREE_POLICIES[name](), live.store, repeats=False)
     for user in ("ada", "bob", "nobody"):
         assert bits(live, user) == bits(rebuilt, user)
 
@@ -517,9 +517,9 @@ def test_another_tree_replays_the_same_events(shop, tree):
 
 
 @pytest.mark.parametrize("bandit", [tw.LinUCB(), tw.Thompson(), tw.EpsilonGreedy(0.3, estimate="mean")], ids=str)
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", TREE_POLICIES)
 def test_explanations_reproduce_decisions(shop, tree, name, bandit):
-    made = explorer(shop, tree, POLICIES[name](bandit))
+    made = explorer(shop, tree, TREE_POLICIES[name](bandit))
     earlier = [made.recommend(["ada"], n=3)[2]]
     for _ in range(20):
         d = made.recommend(["ada"])[0]

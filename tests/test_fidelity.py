@@ -1,6 +1,7 @@
 """How far worlds are to be trusted: evidence, pages, worlds of matrices."""
 
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,8 @@ from tests.test_world_fit import FAST, shown_to_everybody
 from treeward.core.errors import InvalidArgument
 from treeward.simulate import World, simulate
 from treeward.simulate.fidelity import calibration
+from treeward.simulate.fidelity_page import render
+from treeward.simulate.fit import fit
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,9 @@ def test_spread_is_what_the_users_would_earn():
     assert (one.size, ten.size) == (1, 10)
     assert one.own == 1.0
     assert one.common == 0.5
+    alike = World.from_matrix(np.tile(np.linspace(0, 1, 20), (9, 1)), tw.Catalogue(range(20))).fidelity()
+    assert b"cannot tell a good policy from a popularity list" in render(alike)
+    assert alike.spread[0].own == alike.spread[0].common == 1.0
     assert one.random == pytest.approx(rewards.mean())
     assert ten.own == pytest.approx(0.15)
     assert told.accounts == ()
@@ -69,13 +75,15 @@ def test_calibration_bins_hold_equally_many():
     assert {bin.events for bin in bins} == {100}
     assert max(abs(bin.predicted - bin.observed) for bin in bins) < 0.15
     assert calibration(chances[:3], rewards[:3])[0].events == 1
+    even = calibration(np.full(1_000, 0.2), np.repeat([1, 0], [200, 800]).astype(np.float32))
+    assert max(abs(bin.observed - 0.2) for bin in even) < 0.15  # the order of rewards does not matter
 
 
 def test_pages_and_json(learned, truth, tmp_path):
     told = learned.fidelity(users=50)
     page = told.save(tmp_path / "world.html").read_text()
     assert "How far to trust this world" in page
-    assert "http" not in page.split("</script>")[-1]  # nothing is fetched by what we wrote
+    assert not re.search(r"""<(script|link|img|iframe)[^>]*(src|href)""", page)  # nothing is fetched
     figures = json.loads(told.save(tmp_path / "world.json").read_bytes())
     assert figures["accounts"][0]["auc"] == told.accounts[0].auc
     assert figures["spread"][0]["own"] == told.spread[0].own
@@ -116,14 +124,52 @@ def test_holes_in_a_matrix_are_filled_and_too_many_refused():
         (np.zeros((20, 9)), r"of shape \(users, 10\)"),
         (np.zeros((0, 10)), r"of shape \(users, 10\)"),
         (np.zeros(10), r"of shape \(users, 10\)"),
+        (np.ma.masked_greater(np.random.default_rng(0).uniform(size=(20, 10)), 0.5), "known in 90% of the cells"),
+        ([["a"] * 10], "a matrix of numbers"),
     ):
         with pytest.raises(InvalidArgument, match=why):
             World.from_matrix(bad, shop)
 
 
-def test_few_skips_are_topped_up(truth):
-    from treeward.simulate.fit import fit
+def test_what_is_held_out_is_not_told_by_its_weight(truth):
+    log = shown_to_everybody(truth, times=30, skips=False)
+    whole = fit(log, tw.Catalogue(range(150)), **FAST)
+    train = whole.train.reward > 0
+    liked = np.bincount(whole.train.item[train], minlength=150)
+    np.testing.assert_array_equal(whole.liked, liked)
+    raw = liked**0.5
+    np.testing.assert_allclose(whole.propensity, np.maximum(raw / raw.mean(), 0.1), rtol=1e-5)
 
+
+def test_worlds_know_their_users_by_id():
+    shop = tw.Catalogue(range(3))
+    world = World.from_matrix(np.eye(3), shop, user_ids=pl.Series(["c", "a", "b"]))
+    assert world.chances_of("a").tolist() == [0, 1, 0]
+    with pytest.raises(InvalidArgument, match="one of the world's"):
+        world.chances_of("z")
+    assert World.from_matrix(np.eye(3), shop).chances_of(2).tolist() == [0, 0, 1]
+    for call in (lambda: world.probabilities(-1), lambda: world.probabilities(3)):
+        with pytest.raises(InvalidArgument, match="an integer from 0 to 2"):
+            call()
+    with pytest.raises(InvalidArgument, match="all different"):
+        World.from_matrix(np.eye(3), shop, user_ids=pl.Series(["a", "a", "b"]))
+
+
+def test_wrong_types_are_told(truth):
+    log, shop = shown_to_everybody(truth, times=5), tw.Catalogue(range(150))
+    with pytest.raises(InvalidArgument, match="interactions must be of type Interactions, got 'list'"):
+        World.fit([1, 2], shop)
+    with pytest.raises(InvalidArgument, match="catalogue must be of type Catalogue, got 'list'"):
+        World.fit(log, [1, 2])
+    with pytest.raises(InvalidArgument, match="a Catalogue"):
+        World.from_matrix(np.eye(2), [1, 2])
+    world = World.fit(log, shop, **{**FAST, "dim": np.int64(4), "seed": np.int64(3)})
+    assert world.fidelity(10).json()
+    with pytest.raises(InvalidArgument, match="rate must be small enough"):
+        World.fit(log, shop, rate=1e30, decay=1e30)
+
+
+def test_few_skips_are_topped_up(truth):
     log = shown_to_everybody(truth)
     clicks = log.table.filter(pl.col("reward") > 0)
     few = pl.concat([clicks, log.table.filter(pl.col("reward") <= 0)[: clicks.height // 2]])
@@ -139,8 +185,10 @@ def test_the_commands(truth, tmp_path):
     log.table.select("user", "item").write_csv(tmp_path / "events.csv")
     world, page = tmp_path / "world", tmp_path / "page.html"
     assert "without weights" in run("world", "fit", tmp_path / "events.csv", "-o", world, "--dim", "8")
-    assert "own best" in run("world", "report", world, "-o", page, "--users", "50")
+    both = run("world", "report", world, "-o", page, "-o", tmp_path / "told.json", "--users", "50")
+    assert "own best" in both
     assert page.exists()
-    assert page.with_suffix(".json").exists()
+    assert (tmp_path / "told.json").exists()
+    assert "outside of what treeward saved" in run("world", "report", world, "-o", world / "manifest.json", code=1)
     assert "--out must be one of .html, .json" in run("world", "report", world, "-o", "page.pdf", code=1)
     assert "manifest" in run("world", "report", tmp_path / "nowhere", code=1)

@@ -29,9 +29,7 @@ def liking(world):
 def test_estimates_hold_the_truth(world):
     target = liking(world)
     truth = float(np.mean([target(user) @ world.probabilities(user) for user in range(world.users)]))
-    told = [
-        off_policy(logged(world, seed).log, target, world.probabilities, draws=200, seed=seed) for seed in range(25)
-    ]
+    told = [off_policy(logged(world, seed).log, target, world.chances_of, draws=200, seed=seed) for seed in range(25)]
     for name in ("ips", "snips", "dr"):
         estimates = [getattr(one, name) for one in told]
         inside = np.mean([one.low <= truth <= one.high for one in estimates])
@@ -58,6 +56,29 @@ def test_the_logging_policy_itself_is_worth_all_its_decisions():
     assert off_policy(log, lambda user: [0.0, 1.0], clip=1.0).ips.value == 0
 
 
+def test_logs_that_could_not_have_done_it_are_told(world):
+    target = liking(world)
+    fair = off_policy(logged(world, 0).log, target, draws=100)
+    assert fair.supported
+    assert "believe none" not in str(fair)
+    once = simulate(
+        tw.Flat(tw.EpsilonGreedy(0.5), budget=None), world, rounds=30, reward="click", repeats=False, log=True
+    )
+    greedy = simulate(tw.Flat(tw.LinUCB(), budget=None), world, rounds=20, reward="click", log=True)
+    for result in (once, greedy):
+        told = off_policy(result.log, target, draws=100)
+        assert not told.supported
+        assert "believe none" in str(told)
+    guessed = simulate(tw.HCB(tw.Thompson(), budget=10), world, rounds=5, log=True)
+    assert "of the propensities are exact" in str(off_policy(guessed.log, target, draws=100))
+    alone = off_policy(fair_log_of_one(world), target, draws=100)
+    assert np.isnan(alone.ips.low)
+
+
+def fair_log_of_one(world):
+    return logged(world, 0).log.filter(pl.col("user") == 3)
+
+
 def test_bad_logs_and_targets():
     log = pl.DataFrame({"user": [1, 2], "row": [0, 1], "slot": 0, "propensity": 0.5, "reward": 1.0})
     for bad, why in (
@@ -67,6 +88,10 @@ def test_bad_logs_and_targets():
         (log[:0], "of at least one decision"),
         ([1, 2], "a table with the columns"),
         (log.with_columns(reward=pl.lit(float("inf"))), "finite rewards"),
+        (log.with_columns(reward=pl.lit("yes")), "rewards that are numbers"),
+        (log.with_columns(row=pl.lit(-1)), "column 'row' holds integers from 0 on"),
+        (log.with_columns(row=pl.lit(0.5)), "column 'row' holds integers from 0 on"),
+        (log.with_columns(user=pl.lit(None)), "names the user of every decision"),
     ):
         with pytest.raises(InvalidArgument, match=why):
             off_policy(bad, lambda user: [0.5, 0.5])
@@ -78,6 +103,8 @@ def test_bad_logs_and_targets():
     ):
         with pytest.raises(InvalidArgument, match=why):
             off_policy(log, target)
+    with pytest.raises(InvalidArgument, match="a function of a user"):
+        off_policy(log, [0.5, 0.5])
     with pytest.raises(InvalidArgument, match="gives 2 finite numbers"):
         off_policy(log, lambda user: [0.5, 0.5], lambda user: [1.0])
 
@@ -98,13 +125,14 @@ def test_explorers_log_what_they_showed(world):
     made = explorer.recommend(["ada", "bob"], n=2) + explorer.recommend(["ada"])
     explorer.feedback({made[0].id: 1.0, made[4].id: 0.5})
     log = explorer.log()
-    assert log.columns == ["user", "item", "row", "slot", "propensity", "reward"]
+    assert log.columns == ["user", "item", "row", "slot", "propensity", "exact", "reward"]
+    assert log["exact"].all()
     told = log.sort("user", maintain_order=True).rows()
     wanted = [made[0], made[1], made[4], made[2], made[3]]
     assert [row[:2] for row in told] == [(one.user, one.item) for one in wanted]
     assert [row[3] for row in told] == [0, 1, 0, 0, 1]
     assert [row[4] for row in told] == pytest.approx([one.propensity for one in wanted])
-    assert [row[5] for row in told] == [1.0, None, 0.5, None, None]
+    assert [row[6] for row in told] == [1.0, None, 0.5, None, None]
     again = tw.Explorer(world.catalogue, policy=explorer.policy, store=explorer.store, exposures="all", seed=0)
     assert again.interests("ada") == explorer.interests("ada")  # what was shown teaches nothing
     explorer.forget("ada")
@@ -160,7 +188,12 @@ def test_replay_learns_what_the_log_rewards(world):
     slate = {(user, time): set() for user in range(60) for time in range(25)}
     for user, item, time in log.table.select("user", "item", "time").rows():
         slate[user, int(time)].add(item)
+    for user, turn, item in told.log.select("user", "round", "item").rows():
+        assert item in slate[user, turn]
     assert "beyond random" in str(told)
+    other = replay(tw.Flat(tw.EpsilonGreedy(1.0), budget=None), log, world.catalogue, seed=0)
+    assert other.random == pytest.approx(told.random, abs=2e-3)  # the same whoever chooses, but for used-up slates
+    assert abs(other.mean - other.random) < 4 * other.error
     again = replay(tw.Flat(tw.LinUCB(alpha=0.1), budget=None), log, world.catalogue, seed=0)
     assert again.log.equals(told.log)
     few = replay(tw.HCB(), log, world.catalogue, users=7, seed=1)
@@ -178,7 +211,7 @@ def test_replay_without_times_takes_half(world):
 def test_replay_needs_something_to_choose(world):
     with pytest.raises(DataError, match="nothing to choose"):
         replay(tw.HCB(), tw.Interactions([1, 1], [2, 3]), world.catalogue)
-    with pytest.raises(InvalidArgument, match="interactions must be a Interactions"):
+    with pytest.raises(InvalidArgument, match="interactions must be of type Interactions"):
         replay(tw.HCB(), [1], world.catalogue)
     with pytest.raises(InvalidArgument, match="users"):
         replay(tw.HCB(), impressions(world), world.catalogue, users=0)

@@ -8,7 +8,7 @@ from tests import naive
 from treeward.bandit import EpsilonGreedy, LinUCB, Thompson
 from treeward.bandit.posterior import REFRESH
 from treeward.core.errors import InvalidArgument
-from treeward.policy import HCB, PHCB, POLICIES, CBCategory, CBLeaf, Flat, LogLevel, Thresholds
+from treeward.policy import HCB, PHCB, TREE_POLICIES, CBCategory, CBLeaf, Flat, LogLevel, Thresholds
 from treeward.policy.history import History, amend, record, tally
 from treeward.policy.learn import Events, absorb, holder, leaf_at, sit, teach
 from treeward.policy.lists import Lists, insert, widened
@@ -73,7 +73,7 @@ BANDITS = [LinUCB(0.5), LinUCB(0.5, ridge=3.0), Thompson(0.3), EpsilonGreedy(0.2
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("split", ["paper", "authors"])
-@pytest.mark.parametrize("kind", POLICIES.values())
+@pytest.mark.parametrize("kind", TREE_POLICIES.values())
 @pytest.mark.parametrize("bandit", BANDITS, ids=str)
 def test_every_round_is_the_naive_twins(kind, bandit, split, once):
     shop = catalogue()
@@ -307,7 +307,7 @@ def same_state(one, other):
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("bandit", [LinUCB(), EpsilonGreedy(estimate="mean")], ids=str)
-@pytest.mark.parametrize("kind", POLICIES.values())
+@pytest.mark.parametrize("kind", TREE_POLICIES.values())
 def test_replayed_events_give_the_live_state_to_the_bit(kind, bandit, once):
     shop, random = catalogue(), np.random.default_rng(2)
     tree = tw.ItemTree.build(shop.vectors, (4, 12), seed=0)
@@ -384,7 +384,7 @@ def test_kept_up_scores_are_the_computed_ones(budget):
     np.testing.assert_allclose(state.board.square[0], squares, rtol=1e-3)
 
 
-@pytest.mark.parametrize("kind", POLICIES.values())
+@pytest.mark.parametrize("kind", TREE_POLICIES.values())
 def test_nothing_left_and_almost_nothing_left(kind):
     shop = catalogue(12)
     tree = tw.ItemTree.build(shop.vectors, (2, 5), seed=0)
@@ -428,7 +428,7 @@ def test_bad_parameters(policy, why):
         policy.plan(tw.ItemTree.build(shop.vectors, (3, 6)), shop)
 
 
-@pytest.mark.parametrize("kind", POLICIES.values())
+@pytest.mark.parametrize("kind", TREE_POLICIES.values())
 def test_users_nothing_is_known_of_meet_all_arms_alike(kind):
     shop = tw.Catalogue(range(12), np.eye(12, dtype=np.float32), categories=[f"c{row % 3}" for row in range(12)])
     tree = tw.ItemTree.from_categories(shop.vectors, shop.categories)

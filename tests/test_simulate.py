@@ -8,7 +8,7 @@ import pytest
 import treeward as tw
 from treeward.core.errors import ArtefactWrite, InvalidArgument
 from treeward.core.types import TreeArrays
-from treeward.policy import HCB, PHCB, POLICIES, CBCategory, CBLeaf, Flat, LogLevel
+from treeward.policy import HCB, PHCB, TREE_POLICIES, CBCategory, CBLeaf, Flat, LogLevel
 from treeward.simulate import World, draw_curves, simulate
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference"
@@ -28,7 +28,7 @@ def same(one, other):
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("rewards", "expected", "scores"))
 
 
-@pytest.mark.parametrize("kind", POLICIES.values())
+@pytest.mark.parametrize("kind", TREE_POLICIES.values())
 def test_threads_and_company_change_nothing(world, tree, kind):
     policy = kind(budget=20)
     whole = simulate(policy, world, tree, rounds=40, seed=5, reward="click")
@@ -43,20 +43,21 @@ def test_threads_and_company_change_nothing(world, tree, kind):
 
 def test_learning_beats_chance_and_trees_beat_sampling(world, tree):
     earned = {
-        kind.__name__: simulate(kind(budget=12), world, tree, rounds=300).cumulative[-1] for kind in POLICIES.values()
+        kind.__name__: simulate(kind(budget=12), world, tree, rounds=300).cumulative[-1]
+        for kind in TREE_POLICIES.values()
     }
     assert min(earned.values()) > 1.5 * 300 * world.base_rate()
     assert max(earned["HCB"], earned["PHCB"]) > earned["Flat"]
 
 
 def test_budgets_are_kept_and_counted(world, tree):
-    for kind in POLICIES.values():
+    for kind in TREE_POLICIES.values():
         result = simulate(kind(budget=12), world, tree, rounds=50)
         assert 0 < result.scores.max() <= 12
     assert simulate(Flat(budget=None), world, tree, rounds=3).scores.tolist() == [600, 600, 600]
 
 
-@pytest.mark.parametrize("kind", POLICIES.values())
+@pytest.mark.parametrize("kind", TREE_POLICIES.values())
 def test_shown_once_means_once(world, tree, kind):
     result = simulate(kind(budget=12), world, tree, rounds=600, users=2, repeats=False, regret=True)
     for user in range(2):
@@ -199,6 +200,7 @@ AS_THE_AUTHORS = [
     CBLeaf(split="authors"),
     HCB(split="authors"),
     PHCB(split="authors", start="children", expansion=LogLevel(authors=True)),
+    tw.ConUCB(tw.LinUCB(alpha=0.25)),
 ]
 
 

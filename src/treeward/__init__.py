@@ -32,11 +32,14 @@ if TYPE_CHECKING:
     from treeward.embed.svd import svd_vectors as svd_vectors
     from treeward.explorer.explorer import Explorer as Explorer
     from treeward.explorer.looks import Decision as Decision
+    from treeward.policy.conucb import ConUCB as ConUCB
     from treeward.policy.expansion import LogLevel as LogLevel
     from treeward.policy.hcb import HCB as HCB
     from treeward.policy.hcb import CBCategory as CBCategory
     from treeward.policy.hcb import CBLeaf as CBLeaf
     from treeward.policy.hcb import Flat as Flat
+    from treeward.policy.hmab import HMAB as HMAB
+    from treeward.policy.ictr import ICTR as ICTR
     from treeward.policy.phcb import PHCB as PHCB
     from treeward.simulate.off_policy import off_policy as off_policy
     from treeward.simulate.replay import replay as replay
@@ -50,6 +53,7 @@ _HOME = {
     "CBCategory": "treeward.policy.hcb",
     "CBLeaf": "treeward.policy.hcb",
     "Catalogue": "treeward.data.catalogue",
+    "ConUCB": "treeward.policy.conucb",
     "DataError": "treeward.core.errors",
     "Decision": "treeward.explorer.looks",
     "EpsilonGreedy": "treeward.bandit.rules",
@@ -57,6 +61,8 @@ _HOME = {
     "FeedbackConflict": "treeward.core.errors",
     "Flat": "treeward.policy.hcb",
     "HCB": "treeward.policy.hcb",
+    "HMAB": "treeward.policy.hmab",
+    "ICTR": "treeward.policy.ictr",
     "Interactions": "treeward.data.interactions",
     "InvalidArgument": "treeward.core.errors",
     "ItemTree": "treeward.tree.item_tree",
@@ -81,11 +87,14 @@ _HOME = {
 
 __all__ = [
     "HCB",
+    "HMAB",
+    "ICTR",
     "PHCB",
     "ArtefactError",
     "CBCategory",
     "CBLeaf",
     "Catalogue",
+    "ConUCB",
     "DataError",
     "Decision",
     "EpsilonGreedy",

@@ -112,6 +112,7 @@ def check_policy(policy: Policy) -> None:
     _require(set(made.item.tolist()) <= set(few), "only what is allowed is shown, if there is a list of that")
     if not policy.shared_state:
         _check_users_apart(policy, world, tree)
+    if policy.replayable and not policy.shared_state:
         _check_explorer(policy, world, tree)
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 import treeward
-from treeward.cli import bench, data, demo, embed, simulate, tree, world
+from treeward.cli import bench, data, demo, embed, experiment, simulate, tree, world
 from treeward.cli.console import console, errors
 from treeward.core.errors import TreewardError
 
@@ -22,10 +22,12 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(embed.app, name="embed")
+app.add_typer(experiment.app, name="experiment")
 app.add_typer(tree.app, name="tree")
 app.add_typer(world.app, name="world")
 app.command()(bench.bench)
 app.command()(demo.demo)
+app.command()(experiment.report)
 app.command()(simulate.simulate)
 
 

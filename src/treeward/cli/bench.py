@@ -33,13 +33,13 @@ def bench(
     from treeward.data.interactions import Interactions
     from treeward.data.synthetic import synthetic_catalogue
     from treeward.explorer import Explorer
-    from treeward.policy import POLICIES
+    from treeward.policy import TREE_POLICIES
     from treeward.state.seats import seat_bytes
     from treeward.store import MemoryStore
     from treeward.tree.item_tree import ItemTree
 
     base = BANDITS[checks.one_of("bench", "--bandit", bandit, BANDITS)]()
-    made = POLICIES[checks.one_of("bench", "--policy", policy, POLICIES)](base, budget=budget)
+    made = TREE_POLICIES[checks.one_of("bench", "--policy", policy, TREE_POLICIES)](base, budget=budget)
     with timed(f"A catalogue of {items:,} items"):
         shop = synthetic_catalogue(items, dim, seed)
     with progress() as report:

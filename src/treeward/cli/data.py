@@ -45,7 +45,7 @@ def read(path: Path, loader: str | None, options: list[str] | None, strict: bool
     """Read a data set, with bars."""
     from treeward.data.loaders import load_dataset
 
-    given = _options(options)
+    given = given_options(options)
     for name in ("path", "strict", "progress"):
         if name in given:
             raise InvalidArgument("data", "--set", "an option of the loader", name)
@@ -53,7 +53,8 @@ def read(path: Path, loader: str | None, options: list[str] | None, strict: bool
         return load_dataset(path, loader, strict=strict, progress=report, **given)
 
 
-def _options(options: list[str] | None) -> dict[str, Any]:
+def given_options(options: list[str] | None) -> dict[str, Any]:
+    """Return what was given as NAME=VALUE."""
     given = {}
     for option in options or []:
         name, equals, value = option.partition("=")

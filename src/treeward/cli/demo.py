@@ -18,7 +18,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
 ) -> None:
     """Make up a world, build and draw its item tree, and try five policies on its users."""
-    from treeward.policy import POLICIES
+    from treeward.policy import TREE_POLICIES
     from treeward.simulate import World, draw_curves, simulate
     from treeward.tree.item_tree import ItemTree
 
@@ -38,11 +38,11 @@ def demo(
         tree.draw(out / "tree.html", titles=titles, heading=heading)
         tree.draw(out / "tree.png", heading=heading)
     with timed("Compiling (the first time takes about a minute)"):
-        for kind in POLICIES.values():
+        for kind in TREE_POLICIES.values():
             simulate(kind(), world, tree, rounds=1, users=1, seed=seed)
     with progress() as report:
         results = [
-            simulate(kind(), world, tree, rounds=rounds, seed=seed, progress=report) for kind in POLICIES.values()
+            simulate(kind(), world, tree, rounds=rounds, seed=seed, progress=report) for kind in TREE_POLICIES.values()
         ]
     show_results(results, world.base_rate(users) * rounds)
     with timed("Drawing the curves"):

@@ -12,7 +12,7 @@ from treeward.cli.console import console, progress, say, timed
 if TYPE_CHECKING:
     from treeward.simulate.result import Result
 
-POLICY_HELP = "flat, cb-category, cb-leaf, hcb or phcb; repeatable. Default: all five."
+POLICY_HELP = "flat, cb-category, cb-leaf, hcb, phcb, hmab, ictr or conucb; repeatable. Default: the first five."
 BANDIT_HELP = "linucb, thompson or epsilon."
 
 
@@ -32,14 +32,14 @@ def simulate(
     """Try policies on the same made-up users, under the same budget of scores, and draw what they earn."""
     from treeward.bandit import BANDITS
     from treeward.core import checks
-    from treeward.policy import POLICIES
+    from treeward.policy import POLICIES, TREE_POLICIES
     from treeward.simulate import World, draw_curves
     from treeward.simulate import simulate as run
     from treeward.simulate.curves import curve_kind
     from treeward.tree.item_tree import ItemTree
 
     curve_kind("simulate", "--out", out)
-    chosen = [checks.one_of("simulate", "--policy", name, POLICIES) for name in policy or POLICIES]
+    chosen = [checks.one_of("simulate", "--policy", name, POLICIES) for name in policy or TREE_POLICIES]
     base = BANDITS[checks.one_of("simulate", "--bandit", bandit, BANDITS)]()
     with timed(f"A world of {items:,} items and {users:,} users"):
         world = World.synthetic(items, users, dim, seed)
@@ -47,7 +47,7 @@ def simulate(
         tree = ItemTree.build(world.catalogue.vectors, seed=seed, progress=report)
     policies = [POLICIES[name](base, budget=budget) for name in chosen]
     for made in policies:
-        made.plan(tree, world.catalogue)  # a bad budget is told before the first long run, not between two
+        made.session(tree, world.catalogue, 1)  # a bad budget is told before the first long run, not between two
     with progress() as report:
         results = [
             run(

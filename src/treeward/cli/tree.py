@@ -65,7 +65,7 @@ def build(
     artefact.check_free(out, FORMAT, FILES, overwrite=force)
     if by_category and (widths or max_leaf):
         raise InvalidArgument("tree build", "--by-category", "used without --widths and --max-leaf", "both")
-    counts = None if widths is None else _widths(widths)
+    counts = None if widths is None else parse_widths(widths)
     catalogue = _load(items, column, vectors)
     if by_category:
         if catalogue.categories is None:
@@ -133,11 +133,12 @@ def draw(
     say(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")
 
 
-def _widths(text: str) -> list[int]:
+def parse_widths(text: str) -> list[int]:
+    """Return the widths in a list such as 100,10000."""
     try:
         return [int(part.replace("_", "")) for part in text.split(",")]
     except ValueError as error:
-        raise InvalidArgument("tree build", "--widths", "integers separated by commas, e.g. 100,10000", text) from error
+        raise InvalidArgument("treeward", "--widths", "integers separated by commas, e.g. 100,10000", text) from error
 
 
 def _load(items: Path, column: list[str] | None, vectors: Path | None) -> "Catalogue":

@@ -70,24 +70,29 @@ def fit(
 def report(
     world: Annotated[Path, typer.Argument(help="A world that was saved.", show_default=False)],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Page to write (.html), or the figures alone (.json).")
-    ] = Path("world.html"),
+        list[Path],
+        typer.Option("--out", "-o", help="Page (.html) or figures (.json) to write; repeatable.", show_default=False),
+    ] = [Path("world.html"), Path("world.json")],  # noqa: B006
     users: Annotated[int, typer.Option(help="Users to look at every item for.", min=1)] = 500,
     seed: Annotated[int, typer.Option(help="Which users.", min=0)] = 0,
 ) -> None:
     """Tell how far to trust a world: held-out events, calibration, popularity, and how much there is to personalise.
 
-    A page is accompanied by the same figures as JSON.
+    By default writes world.html and world.json.
     """
-    from treeward.core import checks
+    from treeward.core import artefact, checks
+    from treeward.core.errors import InvalidArgument
     from treeward.simulate.world import World
 
-    checks.one_of("world report", "--out", out.suffix.lower(), (".html", ".json"))
+    for path in out:
+        checks.one_of("world report", "--out", path.suffix.lower(), (".html", ".json"))
+        if artefact.is_artefact(path.parent):
+            raise InvalidArgument("world report", "--out", "outside of what treeward saved", str(path))
     made = World.load(world)
     with timed("Looking at the world"):
         told = made.fidelity(users, seed)
     show(told)
-    for path in sorted({out, out.with_suffix(".json")}):
+    for path in out:
         told.save(path)
         say(f"Wrote {path}")
 

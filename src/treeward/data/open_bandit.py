@@ -21,9 +21,17 @@ def checked_log(owner: str, log: object) -> pl.DataFrame:
     chances = log["propensity"].cast(pl.Float64, strict=False)
     if not log.height or chances.null_count() or not ((chances > 0) & (chances <= 1)).all():
         raise InvalidArgument(owner, "log", "of at least one decision, with propensities above 0 and up to 1", log)
-    rewards = log["reward"].cast(pl.Float64, strict=False).fill_null(0.0)
+    if not (log["reward"].dtype.is_numeric() or log["reward"].dtype in (pl.Boolean, pl.Null)):
+        raise InvalidArgument(owner, "log", "one with rewards that are numbers", f"dtype {log['reward'].dtype}")
+    rewards = log["reward"].cast(pl.Float64).fill_null(0.0)
     if not rewards.is_finite().all():
         raise InvalidArgument(owner, "log", "one with finite rewards", "others")
+    for name in ("row", "slot"):
+        column = log[name]
+        if not column.dtype.is_integer() or column.null_count() or (column < 0).any():
+            raise InvalidArgument(owner, "log", f"one whose column {name!r} holds integers from 0 on", column.dtype)
+    if log["user"].null_count():
+        raise InvalidArgument(owner, "log", "one that names the user of every decision", "null")
     return log.with_columns(chances, rewards)
 
 

@@ -6,19 +6,21 @@ from pathlib import Path
 
 import polars as pl
 
+from treeward.core import artefact
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset, Sizes, split_users
 from treeward.data.interactions import Interactions
 from treeward.data.lines import Piece, Problems
-from treeward.data.tabular import read_events
+from treeward.data.tabular import read_events, read_table
 
 
 def load(
     path: Path,
     *,
     columns: Mapping[str, str] | None = None,
+    items: str | None = None,
     positive: Sequence[str] = (),
     test: int | float = 0.2,
     validation: int | float = 0.1,
@@ -34,6 +36,9 @@ def load(
         The file.
     columns
         Which of its columns is the `user`, `item`, `reward`, `behaviour` and `time`; by default those of that name.
+    items
+        A catalogue, in any form `Catalogue.load` reads, if there is more to say of the items than their ids; a table
+        needs no vectors.
     positive
         Behaviours whose reward is 1, all others 0; by default the reward column, or 1 for every event.
     test, validation
@@ -64,5 +69,18 @@ def load(
         "read": {"events": len(log)}, "positive": list(positive), "test": test, "validation": validation, "seed": seed,
     }  # fmt: skip
     splits = split_users(log.users, Sizes(test, validation), seed)
-    catalogue = Catalogue(log.items.unique().sort())
+    catalogue = Catalogue(log.items.unique().sort()) if items is None else _catalogue(items, log, problems)
     return Dataset(path.stem, catalogue, log, splits, dropped=problems.found, source=source)
+
+
+def _catalogue(path: str, log: Interactions, problems: Problems) -> Catalogue:
+    """Return the catalogue, and count events with items it does not list."""
+    if artefact.is_artefact(path) or path.endswith(".npy") or "vector" in ",".join(read_table(path).columns):
+        made = Catalogue.load(path)
+    else:
+        made = Catalogue.of_table(read_table(path))
+    if made.ids.dtype.is_integer() != log.items.dtype.is_integer():
+        raise DataError(f"{path}: its ids are {made.ids.dtype}, and those of the log's items {log.items.dtype}")
+    unlisted = int((~log.items.is_in(made.ids.implode())).sum())
+    problems.note("item not in the catalogue", unlisted, Path(path).name, fatal=False)
+    return made

@@ -106,9 +106,10 @@ class Explorer:
             raise InvalidArgument(owner, "tree", "an ItemTree, or None to build one", tree)
         if store is not None and not hasattr(store, "rewards_of"):
             raise InvalidArgument(owner, "store", "an EventStore, such as MemoryStore()", store)
-        if policy.shared_state:
+        if policy.shared_state or not policy.replayable:
             rule = "one whose state of a user follows from that user's events"
-            raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which shares state between users")
+            why = "shares state between users" if policy.shared_state else "asks users questions"
+            raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which {why}")
         self.catalogue, self.policy = catalogue, policy
         self.on_repeat = checks.one_of(owner, "on_repeat", on_repeat, REPEATS)
         self.reward_range = checked_range(reward_range)
@@ -195,7 +196,7 @@ class Explorer:
         events["item"], events["node"] = self._decider.numbers[made["item"]], made["node"]
         events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
         events["kind"], events["snapshot"] = SHOWN, self._decider.snapshot
-        events["reward"] = made["propensity"]
+        events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
         self.store.append([user for user in who for _ in range(n)], events)
 
     def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
@@ -300,8 +301,9 @@ class Explorer:
         return Ingested(len(made.events), len(made.users), made.skipped)
 
     def log(self) -> pl.DataFrame:
-        """Return every decision that was recorded: user, item, row, slot, propensity, and reward (null: none came).
+        """Return every decision that was recorded: user, item, row, slot, propensity, exact, reward (null: none came).
 
+        Where some users are strings and some integers, integers are written ``int:1``.
         Needs ``exposures="all"`` or ``repeats=False``, from before the decisions were made. Items the catalogue does
         not have are left out. `off_policy` and `write_open_bandit` take it from here.
         """

@@ -29,12 +29,14 @@ def decision_log(store: EventStore, catalogue: Catalogue, row_of: NDArray[np.int
         pl.Series("row", rows), (pl.col("nonce") % (1 << SLOT_BITS)).alias("slot").cast(pl.Int64)
     ).filter(pl.col("row") >= 0)
     text = any(isinstance(user, str) for user in users)
-    names = pl.Series("user", [str(user) for user in users] if text else users, pl.String if text else pl.Int64)
+    written = [user if isinstance(user, str) else f"int:{user}" for user in users] if text else users
+    names = pl.Series("user", written, pl.String if text else pl.Int64)
     return joined.select(
         names[joined["who"].to_numpy()].alias("user"),
         catalogue.ids[joined["row"].to_numpy()].alias("item"),
         "row",
         "slot",
-        "propensity",
+        pl.col("propensity").abs(),
+        (pl.col("propensity") > 0).alias("exact"),
         "reward",
     )

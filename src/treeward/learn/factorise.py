@@ -58,10 +58,7 @@ def factorise(
     comes from the seed, so the same rows give the same factors on the same device.
     """
     torch = torch_for("World.fit")
-    try:
-        place = torch.zeros(1, device=device).device
-    except (AssertionError, RuntimeError, TypeError) as error:
-        raise InvalidArgument("World.fit", "device", "one that torch has here, such as cpu", device) from error
+    place = _place(torch, device)
 
     def table(name: str, rows: int, columns: int, scale: float) -> Any:
         drawn = rng.normals(seed, rng.stream("factors", name), rows * columns).reshape(rows, columns)
@@ -111,6 +108,8 @@ def factorise(
             steps.step()
         losses.append(validated())
         stage.step()
+        if not np.isfinite(losses[-1]):
+            raise InvalidArgument("World.fit", "rate", "small enough, as decay must be, for the fit to converge", rate)
         if losses[-1] < lowest:
             waited = 0 if losses[-1] < (1 - _WORTH) * lowest else waited + 1
             best, lowest = _copies(tables, level), losses[-1]
@@ -120,6 +119,14 @@ def factorise(
             break
     made_people, made_things, made_user_bias, made_item_bias, made_level = best
     return Factors(made_people, made_things, made_user_bias[:, 0] + made_level, made_item_bias[:, 0].copy(), losses)
+
+
+def _place(torch: Any, device: str) -> Any:
+    try:
+        torch.zeros(1, device=device).cpu()
+        return torch.device(device)
+    except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:
+        raise InvalidArgument("World.fit", "device", "one that torch has here, such as cpu", device) from error
 
 
 def _noise(train: Events, users: int, items: int, chance: float) -> float:

@@ -1,5 +1,6 @@
 """The one door to torch."""
 
+import os
 from importlib import import_module
 from types import ModuleType
 
@@ -12,6 +13,8 @@ class TorchMissing(TreewardError, ImportError):
 
 def torch_for(what: str) -> ModuleType:
     """Return torch, or say how to get it."""
+    # Waiting threads of OpenMP would spin: on a busy machine a fit then takes fifty times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         return import_module("torch")
     except ImportError as error:

@@ -1,16 +1,38 @@
 """Policies: which items a bandit looks at, and what it learns from a reward. One file a policy."""
 
 from treeward.policy.base import Policy
+from treeward.policy.conucb import ConUCB
 from treeward.policy.expansion import Expansion, LogLevel, Thresholds
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
+from treeward.policy.hmab import HMAB
+from treeward.policy.ictr import ICTR
 from treeward.policy.phcb import PHCB
 
-POLICIES: dict[str, type[Policy]] = {
+TREE_POLICIES: dict[str, type[Policy]] = {
     "flat": Flat,
     "cb-category": CBCategory,
     "cb-leaf": CBLeaf,
     "hcb": HCB,
     "phcb": PHCB,
 }
+"""Those that walk a tree, with a posterior of each user's own."""
 
-__all__ = ["HCB", "PHCB", "POLICIES", "CBCategory", "CBLeaf", "Expansion", "Flat", "LogLevel", "Policy", "Thresholds"]
+POLICIES: dict[str, type[Policy]] = {**TREE_POLICIES, "hmab": HMAB, "ictr": ICTR, "conucb": ConUCB}
+"""All there are; the others are baselines, which run in simulations only."""
+
+__all__ = [
+    "HCB",
+    "HMAB",
+    "ICTR",
+    "PHCB",
+    "POLICIES",
+    "TREE_POLICIES",
+    "CBCategory",
+    "CBLeaf",
+    "ConUCB",
+    "Expansion",
+    "Flat",
+    "LogLevel",
+    "Policy",
+    "Thresholds",
+]

@@ -44,6 +44,10 @@ class Policy:
     """Whether users share parameters. Such a policy overrides `session`, runs round by round, and cannot be replayed
     user by user, so `Explorer` refuses it."""
 
+    replayable: ClassVar[bool] = True
+    """Whether a user's state follows from the user's events by walking a tree. One that is not runs round by round too,
+    in a session of its own, and `Explorer` refuses it."""
+
     bandit: Bandit = field(default_factory=LinUCB)
     budget: int | None = 50
     split: Literal["paper", "authors"] = "paper"

@@ -161,7 +161,7 @@ def _gather_nodes(
                 usable[total] = i
                 total += 1
     count = min(total, plan.node_budget)
-    _sample(arm, count, total, seed, stream, counter)
+    sample(arm, count, total, seed, stream, counter)
     for i in range(count):
         at = offset + arm[i] if plain else usable[arm[i]]
         arm[i] = visible[at] if plan.personal else at
@@ -186,7 +186,7 @@ def _choose_item(
     plain = clear(screen)
     total = end - begin if plain else left(screen, begin, end)
     count = min(total, plan.item_budget)
-    _sample(arm, count, total, seed, stream, counter)
+    sample(arm, count, total, seed, stream, counter)
     for i in range(count):
         arm[i] = begin + arm[i] if plain else nth(screen, begin, end, arm[i])
     if count == 1:
@@ -245,7 +245,7 @@ def _copy(source: Floats, target: Floats) -> None:
 
 
 @tight
-def _sample(out: NDArray[np.int64], count: int, total: int, seed: int, stream: int, counter: int) -> None:
+def sample(out: NDArray[np.int64], count: int, total: int, seed: int, stream: int, counter: int) -> None:
     """Write `count` of the numbers below `total`: all of them in order, or a uniform sample (Floyd's)."""
     if count == total:
         for i in range(count):

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from treeward.core import checks
+from treeward.core import checks, rng
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.errors import InvalidArgument
 from treeward.core.version import __version__
@@ -137,7 +137,8 @@ def calibration(chances: NDArray[np.float64], rewards: NDArray[np.float32], bins
     >>> calibration(np.array([0.1, 0.1, 0.6, 0.6]), np.array([0, 0, 1, 0], dtype=np.float32), bins=2)
     (Bin(predicted=0.1, observed=0.0, events=2), Bin(predicted=0.6, observed=0.5, events=2))
     """
-    order = np.argsort(chances, kind="stable")
+    mixed = rng.sample(0, rng.stream("calibration"), len(chances), len(chances))  # equal chances in no order of rewards
+    order = mixed[np.argsort(chances[mixed], kind="stable")]
     pieces = [piece for piece in np.array_split(order, bins) if len(piece)]
     return tuple(Bin(float(chances[piece].mean()), float(rewards[piece].mean()), len(piece)) for piece in pieces)
 
@@ -150,18 +151,16 @@ def _rank_correlation(one: pl.Series, other: pl.Series) -> float | None:
 
 
 def _spread(world: World, chosen: NDArray[np.int64]) -> tuple[tuple[Spread, ...], NDArray[np.float64]]:
-    """Return the spread and every user's gain; the common list is chosen on half of the users, for the other half."""
+    """Return the spread over the chosen users, and every one's gain."""
     sizes = [size for size in _LISTS if size <= len(world.catalogue)]
-    halves = (chosen[::2], chosen[1::2] if len(chosen) > 1 else chosen)
-    appeal = [np.mean([world.probabilities(user) for user in half.tolist()], axis=0) for half in halves]
-    common = [np.argsort(-appeal[1 - which], kind="stable")[: sizes[-1]] for which in range(2)]
+    appeal = np.mean([world.probabilities(user) for user in chosen.tolist()], axis=0)
+    common = np.argsort(-appeal, kind="stable")[: sizes[-1]]
     rows = []
-    for which, half in enumerate(halves):
-        for user in half.tolist():
-            chances = world.probabilities(user).astype(np.float64)
-            best = -np.sort(-np.partition(chances, len(chances) - sizes[-1])[len(chances) - sizes[-1] :])
-            shared = chances[common[which]]
-            rows.append([(best[:size].mean(), shared[:size].mean(), chances.mean()) for size in sizes])
+    for user in chosen.tolist():
+        chances = world.probabilities(user).astype(np.float64)
+        best = -np.sort(-np.partition(chances, len(chances) - sizes[-1])[len(chances) - sizes[-1] :])
+        shared = chances[common]
+        rows.append([(best[:size].mean(), shared[:size].mean(), chances.mean()) for size in sizes])
     table = np.array(rows)
     means = table.mean(axis=0)
     spread = tuple(Spread(size, *means[index].tolist()) for index, size in enumerate(sizes))

@@ -6,6 +6,7 @@ from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
 from treeward.simulate.fidelity import Fidelity
 
 _WITH, _WITHOUT = COLOURS[0], COLOURS[1]
+_HARDLY = 1.1
 
 
 def render(told: Fidelity) -> bytes:
@@ -24,9 +25,12 @@ def _reading(told: Fidelity) -> str:
     first = told.spread[0]
     said = (
         f"A random item earns {first.random:.3f}, the best item for everybody {first.common:.3f}, "
-        f"everybody's own best {first.own:.3f}: a policy that knew its users would earn "
-        f"{first.own / max(first.common, 1e-9):.1f} times what the best common choice does."
+        f"everybody's own best {first.own:.3f}. "
     )
+    if first.own < _HARDLY * first.common:
+        said += "There is hardly anything to personalise: this world cannot tell a good policy from a popularity list."
+    elif first.common > 0:
+        said += f"To know the users is worth {first.own / first.common:.1f} times the best common choice."
     if told.accounts:
         best, popular = told.accounts[0], next(one for one in told.accounts if one.name == "popularity alone")
         said += f" It tells held-out events with an AUC of {best.auc:.3f}; popularity alone reaches {popular.auc:.3f}."
@@ -67,14 +71,14 @@ def _trust(told: Fidelity) -> list[str]:
     curve.update_layout(xaxis_title="predicted chance", yaxis_title="share that was rewarded")
     for column, one in zip(("chance", "unweighted"), fitted, strict=False):
         cloud.add_scatter(
-            x=told.points["rewarded"],
+            x=[1 + count for count in told.points["rewarded"]],
             y=told.points[column],
             name=one.name,
             mode="markers",
             marker={"size": 4, "opacity": 0.45, "color": colours[one.name]},
         )
-    cloud.update_layout(xaxis_title="users who rewarded the item", yaxis_title="mean predicted chance")
-    cloud.update_xaxes(type="log" if max(told.points["rewarded"]) > 0 else "linear")
+    cloud.update_layout(xaxis_title="1 + users who rewarded the item", yaxis_title="mean predicted chance")
+    cloud.update_xaxes(type="log")
     return [
         *parts,
         plot(curve, "Calibration: ten bins of equally many held-out events."),
@@ -104,8 +108,7 @@ def _room(told: Fidelity) -> list[str]:
     return [
         heading("How much there is to personalise"),
         text(
-            f"Over {told.looked_at:,} users, every item of each. The common list is chosen on half of them for the",
-            "other half.",
+            f"Over {told.looked_at:,} users, every item of each. The common list is the best there is for these users.",
         ),
         table(("items in the list", "everybody's own best", "best for everybody", "random"), rows),
         plot(bars),

@@ -61,15 +61,17 @@ def fit(
 ) -> Fitted:
     """Fit the factors of a world to a log; `World.fit` says what the parameters mean."""
     owner = "World.fit"
-    checks.integer(owner, "dim", dim, low=1)
-    checks.integer(owner, "negatives", negatives, low=1)
-    checks.integer(owner, "passes", passes, low=1)
-    checks.integer(owner, "patience", patience, low=1)
-    checks.integer(owner, "seed", seed, low=0)
-    checks.number(owner, "clip", clip, above=0, high=1)
-    checks.number(owner, "power", power, low=0, high=1)
-    checks.number(owner, "decay", decay, low=0)
-    checks.number(owner, "rate", rate, above=0)
+    for parameter, given, wanted in (("interactions", log, Interactions), ("catalogue", catalogue, Catalogue)):
+        if not isinstance(given, wanted):
+            raise InvalidArgument(owner, parameter, f"of type {wanted.__name__}", type(given).__name__)
+    dim, negatives = checks.integer(owner, "dim", dim, low=1), checks.integer(owner, "negatives", negatives, low=1)
+    passes, patience = (
+        checks.integer(owner, "passes", passes, low=1),
+        checks.integer(owner, "patience", patience, low=1),
+    )
+    seed, clip = checks.integer(owner, "seed", seed, low=0), checks.number(owner, "clip", clip, above=0, high=1)
+    power, decay = checks.number(owner, "power", power, low=0, high=1), checks.number(owner, "decay", decay, low=0)
+    rate = checks.number(owner, "rate", rate, above=0)
     rows = _rows(log, catalogue)
     positive = rows.reward > 0
     # Skips set the base rate where there are enough of them; otherwise items nobody touched are drawn besides.
@@ -80,11 +82,12 @@ def fit(
         else checks.one_of(owner, "exposure", exposure, ("auto", "impressions", "popularity", "none"))
     )
     if kind == "auto":
-        kind = "impressions" if has_skips else "popularity"
-    shown = np.bincount(rows.item, minlength=len(catalogue))
-    liked = np.bincount(rows.item[positive], minlength=len(catalogue))
-    propensity = _propensity(kind, shown, liked, power, clip)
+        kind = "impressions" if (~positive).sum() >= positive.sum() else "popularity"
     held = rng.uniforms(seed, rng.stream("held out"), len(rows.user)) < _HELD_OUT
+    # From what is learned from alone: what is held out must not be told by its weight.
+    shown = np.bincount(rows.item[~held], minlength=len(catalogue))
+    liked = np.bincount(rows.item[positive & ~held], minlength=len(catalogue))
+    propensity = _propensity(kind, shown, liked, power, clip)
     observed = Events(rows.user, rows.item, rows.reward, _row_weights(rows, propensity, has_skips))
     parts = [_thinned(_take(observed, held == part), negatives, seed, part) for part in (False, True)]
     if not has_skips:
@@ -116,7 +119,8 @@ def _rows(log: Interactions, catalogue: Catalogue) -> _Rows:
     """Return the log in numbers: users by first appearance, items by row; clicks of one item by one user count once."""
     if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
         raise InvalidArgument("World.fit", "interactions", f"with items of type {catalogue.ids.dtype}", log.items.dtype)
-    known = pl.DataFrame({"item": catalogue.ids, "row": np.arange(len(catalogue))})
+    ids = catalogue.ids if catalogue.ids.dtype.is_integer() else catalogue.ids.cast(pl.String)
+    known = pl.DataFrame({"item": ids, "row": np.arange(len(catalogue))})
     table = log.table.lazy()
     if "behaviour" in log.table.columns and bool((log.rewards <= 0).any()):
         # What was clicked before the log began has no skips beside it: it would only tell old items from new ones.
@@ -138,7 +142,11 @@ def _rows(log: Interactions, catalogue: Catalogue) -> _Rows:
 
 def _propensity(kind: object, shown: NDArray[np.int64], liked: NDArray[np.int64], power: float, clip: float) -> Floats:
     if callable(kind):
-        raw = np.asarray(kind(shown, liked), dtype=np.float32)
+        try:
+            raw = np.asarray(kind(shown, liked), dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            rule = f"a function that gives {len(shown)} propensities"
+            raise InvalidArgument("World.fit", "exposure", rule, str(error)) from error
         if raw.shape != shown.shape or not (np.isfinite(raw) & (raw >= 0)).all() or raw.max() <= 0:
             raise InvalidArgument("World.fit", "exposure", f"a function that gives {len(shown)} propensities", raw)
     elif kind == "none":

@@ -37,13 +37,34 @@ class OffPolicy(NamedTuple):
     dr: Estimate
     logged: Estimate
     """What the policy that made the log earned itself."""
+    weight: Estimate
+    """Mean weight of a decision. It is 1, give or take, if whatever the target does the log could have done."""
     effective: float
     """How many decisions of the other policy's own the log is worth. Below some hundreds, believe none of it."""
     decisions: int
+    exact: float
+    """Share of the decisions whose propensity is exact, as far as the log tells."""
+
+    @property
+    def supported(self) -> bool:
+        """Whether the weights average 1, as they must.
+
+        If not, the estimates are of something else: the log's policy was deterministic, or items were closed when it
+        decided (shown before, earlier in a list, filtered).
+        """
+        wide = self.weight.high - self.weight.low
+        return bool(np.isnan(wide) or abs(self.weight.value - 1) <= max(wide, 1e-6))
 
     def __str__(self) -> str:
         lines = [str(one) for one in (self.logged, self.ips, self.snips, self.dr)]
-        return "\n".join([*lines, f"worth {self.effective:,.0f} of {self.decisions:,} decisions"])
+        lines.append(
+            f"worth {self.effective:,.0f} of {self.decisions:,} decisions; mean weight {self.weight.value:.3f}"
+        )
+        if self.exact < 1:
+            lines.append(f"only {self.exact:.0%} of the propensities are exact: good for a look, not for a number")
+        if not self.supported:
+            lines.append("the weights do not average 1: the log could not have done what the target does; believe none")
+        return "\n".join(lines)
 
 
 def off_policy(
@@ -66,12 +87,13 @@ def off_policy(
     Parameters
     ----------
     log
-        What `Explorer.log` or ``simulate(..., log=True).log`` returned. Its propensities must be true ones; those of
-        `Decisions` are exact where every step considered all of its arms under LinUCB or epsilon-greedy.
+        What `Explorer.log` or ``simulate(..., log=True).log`` returned. Every item must have had a chance in every
+        decision: one item a call, no filters, repeats allowed, and a policy that draws (epsilon-greedy or Thompson
+        sampling, not LinUCB). See `OffPolicy.supported`.
     target
-        For a user, the probability of every item of the catalogue under the policy in question.
+        For a user, as the log names them, the probability of every item of the catalogue under the policy in question.
     model
-        For a user, the expected reward of every item, for the doubly robust estimate: ``world.probabilities``, say. By
+        For a user, the expected reward of every item, for the doubly robust estimate: ``world.chances_of``, say. By
         default the items' mean rewards in the log, drawn towards the mean of all.
     clip
         The largest weight; by default none is cut, and IPS is unbiased.
@@ -91,6 +113,8 @@ def off_policy(
     owner = "off_policy"
     checks.integer(owner, "draws", draws, low=2)
     checks.integer(owner, "seed", seed, low=0)
+    if not callable(target) or not (model is None or callable(model)):
+        raise InvalidArgument(owner, "target", "a function of a user, as `model` must be", target)
     made = checked_log(owner, log)
     if clip is not None:
         checks.number(owner, "clip", clip, above=0)
@@ -115,10 +139,19 @@ def off_policy(
         "snips": (total(weight * rewards), total(weight)),
         "dr": (total(expected + weight * (rewards - guessed)), total(one)),
         "logged": (total(rewards), total(one)),
+        "weight": (total(weight), total(one)),
     }
-    names = {"ips": "IPS", "snips": "self-normalised IPS", "dr": "doubly robust", "logged": "the log itself"}
+    names = {
+        "weight": "mean weight",
+        "ips": "IPS",
+        "snips": "self-normalised IPS",
+        "dr": "doubly robust",
+        "logged": "the log itself",
+    }
     told = {name: _estimate(names[name], up, down, draws, seed) for name, (up, down) in parts.items()}
-    return OffPolicy(**told, effective=float(weight.sum() ** 2 / max((weight**2).sum(), 1e-300)), decisions=len(rows))
+    exact = float(made["exact"].cast(pl.Float64).mean()) if "exact" in made.columns else 1.0  # type: ignore[arg-type]
+    worth = float(weight.sum() ** 2 / max((weight**2).sum(), 1e-300))
+    return OffPolicy(**told, effective=worth, decisions=len(rows), exact=exact)
 
 
 def _told(
@@ -160,6 +193,9 @@ def _means(rows: NDArray[np.int64], rewards: NDArray[np.float64], items: int) ->
 def _estimate(name: str, up: NDArray[np.float64], down: NDArray[np.float64], draws: int, seed: int) -> Estimate:
     """Return the ratio of two sums over users, and its interval when users are drawn again."""
     users, made = len(up), []
+    if users < 2:  # nobody to draw instead
+        value = float(up.sum() / down.sum()) if down.sum() > 0 else float("nan")
+        return Estimate(name, value, float("nan"), float("nan"))
     size = max(1, min(draws, _MOST_DRAWN // users))
     for first in range(0, draws, size):
         count = min(size, draws - first)

@@ -21,7 +21,7 @@ class Replayed(NamedTuple):
 
     policy: str
     log: pl.DataFrame
-    """Every choice: user, round, item, row, slot, propensity, reward; random and best: what the slate held."""
+    """Every choice: user, round, item, row, slot, propensity, reward; random and best: what the whole slate held."""
     settings: dict[str, Any]
 
     @property
@@ -92,9 +92,11 @@ def replay(
     owner = "replay"
     checks.integer(owner, "users", users, low=1)
     checks.integer(owner, "seed", seed, low=0)
-    for parameter, given, kind in (("interactions", interactions, Interactions), ("catalogue", catalogue, Catalogue)):
-        if not isinstance(given, kind):
-            raise InvalidArgument(owner, parameter, f"a {kind.__name__}", type(given).__name__)
+    wanted = {"policy": (policy, Policy), "interactions": (interactions, Interactions)}
+    wanted |= {"catalogue": (catalogue, Catalogue), "tree": (tree, ItemTree)}
+    for parameter, (given, kind) in wanted.items():
+        if not isinstance(given, kind) and not (parameter == "tree" and given is None):
+            raise InvalidArgument(owner, parameter, f"of type {kind.__name__}", type(given).__name__)
     names, slates = _slates(interactions, catalogue, users, seed)
     grown = ItemTree.build(catalogue.vectors, seed=seed) if tree is None else tree
     session = policy.session(grown, catalogue, len(names), once=True, seed=seed)
@@ -108,14 +110,15 @@ def replay(
             if turn >= len(mine):
                 continue
             rows, rewards = _left(mine[turn], gone[who])
-            if len(rows) < 2:  # shown before, and what is left is no choice
+            if not len(rows):  # all of it was chosen from earlier slates
                 continue
             chosen = session.select([who], turn, allow=rows)
             row = int(chosen.item[0])
             reward = float(rewards[np.flatnonzero(rows == row)[0]])
             session.update(chosen, [reward])
             gone[who].add(row)
-            told = (who, row, float(chosen.propensity[0]), reward, float(rewards.mean()), float(rewards.max()))
+            random, top = _untouched(mine, turn)
+            told = (who, row, float(chosen.propensity[0]), reward, random, top)
             for name, value in zip(made, told, strict=True):
                 made[name].append(value)
             rounds.append(turn)
@@ -146,6 +149,13 @@ def _left(slate: Slate, gone: set[int]) -> Slate:
     return rows[open], rewards[open]
 
 
+def _untouched(mine: list[Slate], turn: int) -> tuple[float, float]:
+    """Return what a random choice and the best one would earn: the same for every policy, whatever it chose before."""
+    _, rewards = mine[turn]
+    same = [at for at in range(turn) if mine[at] is mine[turn]]  # one slate for all rounds: its best go first
+    return float(rewards.mean()), float(np.sort(rewards)[-1 - len(same)])
+
+
 def _slates(log: Interactions, catalogue: Catalogue, users: int, seed: int) -> tuple[pl.Series, list[list[Slate]]]:
     """Return some users of a log, and their slates in order: rows of items, and the rewards of those."""
     table = log.table.lazy()
@@ -154,7 +164,10 @@ def _slates(log: Interactions, catalogue: Catalogue, users: int, seed: int) -> t
     timed = "time" in log.table.columns and log.table["time"].null_count() < log.table.height
     keys = ["user", "time"] if timed else ["user"]
     text = [name for name in ("user", "item") if not log.table[name].dtype.is_integer()]
-    known = pl.LazyFrame({"item": catalogue.ids, "row": np.arange(len(catalogue))})
+    if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
+        raise InvalidArgument("replay", "interactions", f"with items of type {catalogue.ids.dtype}", log.items.dtype)
+    ids = catalogue.ids if catalogue.ids.dtype.is_integer() else catalogue.ids.cast(pl.String)
+    known = pl.LazyFrame({"item": ids, "row": np.arange(len(catalogue))})
     slates = (
         table.with_columns(pl.col(text).cast(pl.String))
         .join(known, on="item", maintain_order="left")

@@ -19,8 +19,9 @@ from treeward.core.version import __version__
 from treeward.policy.base import Policy
 from treeward.policy.learn import sit, teach
 from treeward.policy.plan import Plan, State, room, scratch
+from treeward.policy.rounds import Asks
 from treeward.policy.screen import Screen, shut
-from treeward.policy.session import Decisions
+from treeward.policy.session import Decisions, Session
 from treeward.policy.walk import Trace, decide
 from treeward.simulate.result import Result
 from treeward.simulate.world import Tastes, World, chance
@@ -129,7 +130,7 @@ def simulate(
     run = _Run(policy, world, grown, who, seed, reward == "click", repeats, rounds)
     checks.flag(owner, "log", log)
     made = None
-    if policy.shared_state or log:
+    if policy.shared_state or not policy.replayable or log:
         seconds, decisions = _by_rounds(run, log, progress or silent)
         made = _log(run, decisions) if log else None
     else:
@@ -149,6 +150,7 @@ def simulate(
         "seed": seed,
         "reward": reward,
         "repeats": repeats,
+        "questions": run.asked / len(who),
         "treeward": __version__,
         "vectors_sha256": artefact.digest(world.catalogue.vectors),
         "tree_sha256": artefact.digest(grown.items),
@@ -176,6 +178,7 @@ class _Run:
         self.expected = np.zeros_like(self.rewards)
         self.scores = np.zeros((len(who), rounds), dtype=np.int64)
         self.rows = np.zeros((len(who), rounds), dtype=np.int32)
+        self.asked = 0
 
 
 def _by_users(run: _Run, threads: int | None, progress: Progress) -> float:
@@ -208,23 +211,44 @@ def _by_rounds(run: _Run, log: bool, progress: Progress) -> tuple[float, list[De
 
     Also return the decisions, if they are to be logged.
     """
-    kept = []
-    catalogue, who = run.world.catalogue, np.array(run.who)
+    kept: list[Decisions] = []
+    catalogue = run.world.catalogue
     session = run.policy.session(run.tree, catalogue, run.world.users, once=run.once, seed=run.seed)
     coins = np.array([rng.stream("coin", user) for user in run.who], dtype=np.int64)
     stage = Stage(progress, run.policy.name, run.rounds)
-    start = perf_counter()
+    with workers(1):  # for BLAS, which would start threads for tiny products
+        _warm(run)
+        start = perf_counter()
+        _play(run, session, coins, kept if log else None, stage)
+        return perf_counter() - start, kept
+
+
+def _play(run: _Run, session: Session, coins: NDArray[np.int64], kept: list[Decisions] | None, stage: Stage) -> None:
+    who = np.array(run.who)
     for turn in range(run.rounds):
+        if isinstance(session, Asks):
+            while (asked := session.ask(who, turn)) is not None:
+                session.hear(asked, run.world.group_chances(asked.user, asked.group, session.groups))
+                run.asked += len(who)
         made = session.select(who, turn)
         chances = run.world.chances(who, made.item)
         rewards = (rng.uniforms_of(run.seed, coins, turn) < chances).astype(np.float64) if run.clicks else chances
         session.update(made, rewards)
         run.rewards[:, turn], run.expected[:, turn] = rewards, chances
         run.scores[:, turn], run.rows[:, turn] = made.scores, made.item
-        if log:
+        if kept is not None:
             kept.append(made)
         stage.step()
-    return perf_counter() - start, kept
+
+
+def _warm(run: _Run) -> None:
+    """Have everything compiled, so that the time of the run is its own."""
+    session = run.policy.session(run.tree, run.world.catalogue, 1, once=run.once, seed=run.seed)
+    for turn in range(3):  # the third round has a first question, for whoever asks
+        if isinstance(session, Asks) and (asked := session.ask([0], turn)) is not None:
+            session.hear(asked, [0.5])
+        made = session.select([0], turn)
+        session.update(made, [0.5])
 
 
 def _log(run: _Run, decisions: list[Decisions]) -> pl.DataFrame:
@@ -256,8 +280,8 @@ def _who(users: int | Sequence[int] | None, most: int) -> list[int]:
     if isinstance(users, int | np.integer):
         return list(range(checks.integer("simulate", "users", users, low=1, high=most)))
     chosen = [checks.integer("simulate", "users", user, low=0, high=most - 1) for user in users]
-    if not chosen:
-        raise InvalidArgument("simulate", "users", "at least one", users)
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise InvalidArgument("simulate", "users", "at least one, and all different", users)
     return chosen
 
 

@@ -1,6 +1,6 @@
 """`World`: users and items whose tastes and appeal are known, so that any recommendation can be answered."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
 from treeward.core.compiled import tight
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import ArtefactCorrupt, InvalidArgument
 from treeward.core.types import Floats
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
+from treeward.data.columns import ids
 from treeward.data.interactions import Interactions
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.simulate.evidence import Evidence, gather
@@ -72,6 +73,8 @@ class World:
         evidence: Evidence | None = None,
     ) -> None:
         owner = "World"
+        if not isinstance(catalogue, Catalogue):
+            raise InvalidArgument(owner, "catalogue", "a Catalogue", type(catalogue).__name__)
         people, things = checks.vectors(owner, users, "users"), checks.vectors(owner, items, "items")
         if things.shape != (len(catalogue), people.shape[1]):
             wanted = f"of shape ({len(catalogue)}, {people.shape[1]})"
@@ -79,8 +82,11 @@ class World:
         self.catalogue = catalogue
         biases = _bias("user_bias", user_bias, len(people)), _bias("item_bias", item_bias, len(things))
         self.tastes = Tastes(people, things, *biases, np.zeros((0, 0), dtype=np.float32))
-        if user_ids is not None and len(user_ids) != len(people):
-            raise InvalidArgument(owner, "user_ids", f"{len(people)} ids, one a user", f"{len(user_ids)}")
+        if user_ids is not None:
+            user_ids = ids(owner, "user_ids", user_ids, len(people))
+            if user_ids.n_unique() != len(user_ids):
+                raise InvalidArgument(owner, "user_ids", "all different", "repeated ones")
+        self._numbers: dict[int | str, int] | None = None
         self.user_ids, self.provenance, self.evidence = user_ids, dict(provenance or {}), evidence
 
     @property
@@ -92,7 +98,8 @@ class World:
         return f"World({self.users:,} users, {len(self.catalogue):,} items)"
 
     def probabilities(self, user: int) -> NDArray[np.float32]:
-        """Return the probability of a reward for every item, for one user."""
+        """Return the probability of a reward for every item, for the user of this number."""
+        checks.integer("World.probabilities", "user", user, low=0, high=self.users - 1)
         people, things, user_bias, item_bias, table = self.tastes
         chances: NDArray[np.float32]
         if len(table):
@@ -103,6 +110,16 @@ class World:
             chances = (1 / (1 + np.exp(-logits))).astype(np.float32)
         return chances
 
+    def chances_of(self, user: int | str) -> NDArray[np.float32]:
+        """Return the probability of a reward for every item, for the user of this id; of this number without ids."""
+        if self.user_ids is None:
+            return self.probabilities(checks.integer("World.chances_of", "user", user, low=0, high=self.users - 1))
+        if self._numbers is None:
+            self._numbers = {id: number for number, id in enumerate(self.user_ids.to_list())}
+        if user not in self._numbers:
+            raise InvalidArgument("World.chances_of", "user", "one of the world's", user)
+        return self.probabilities(self._numbers[user])
+
     def chances(self, users: ArrayLike, items: ArrayLike) -> NDArray[np.float64]:
         """Return the probability of a reward for pairs of a user and an item's row."""
         who, rows = _numbers("users", users, self.users), _numbers("items", items, len(self.catalogue))
@@ -110,6 +127,25 @@ class World:
             raise InvalidArgument("World.chances", "items", f"{len(who)} of them, one a user", f"{len(rows)}")
         made = np.empty(len(who))
         _fill_chances(self.tastes, who, rows, made)
+        return made
+
+    def group_chances(
+        self, users: NDArray[np.int64], groups: NDArray[np.int64], rows: Sequence[NDArray[np.int64]]
+    ) -> NDArray[np.float64]:
+        """Return what users would say of groups of items: the reward of a group's mean vector and mean bias.
+
+        `groups` says which of the lists in `rows` each user is asked about.
+        """
+        made = np.empty(len(users))
+        people, things, user_bias, item_bias, table = self.tastes
+        for group in np.unique(groups).tolist():
+            asked, held = groups == group, rows[group]
+            who = users[asked]
+            if len(table):
+                made[asked] = table[np.ix_(who, held)].mean(axis=1)
+                continue
+            logits = people[who] @ things[held].mean(axis=0) + user_bias[who] + item_bias[held].mean()
+            made[asked] = 1 / (1 + np.exp(-logits.astype(np.float64)))
         return made
 
     def base_rate(self, users: int = 100) -> float:
@@ -137,7 +173,13 @@ class World:
         [0.5, 0.0]
         """
         owner = "World.from_matrix"
-        table = np.array(rewards, dtype=np.float32)
+        if not isinstance(catalogue, Catalogue):
+            raise InvalidArgument(owner, "catalogue", "a Catalogue", type(catalogue).__name__)
+        try:
+            whole = np.ma.filled(np.ma.asarray(rewards, dtype=np.float32), np.nan)  # what is masked is not known
+            table = np.array(whole, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(owner, "rewards", "a matrix of numbers", str(error)) from error
         if table.ndim != 2 or table.shape[1] != len(catalogue) or not len(table):
             raise InvalidArgument(owner, "rewards", f"of shape (users, {len(catalogue)})", f"shape {table.shape}")
         unknown = np.isnan(table)
@@ -199,7 +241,7 @@ class World:
     @classmethod
     def _learned(cls, catalogue: Catalogue, made: "Fitted") -> Self:
         users, items, user_bias, item_bias, losses = made.factors
-        told = {**made.settings, "passes": len(losses) - 1, "treeward": __version__}
+        told = {**made.settings, "passes": int(np.argmin(losses)), "treeward": __version__}
         return cls(catalogue, users, items, user_bias, item_bias, user_ids=made.users, provenance=told)
 
     def fidelity(self, users: int = 500, seed: int = 0) -> "Fidelity":
@@ -232,10 +274,13 @@ class World:
     def load(cls, path: StrPath, *, verify: bool = True) -> Self:
         """Read what `save` wrote."""
         contents = artefact.read(path, FORMAT, VERSION, verify=verify)
+        lacking = {*Tastes._fields, "vectors"} - set(contents.arrays) | {"catalogue"} - set(contents.tables)
+        found = [contents.tables[name] for name in Evidence._fields if name in contents.tables]
+        if lacking or len(found) == 1:
+            raise ArtefactCorrupt(f"{path}: lacks {', '.join(sorted(lacking)) or 'half of its evidence'}")
         *tastes, table = (contents.arrays[name] for name in Tastes._fields)
         people = contents.tables.get("people")
         catalogue = Catalogue.of_table(contents.tables["catalogue"], contents.arrays["vectors"])
-        found = [contents.tables[name] for name in Evidence._fields if name in contents.tables]
         made = cls(
             catalogue,
             *tastes,
@@ -243,6 +288,8 @@ class World:
             provenance=contents.info,
             evidence=Evidence._make(found) if found else None,
         )
+        if table.shape != (0, 0) and (table.shape != (made.users, len(catalogue)) or np.isnan(table).any()):
+            raise ArtefactCorrupt(f"{path}: has a table of shape {table.shape}, or with holes")
         made.tastes = made.tastes._replace(table=np.array(table))
         return made
 

@@ -20,7 +20,8 @@ EVENT = np.dtype(
     ]
 )
 """One event, packed: `item` is the store's number of the item, `node` the node it was taken from in the tree of that
-`snapshot` (-1: none), `nonce` the decision it belongs to (0: none, as for imported events)."""
+`snapshot` (-1: none), `nonce` the decision it belongs to (0: none, as for imported events). In place of a reward, what
+was shown has its propensity, negative where that is an estimate."""
 
 
 def event(

@@ -1,0 +1,274 @@
+"""`treeward experiment` and `treeward report`: the paper's comparisons on any data."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from treeward.cli.console import console, progress, say
+from treeward.cli.data import As, Options, given_options
+
+if TYPE_CHECKING:
+    from treeward.experiment import Outcome, Spec
+
+app = typer.Typer(help="Run the paper's comparisons on your data; killed runs go on where they stopped.",
+                  no_args_is_help=True)  # fmt: skip
+
+Data = Annotated[Path, typer.Argument(help="Data as for `data inspect`, or a saved world.", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run, new or to go on with.", show_default=False)]
+Users = Annotated[int, typer.Option(help="At most so many users.", min=1)]
+Rounds = Annotated[int, typer.Option(help="Recommendations a user gets.", min=1)]
+Repeats = Annotated[int, typer.Option(help="How often, each with a seed of its own.", min=1)]
+Budget = Annotated[int, typer.Option(help="Score computations a round.", min=1)]
+Dim = Annotated[int, typer.Option(help="Dimensions of item vectors made by SVD.", min=1)]
+Widths = Annotated[str, typer.Option(help="Nodes a level of the tree, e.g. 100,1000.", show_default=False)]
+Click = Annotated[bool, typer.Option("--click", help="Rewards are clicks, not probabilities.")]
+Once = Annotated[bool, typer.Option("--once", help="Show no item twice to a user.")]
+Seed = Annotated[int, typer.Option(help="Everything random comes from here.", min=0)]
+Processes = Annotated[int | None, typer.Option(help="Default: one a core.", min=1, show_default=False)]
+Leave = Annotated[list[str] | None, typer.Option("--without", help="An arm to leave out; repeatable.")]
+
+
+@app.command()
+def rewards(
+    data: Data,
+    out: Out,
+    loader: As = None,
+    options: Options = None,
+    users: Users = 1_000,
+    rounds: Rounds = 2_000,
+    repeats: Repeats = 10,
+    budget: Budget = 50,
+    dim: Dim = 64,
+    widths: Widths = "",
+    click: Click = False,
+    once: Once = False,
+    seed: Seed = 0,
+    without: Leave = None,
+    readings: Annotated[
+        bool, typer.Option("--readings", help="Also the other reading where the authors' code differs from the paper.")
+    ] = False,
+    processes: Processes = None,
+) -> None:
+    """Run table 3: LinUCB, HMAB, ICTRUCB, ConUCB, CB-Category, CB-Leaf, HUCB and pHUCB on the same users and budget."""
+    told = _common(loader, options, users, rounds, repeats, budget, dim, widths, click, once, seed)
+    _go("rewards", data, out, without, processes, {**told, "readings": readings})
+
+
+@app.command()
+def bases(
+    data: Data,
+    out: Out,
+    loader: As = None,
+    options: Options = None,
+    users: Users = 1_000,
+    rounds: Rounds = 2_000,
+    repeats: Repeats = 10,
+    budget: Budget = 50,
+    dim: Dim = 64,
+    widths: Widths = "",
+    click: Click = False,
+    once: Once = False,
+    seed: Seed = 0,
+    without: Leave = None,
+    processes: Processes = None,
+) -> None:
+    """Run figure 3: LinUCB, Thompson sampling and epsilon-greedy, each with the five ways to walk."""
+    told = _common(loader, options, users, rounds, repeats, budget, dim, widths, click, once, seed)
+    _go("bases", data, out, without, processes, told)
+
+
+@app.command()
+def sensitivity(
+    data: Data,
+    out: Out,
+    loader: As = None,
+    options: Options = None,
+    users: Users = 1_000,
+    rounds: Rounds = 1_000,
+    repeats: Repeats = 10,
+    budget: Budget = 50,
+    dim: Dim = 64,
+    widths: Widths = "",
+    click: Click = False,
+    once: Once = False,
+    seed: Seed = 0,
+    processes: Processes = None,
+) -> None:
+    """Run figure 4: pHUCB over a grid of q and p."""
+    told = _common(loader, options, users, rounds, repeats, budget, dim, widths, click, once, seed)
+    _go("sensitivity", data, out, None, processes, told)
+
+
+@app.command()
+def tune(
+    data: Data,
+    out: Out,
+    loader: As = None,
+    options: Options = None,
+    users: Users = 200,
+    rounds: Rounds = 1_000,
+    repeats: Repeats = 2,
+    budget: Budget = 50,
+    dim: Dim = 64,
+    widths: Widths = "",
+    click: Click = False,
+    once: Once = False,
+    seed: Seed = 0,
+    without: Leave = None,
+    processes: Processes = None,
+) -> None:
+    """Choose every arm's alpha, and pHUCB's q and p, on validation users; write tuned.toml for `experiment run`."""
+    from dataclasses import replace
+
+    from treeward.core.artefact import write_file
+    from treeward.experiment.presets import rewards as preset
+    from treeward.experiment.presets import tuned, tuning
+    from treeward.experiment.summary import scores
+
+    told = _common(loader, options, users, rounds, repeats, budget, dim, widths, click, once, seed)
+    plain = _without(preset(str(data), **told), without)
+    spec = tuning(plain)
+    outcome = _run(spec, out, processes)
+    earned = {one.arm: one.mean for one in scores(outcome, spec.rounds)}
+    best = [max((arm for arm in spec.arms if arm.label.split(" | ")[0] == one.label), key=lambda arm: earned[arm.label])
+            for one in plain.arms]  # fmt: skip
+    table = Table(title=f"Best on {len(outcome.prepared['users'])} validation users", title_justify="left",
+                  box=SIMPLE_HEAD, padding=0)  # fmt: skip
+    table.add_column("arm")
+    table.add_column("reward", justify="right")
+    for arm in best:
+        table.add_row(arm.label, f"{earned[arm.label]:.1f}")
+    console.print(table)
+    final = replace(tuned(plain, best), users=1_000, rounds=2_000, repeats=10)
+    path = write_file(out / "tuned.toml", final.to_toml().encode())
+    say(f"Wrote {path}; treeward experiment run {path} -o FOLDER tries it on test users")
+
+
+@app.command()
+def run(
+    spec: Annotated[Path, typer.Argument(help="A spec in TOML.", show_default=False)],
+    out: Out,
+    processes: Processes = None,
+) -> None:
+    """Run a spec of your own; every run's folder holds one to start from (spec.toml)."""
+    from treeward.core.errors import InvalidArgument
+    from treeward.experiment import Spec
+
+    try:
+        text = spec.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument("experiment run", "SPEC", "a file that can be read", f"{spec}: {error}") from error
+    _finish(_run(Spec.from_toml(text), out, processes), out)
+
+
+@app.command()
+def reference(
+    folder: Annotated[Path, typer.Argument(help="Folder with world.npz and authors_results.json.", show_default=False)],
+    repeats: Annotated[int, typer.Option(help="Seeds to average.", min=1)] = 10,
+) -> None:
+    """Rerun the paper's authors' own experiment with their options, and print theirs and ours, with the speed."""
+    from treeward.experiment.reference import compare
+
+    with progress() as report:
+        rows = compare(folder, repeats, report)
+    title = f"Mean cumulative reward of {rows[0].users} users, {repeats} repeats averaged; one core"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+    for name in ("policy", "round", "theirs", "ours", "errors apart", "us theirs", "us ours", "faster"):
+        table.add_column(name, justify="left" if name == "policy" else "right")
+    for row in rows:
+        speed = (f"{row.their_us:.0f}", f"{row.our_us:.1f}", f"{row.their_us / row.our_us:.0f}x")
+        table.add_row(row.policy, f"{row.round}", f"{row.theirs:.1f}", f"{row.ours:.1f}", f"{row.errors:+.1f}", *speed)
+    console.print(table)
+    say("errors apart: the difference, paired by user, in standard errors; their time is of the machine it was run on")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished run.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Page to write (.html). Default: report.html in the folder.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Write the report of an experiment: an offline page, with the curves as PNG and the table as CSV beside it."""
+    from treeward.core import checks
+    from treeward.experiment import load
+
+    target = folder / "report.html" if out is None else out
+    checks.one_of("report", "--out", target.suffix.lower(), (".html",))
+    _finish(load(folder), folder, target)
+
+
+def _common(
+    loader: str | None,
+    options: list[str] | None,
+    users: int,
+    rounds: int,
+    repeats: int,
+    budget: int,
+    dim: int,
+    widths: str,
+    click: bool,
+    once: bool,
+    seed: int,
+) -> dict[str, Any]:
+    from treeward.cli.tree import parse_widths
+
+    return {
+        "loader": loader or "", "loader_options": given_options(options), "users": users, "rounds": rounds,
+        "repeats": repeats, "budget": budget, "dim": dim, "widths": tuple(parse_widths(widths)) if widths else (),
+        "reward": "click" if click else "probability", "once": once, "seed": seed,
+    }  # fmt: skip
+
+
+def _without(spec: "Spec", labels: list[str] | None) -> "Spec":
+    from dataclasses import replace
+
+    from treeward.experiment.spec import nearest
+
+    gone = {nearest("experiment", "--without", label, [arm.label for arm in spec.arms]) for label in labels or []}
+    return replace(spec, arms=tuple(arm for arm in spec.arms if arm.label not in gone))
+
+
+def _go(
+    preset: str, data: Path, out: Path, without: list[str] | None, processes: int | None, options: dict[str, Any]
+) -> None:
+    from treeward.experiment.presets import PRESETS
+
+    _finish(_run(_without(PRESETS[preset](str(data), **options), without), out, processes), out)
+
+
+def _run(spec: "Spec", out: Path, processes: int | None) -> "Outcome":
+    from treeward.experiment import run as go
+
+    with progress() as report:
+        return go(spec, out, processes=processes, progress=report)
+
+
+def _finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> None:
+    from treeward.experiment.report import write_report
+    from treeward.experiment.summary import rounds_of, tidy
+
+    spec = outcome.spec
+    told, rounds = tidy(outcome), rounds_of(outcome)
+    title = (
+        f"Cumulative reward of {len(outcome.prepared['users']):,} {spec.split} users, "
+        f"{outcome.prepared['items']:,} items, {spec.repeats} repeats"
+    )
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+    for name in ("arm", *(f"{round:,}" for round in rounds), "95 %", "scores", "shown", "us/round"):
+        table.add_column(name, justify="left" if name == "arm" else "right")
+    for arm in spec.arms:
+        mine = told.filter(arm=arm.label).rows(named=True)
+        last = mine[-1]
+        table.add_row(
+            arm.label, *(f"{row['mean']:.1f}" for row in mine), f"± {last['half']:.1f}", f"{last['scores']:.1f}",
+            f"{last['coverage']:.1%}", f"{last['us_a_round']:.1f}",
+        )  # fmt: skip
+    console.print(table)
+    for path in write_report(outcome, target or folder / "report.html"):
+        say(f"Wrote {path}")

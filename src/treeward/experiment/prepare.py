@@ -1,0 +1,115 @@
+"""What an experiment runs on: item vectors and tree from training users, a world from all, users to try it on."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from treeward.core import artefact, rng
+from treeward.core.errors import DataError, InvalidArgument
+from treeward.core.progress import Progress
+from treeward.data.catalogue import Catalogue
+from treeward.data.dataset import Dataset
+from treeward.data.loaders import load_dataset
+from treeward.embed.svd import svd_vectors
+from treeward.experiment.spec import Spec
+from treeward.policy.rounds import RoundPolicy
+from treeward.simulate.world import FORMAT, World
+from treeward.tree.item_tree import ItemTree
+
+_BY_CATEGORY = ("cb-category", "conucb", "hmab")
+
+
+def read_prepared(folder: Path) -> dict[str, Any]:
+    """Return what `prepare` said."""
+    told: dict[str, Any] = msgspec.json.decode((folder / "prepared.json").read_bytes())
+    return told
+
+
+def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
+    """Make what is not there yet, and return what there is to say of it."""
+    done = folder / "prepared.json"
+    if done.exists():
+        return read_prepared(folder)
+    world_at, tree_at = folder / "world", folder / "tree"
+    if _is_world(Path(spec.data)):
+        world, source = World.load(spec.data), {"world": spec.data}
+        _check_categories(spec, world.catalogue)
+        users = np.arange(world.users)
+        tree = ItemTree.build(world.catalogue.vectors, spec.widths or None, seed=spec.seed, progress=progress)
+    else:
+        data = load_dataset(spec.data, spec.loader or None, progress=progress, **spec.loader_options)
+        _check_categories(spec, data.catalogue)
+        shop, source = _with_vectors(spec, data, progress), {"data": data.name, **data.source}
+        tree = ItemTree.build(shop.vectors, spec.widths or None, seed=spec.seed, progress=progress)
+        world = World.fit(
+            data.interactions,
+            shop,
+            exposure=spec.exposure,
+            negatives=spec.negatives,
+            seed=spec.seed,
+            twin=False,
+            progress=progress,
+        )
+        users = _rows_of(world, data.users(spec.split), spec.split)
+    chosen = users
+    if len(users) > spec.users:
+        chosen = np.sort(users[rng.sample(spec.seed, rng.stream("tried users"), len(users), spec.users)])
+    for arm in spec.arms:  # what does not fit this tree and catalogue is told now
+        made = arm.build(spec.budget)
+        if not isinstance(made, RoundPolicy):
+            made.plan(tree, world.catalogue)
+        else:
+            made.check(tree, world.catalogue)
+    world.save(world_at, overwrite=True)
+    tree.save(tree_at, overwrite=True)
+    spread = world.fidelity(users=min(200, world.users)).spread[0]
+    told: dict[str, Any] = {
+        "source": source,
+        "users": chosen.tolist(),
+        "of_users": len(users),
+        "items": len(world.catalogue),
+        "levels": np.bincount(tree.level)[1:].tolist(),
+        "world": {name: value for name, value in world.provenance.items() if not isinstance(value, dict)},
+        "random": float(np.mean([world.probabilities(int(user)).mean() for user in chosen[:500]])),
+        "own_best": spread.own,
+        "common_best": spread.common,
+    }
+    artefact.write_file(done, msgspec.json.format(msgspec.json.encode(told), indent=1))
+    return told
+
+
+def _is_world(path: Path) -> bool:
+    if not artefact.is_artefact(path):
+        return False
+    try:
+        told = msgspec.json.decode((path / artefact.MANIFEST).read_bytes())
+    except msgspec.DecodeError:
+        return False
+    return isinstance(told, dict) and told.get("format") == FORMAT
+
+
+def _check_categories(spec: Spec, catalogue: Catalogue) -> None:
+    needy = [arm.label for arm in spec.arms if arm.policy in _BY_CATEGORY]
+    if needy and catalogue.categories is None:
+        raise InvalidArgument("experiment", "data", f"with categories, which {', '.join(needy)} need(s)", spec.data)
+
+
+def _with_vectors(spec: Spec, data: Dataset, progress: Progress) -> Catalogue:
+    if data.catalogue.dim:
+        return data.catalogue
+    train = data.part("train")
+    dim = min(spec.dim, len(data.catalogue), max(1, train.users.n_unique()))
+    return svd_vectors(train, data.catalogue, dim, seed=spec.seed, progress=progress)
+
+
+def _rows_of(world: World, users: pl.Series, split: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return which of the world's users are of the split."""
+    ids = pl.DataFrame({"user": world.user_ids, "row": np.arange(world.users)})
+    wanted = users if users.dtype.is_integer() else users.cast(pl.String)
+    rows = ids.filter(pl.col("user").is_in(wanted.implode()))["row"].to_numpy()
+    if not len(rows):
+        raise DataError(f"none of the {len(users)} users for {split} has rewarded anything")
+    return rows

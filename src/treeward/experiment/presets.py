@@ -1,0 +1,114 @@
+"""The paper's experiments as specs, and its printed numbers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from treeward.experiment.spec import Arm, Spec
+
+TABLE_3 = {
+    "MIND": {
+        "LinUCB": (4.76, 158.41, 357.91), "HMAB": (4.41, 217.40, 520.97), "ICTRUCB": (5.60, 300.83, 709.05),
+        "ConUCB": (7.47, 188.50, 409.23), "HUCB": (7.48, 407.82, 918.38), "pHUCB": (7.93, 419.74, 866.60),
+    },
+    "Taobao": {
+        "LinUCB": (10.70, 106.12, 212.26), "HMAB": (10.74, 120.89, 255.22), "ICTRUCB": (10.98, 135.99, 290.33),
+        "ConUCB": (13.04, 273.86, 584.84), "HUCB": (16.20, 320.68, 699.29), "pHUCB": (16.51, 391.36, 806.66),
+    },
+}  # fmt: skip
+"""Cumulative reward of a user at rounds 100, 1000 and 2000, as printed."""
+
+TABLE_ROUNDS = (100, 1_000, 2_000)
+
+REWARDS = (
+    Arm("LinUCB", "flat", baseline=True),
+    Arm("CB-Category", "cb-category"),
+    Arm("CB-Leaf", "cb-leaf"),
+    Arm("ConUCB", "conucb", baseline=True, bandit_options={"alpha": 0.25}),
+    Arm("HMAB", "hmab", baseline=True),
+    Arm("ICTRUCB", "ictr", baseline=True),
+    Arm("HUCB", "hcb"),
+    Arm("pHUCB", "phcb"),
+)
+"""Table 3, and the two variants of figure 3."""
+
+READINGS = (
+    Arm("HUCB, authors' budget", "hcb", options={"split": "authors"}),
+    Arm(
+        "pHUCB, authors' budget, depth and start",
+        "phcb",
+        options={"split": "authors", "start": "children", "authors": True},
+    ),
+    Arm("LinUCB, clicks", "flat", reward="click"),
+    Arm("HUCB, clicks", "hcb", reward="click"),
+    Arm("pHUCB, clicks", "phcb", reward="click"),
+)
+"""Where the paper and its authors' code differ, the other reading."""
+
+_BASES = {"UCB": ("linucb", {}), "TS": ("thompson", {}), "EG": ("epsilon", {"epsilon": 0.05})}
+_WALKS = {"{}": "flat", "CB-Category {}": "cb-category", "CB-Leaf {}": "cb-leaf", "H{}": "hcb", "pH{}": "phcb"}
+
+GRID_Q, GRID_P = (0, 5, 10, 15, 20, 25), (0.0, 0.05, 0.1, 0.15, 0.2, 0.25)
+
+
+def rewards(data: str, *, readings: bool = False, **options: Any) -> Spec:
+    """Return table 3: every baseline and both of ours, with LinUCB."""
+    return Spec("rewards", data, REWARDS + (READINGS if readings else ()), **options)
+
+
+def bases(data: str, **options: Any) -> Spec:
+    """Return figure 3: three bandits, five ways to walk."""
+    arms = [
+        Arm(label.format(short), policy, bandit, baseline=policy == "flat", bandit_options=dict(more))
+        for short, (bandit, more) in _BASES.items()
+        for label, policy in _WALKS.items()
+    ]
+    return Spec("bases", data, tuple(arms), **options)
+
+
+def sensitivity(data: str, **options: Any) -> Spec:
+    """Return figure 4: pHUCB over a grid of q and p, at round 1000."""
+    arms = [Arm(f"q {q}, p {p:g}", "phcb", options={"q": float(q), "p": p}) for q in GRID_Q for p in GRID_P]
+    return Spec("sensitivity", data, tuple(arms), **{"rounds": 1_000, **options})
+
+
+PRESETS = {"rewards": rewards, "bases": bases, "sensitivity": sensitivity}
+
+TUNED = {
+    "flat": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
+    "cb-category": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
+    "cb-leaf": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
+    "conucb": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
+    "hmab": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
+    "ictr": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
+    "hcb": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
+    "phcb": [
+        {"alpha": alpha, "q": q, "p": p} for alpha in (0.1, 0.25, 0.5, 1.0) for q in (5.0, 10.0) for p in (0.05, 0.1)
+    ],
+}
+"""What `tune` tries: the bandit's strength (alpha, v or epsilon) and pHCB's q and p."""
+_STRENGTH = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
+
+
+def tuning(spec: Spec) -> Spec:
+    """Return the spec that tries every arm's grid on validation users."""
+    arms: list[Arm] = []
+    for arm in spec.arms:
+        for point in TUNED[arm.policy]:
+            strength = {_STRENGTH[arm.bandit]: point["alpha"]}
+            opening = {name: value for name, value in point.items() if name != "alpha"}
+            label = f"{arm.label} | " + ", ".join(
+                f"{name} {value:g}" for name, value in {**strength, **opening}.items()
+            )
+            made = replace(
+                arm, label=label, bandit_options={**arm.bandit_options, **strength}, options={**arm.options, **opening}
+            )
+            arms.append(made)
+    return replace(spec, name="tune", split="validation", arms=tuple(arms))
+
+
+def tuned(spec: Spec, best: Sequence[Arm]) -> Spec:
+    """Return the spec with each arm as it did best."""
+    chosen = {arm.label.split(" | ")[0]: arm for arm in best}
+    arms = tuple(replace(chosen[arm.label], label=arm.label) for arm in spec.arms)
+    return replace(spec, name=f"{spec.name}-tuned", arms=arms)

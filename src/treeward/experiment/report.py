@@ -1,0 +1,225 @@
+"""An experiment as one offline page, with PNG and CSV beside it."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from treeward.core.artefact import StrPath, write_file
+from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
+from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
+from treeward.experiment.run import Outcome
+from treeward.experiment.summary import by_user, curves, order_kept, paired, ratios, rounds_of, scores, tidy
+
+
+def write_report(outcome: Outcome, path: StrPath) -> list[Path]:
+    """Write the page, and beside it the curves as PNG and the table as CSV; return the three paths."""
+    target = Path(path)
+    return [
+        write_file(target, render(outcome)),
+        write_file(target.with_suffix(".png"), _picture(outcome)),
+        write_file(target.with_suffix(".csv"), tidy(outcome).write_csv().encode()),
+    ]
+
+
+def render(outcome: Outcome) -> bytes:
+    """Return the page."""
+    spec, told = outcome.spec, outcome.prepared
+    kind = "expected rewards" if spec.reward == "probability" else "clicks"
+    parts = [
+        text(
+            f"{Path(spec.data).name}: {len(told['users']):,} {spec.split} users, {told['items']:,} items,",
+            f"{spec.rounds:,} rounds, {spec.repeats} repeats, at most {spec.budget} scores a round, {kind},",
+            f"items {'shown once' if spec.once else 'may be shown again'}. A random item earns {told['random']:.4f} a",
+            f"round, everybody's own best {told['own_best']:.3f}.",
+        )
+    ]
+    if len(told["users"]) < spec.users:
+        parts.append(text(f"{spec.users:,} users were asked for; the data has {told['of_users']:,}.", soft=True))
+    parts += _grid(outcome) if spec.name == "sensitivity" else [*_results(outcome), *_claims(outcome)]
+    parts += [*_curves(outcome), *_budget(outcome), *_paper(outcome), *_origin(outcome)]
+    return page(f"Experiment: {spec.name}", parts)
+
+
+def _results(outcome: Outcome) -> list[str]:
+    parts = [heading("Cumulative reward of a user")]
+    for round in rounds_of(outcome):
+        made = scores(outcome, round)
+        best = max(range(len(made)), key=lambda i: made[i].mean)
+        rows = [
+            (
+                one.arm,
+                f"{one.mean:.2f} ± {one.half:.2f}",
+                "" if one.gain is None else f"{one.gain:+.2f} ± {one.gain_half:.2f}",
+                "" if one.p_value is None else ("< 0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}"),
+                f"{one.regret:.1f}",
+            )
+            for one in made
+        ]
+        head = ("arm", "mean, 95 % interval", "against the best baseline, paired", "p", "regret")
+        parts.append(table(head, rows, f"After {round:,} rounds", best))
+    parts.append(
+        text("Intervals are over users, each one's repeats averaged; differences are paired by user.", soft=True)
+    )
+    return parts
+
+
+def _claims(outcome: Outcome) -> list[str]:
+    rows = [
+        (claim, f"{round:,}", "yes" if holds else "no")
+        for round in rounds_of(outcome)
+        if round >= 1_000 or round == outcome.spec.rounds
+        for claim, holds in order_kept(outcome, round)
+    ]
+    if not rows:
+        return []
+    parts = [heading("The paper's order"), table(("claim", "round", "holds here"), rows)]
+    for round in rounds_of(outcome)[-1:]:
+        found = ratios(outcome, round)
+        if found:
+            parts.append(
+                table(("pHUCB / LinUCB", f"at {round:,}"), [(name, f"{one:.2f}") for name, one in found.items()])
+            )
+        earned = by_user(outcome, round)
+        if {"pHUCB", "HUCB"} <= set(earned):
+            gain, half, _ = paired(earned["pHUCB"], earned["HUCB"])
+            parts.append(text(f"pHUCB - HUCB, paired by user: {gain:+.2f} ± {half:.2f}."))
+    return parts
+
+
+def _grid(outcome: Outcome) -> list[str]:
+    from plotly import graph_objects as go
+
+    earned = {one.arm: one.mean for one in scores(outcome, outcome.spec.rounds)}
+    values = [[earned[f"q {q}, p {p:g}"] for p in GRID_P] for q in GRID_Q]
+    figure = go.Figure(
+        go.Heatmap(
+            z=values, x=[f"{p:g}" for p in GRID_P], y=[str(q) for q in GRID_Q], colorscale="Blues",
+            text=[[f"{one:.1f}" for one in row] for row in values], texttemplate="%{text}",
+        )
+    )  # fmt: skip
+    figure.update_layout(xaxis_title="p", yaxis_title="q")
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(type="category")
+    rows = [(f"q {q}", *(f"{one:.1f}" for one in row)) for q, row in zip(GRID_Q, values, strict=True)]
+    return [
+        heading(f"pHUCB's cumulative reward at round {outcome.spec.rounds:,}"),
+        plot(figure, "Visits (q) and mean reward (p) a node needs before its children are shown.", 460),
+        table(("", *(f"p {p:g}" for p in GRID_P)), rows),
+    ]
+
+
+def _curves(outcome: Outcome) -> list[str]:
+    from plotly import graph_objects as go
+
+    if outcome.spec.name in ("sensitivity", "tune"):
+        return []
+    parts = []
+    for what, title in (
+        ("reward", "Cumulative reward"),
+        ("regret", "Cumulative regret, against everybody's best item"),
+    ):
+        figure, told = go.Figure(), curves(outcome, what)
+        for index, arm in enumerate(outcome.spec.arms):
+            mine = told.filter(pl.col("arm") == arm.label)
+            turns, mean, half = (mine[name].to_numpy() for name in ("round", "mean", "half"))
+            colour, dash = COLOURS[index % len(COLOURS)], ("solid", "dash", "dot")[index // len(COLOURS) % 3]
+            figure.add_scatter(
+                x=np.concatenate([turns, turns[::-1]]), y=np.concatenate([mean + half, (mean - half)[::-1]]),
+                fill="toself", fillcolor=colour, opacity=0.15, line={"width": 0}, showlegend=False, hoverinfo="skip",
+                legendgroup=arm.label,
+            )  # fmt: skip
+            figure.add_scatter(
+                x=turns, y=mean, name=arm.label, line={"color": colour, "dash": dash}, legendgroup=arm.label
+            )
+        figure.update_layout(xaxis_title="round", yaxis_title=what, hovermode="x unified")
+        parts += [heading(title), plot(figure, "Bands: 95 % intervals over users.", 480)]
+    return parts
+
+
+def _budget(outcome: Outcome) -> list[str]:
+    cells = tidy(outcome).filter(pl.col("round") == outcome.spec.rounds)
+    rows = [
+        (arm, f"{mean:.1f}", f"{most:.1f}", f"{questions:.0f}", f"{coverage:.1%}", f"{time:.1f}")
+        for arm, mean, most, questions, coverage, time in cells.select(
+            "arm", "scores", "most_scores", "questions", "coverage", "us_a_round"
+        ).iter_rows()
+    ]
+    head = (
+        "arm",
+        "scores a round",
+        "at most",
+        "questions a user",
+        "catalogue shown",
+        "µs a decision and update, one core",
+    )
+    return [
+        heading("What it took"),
+        text("Scores are counted where they are computed. Time is that of a decision and its update."),
+        table(head, rows),
+    ]
+
+
+def _paper(outcome: Outcome) -> list[str]:
+    if outcome.spec.name != "rewards":
+        return []
+    rows = []
+    ours = {round: {one.arm: one.mean for one in scores(outcome, round)} for round in rounds_of(outcome)}
+    for arm in TABLE_3["MIND"]:
+        if arm in ours[outcome.spec.rounds]:
+            cells = [f"{ours[round][arm]:.2f}" if round in ours else "" for round in TABLE_ROUNDS]
+            printed = [f"{value:.2f}" for name in TABLE_3 for value in TABLE_3[name][arm]]
+            rows.append((arm, *cells, *printed))
+    head = ["arm", *(f"here, {one:,}" for one in TABLE_ROUNDS)]
+    head += [f"{name}, {one:,}" for name in TABLE_3 for one in TABLE_ROUNDS]
+    return [
+        heading("Beside the paper's table 3"),
+        text("Levels depend on the world's base rate, so compare orders and ratios, not sums."),
+        table(head, rows),
+    ]
+
+
+def _origin(outcome: Outcome) -> list[str]:
+    spec, told = outcome.spec, outcome.prepared
+    world = {name: value for name, value in told["world"].items() if isinstance(value, str | int | float)}
+    pairs: list[tuple[str, Any]] = [
+        ("spec sha256", spec.digest),
+        ("data", told["source"]),
+        ("tree, nodes a level", told["levels"]),
+        ("seeds", f"{spec.seed} to {spec.seed + spec.repeats - 1}"),
+        ("world", ", ".join(f"{name} {value}" for name, value in world.items())),
+        ("treeward", outcome.rewards["treeward"][0]),
+    ]
+    arms = [(arm.label, arm.policy, arm.bandit, {**arm.options, **arm.bandit_options} or "") for arm in spec.arms]
+    return [heading("Where it comes from"), facts(pairs), table(("arm", "policy", "bandit", "options"), arms)]
+
+
+def _picture(outcome: Outcome) -> bytes:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 5.5), dpi=110, layout="constrained")
+    axes = figure.add_subplot()
+    if outcome.spec.name == "sensitivity":
+        earned = {one.arm: one.mean for one in scores(outcome, outcome.spec.rounds)}
+        values = np.array([[earned[f"q {q}, p {p:g}"] for p in GRID_P] for q in GRID_Q])
+        shown = axes.imshow(values, cmap="Blues", origin="lower", aspect="auto")
+        axes.set(xticks=range(len(GRID_P)), xticklabels=[f"{p:g}" for p in GRID_P], xlabel="p",
+                 yticks=range(len(GRID_Q)), yticklabels=[str(q) for q in GRID_Q], ylabel="q")  # fmt: skip
+        figure.colorbar(shown, label="cumulative reward")
+    else:
+        told = curves(outcome)
+        for index, arm in enumerate(outcome.spec.arms):
+            mine = told.filter(pl.col("arm") == arm.label)
+            turns, mean, half = (mine[name].to_numpy() for name in ("round", "mean", "half"))
+            colour, dash = COLOURS[index % len(COLOURS)], ("-", "--", ":")[index // len(COLOURS) % 3]
+            axes.plot(turns, mean, dash, color=colour, label=arm.label)
+            axes.fill_between(turns, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+        axes.set(xlabel="round", ylabel="cumulative reward of a user")
+        axes.legend(frameon=False, fontsize="small")
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(f"{outcome.spec.name}: {Path(outcome.spec.data).name}", parse_math=False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()

@@ -1,0 +1,247 @@
+"""Running an experiment: one cell an arm and repeat, in processes, each written once and never computed again."""
+
+import fcntl
+import multiprocessing
+import os
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core import artefact, checks
+from treeward.core.artefact import StrPath
+from treeward.core.errors import ArtefactExists, InvalidArgument
+from treeward.core.parallel import cores
+from treeward.core.progress import Progress, silent
+from treeward.core.version import __version__
+from treeward.experiment.prepare import prepare, read_prepared
+from treeward.experiment.presets import TABLE_ROUNDS
+from treeward.experiment.spec import Arm, Spec
+from treeward.simulate.run import simulate
+from treeward.simulate.world import World
+from treeward.tree.item_tree import ItemTree
+
+FORMAT, VERSION = "treeward.cell", 1
+_CHECKPOINTS = 40
+
+
+class Cell(NamedTuple):
+    """One arm, once."""
+
+    arm: Arm
+    repeat: int
+
+    @property
+    def name(self) -> str:
+        """A folder's name."""
+        slug = re.sub(r"[^a-z0-9]+", "-", self.arm.label.lower()).strip("-")
+        return f"{slug}-{sha256(self.arm.label.encode()).hexdigest()[:6]}-{self.repeat}"
+
+
+class Outcome(NamedTuple):
+    """A finished experiment."""
+
+    spec: Spec
+    prepared: dict[str, Any]
+    rewards: pl.DataFrame
+    """Tidy: arm, repeat, user, round, reward and regret, both cumulative."""
+    cells: pl.DataFrame
+    """Of every cell: arm, repeat, scores, coverage, seconds, questions."""
+
+
+def run(spec: Spec, folder: StrPath, *, processes: int | None = None, progress: Progress | None = None) -> Outcome:
+    """Run an experiment in a folder, or what is left of it; the same spec gives the same results, however interrupted.
+
+    Parameters
+    ----------
+    spec
+        What to try.
+    folder
+        Where to: a new folder, or one where this very experiment was begun.
+    processes
+        By default one a core.
+    progress
+        Called with (stage, done, total).
+    """
+    spec.check()
+    processes = cores() if processes is None else checks.integer("experiment", "processes", processes, low=1)
+    report, place = progress or silent, Path(folder)
+    with _alone(place):
+        _claim(spec, place)
+        prepare(spec, place, report)
+        cells = [Cell(arm, repeat) for repeat in range(spec.repeats) for arm in spec.arms]
+        left = [cell for cell in cells if not _finished(place, cell)]
+        report("cells", len(cells) - len(left), len(cells))
+        _work(place, left, min(processes, max(1, len(left))), len(cells), report)
+        made = load(place)
+        made.rewards.write_parquet(place / "results.parquet.part")
+        (place / "results.parquet.part").replace(place / "results.parquet")
+        return made
+
+
+def load(folder: StrPath) -> Outcome:
+    """Read a finished experiment."""
+    place = Path(folder)
+    spec = read_spec(place)
+    prepared = read_prepared(place) if (place / "prepared.json").exists() else None
+    cells = [Cell(arm, repeat) for arm in spec.arms for repeat in range(spec.repeats)]
+    missing = [cell.name for cell in cells if not _finished(place, cell)]
+    if prepared is None or missing:
+        rule = "of a finished experiment; run it again to go on where it stopped"
+        raise InvalidArgument("report", "folder", rule, f"{len(missing)} of {len(cells)} cells are missing")
+    tables, rows = [], []
+    for cell in cells:
+        held = artefact.read(place / "cells" / cell.name, FORMAT, VERSION)
+        tables.append(
+            held.tables["users"].select(
+                pl.lit(cell.arm.label).alias("arm"), pl.lit(cell.repeat).alias("repeat"), pl.all()
+            )
+        )
+        names = ("scores", "most_scores", "coverage", "seconds", "questions", "seed", "treeward")
+        rows.append({"arm": cell.arm.label, "repeat": cell.repeat, **{name: held.info[name] for name in names}})
+    stamp = {"spec_sha256": spec.digest, "treeward": __version__, "data_sha256": _data_digest(prepared)}
+    rewards = pl.concat(tables).with_columns(pl.lit(value).alias(name) for name, value in stamp.items())
+    return Outcome(spec, prepared, rewards, pl.DataFrame(rows))
+
+
+def read_spec(folder: Path) -> Spec:
+    """Return the spec of an experiment's folder."""
+    path = folder / "spec.toml"
+    if not path.is_file():
+        raise InvalidArgument("experiment", "folder", "one where an experiment was run", str(folder))
+    return Spec.from_toml(path.read_text(encoding="utf-8"))
+
+
+def checkpoints(rounds: int) -> NDArray[np.int64]:
+    """Return the rounds at which results are kept: dense at first, and those of the paper's table."""
+    spaced = np.unique(np.geomspace(1, rounds, _CHECKPOINTS).round().astype(np.int64))
+    even = np.linspace(0, rounds, 21)[1:].round().astype(np.int64)
+    printed = np.array([one for one in TABLE_ROUNDS if one <= rounds], dtype=np.int64)
+    made = np.unique(np.concatenate([spaced, even, printed]))
+    return made[made > 0]
+
+
+def _data_digest(prepared: dict[str, Any]) -> str:
+    return str(prepared["source"].get("sha256", prepared["source"].get("world", "")))
+
+
+def _claim(spec: Spec, place: Path) -> None:
+    path = place / "spec.toml"
+    if path.exists():
+        if path.read_text(encoding="utf-8") != spec.to_toml():
+            raise ArtefactExists(f"{place}: holds another experiment (see {path}); choose another folder")
+        return
+    if any(not one.name.startswith(".") for one in place.iterdir()):
+        raise ArtefactExists(f"{place}: is not empty, and holds no experiment")
+    artefact.write_file(path, spec.to_toml().encode())
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Keep other runs out of the folder; the lock goes with the process, however it ends."""
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ArtefactExists(f"{place}: another run is at work there") from error
+        yield
+
+
+def _finished(place: Path, cell: Cell) -> bool:
+    return artefact.is_artefact(place / "cells" / cell.name)
+
+
+def _work(place: Path, left: list[Cell], processes: int, total: int, report: Progress) -> None:
+    done = total - len(left)
+    if not left:
+        return
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=fresh, initializer=_follow_parent) as pool:
+        try:
+            waiting = {pool.submit(run_cell, str(place), cell.arm.label, cell.repeat) for cell in left}
+            while waiting:
+                finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for one in finished:
+                    one.result()
+                    done += 1
+                    report("cells", done, total)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _follow_parent() -> None:
+    """End this process when the one that started it is gone, however that went."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@lru_cache(1)
+def _stage(place: str) -> tuple[Spec, World, ItemTree, list[int]]:
+    folder = Path(place)
+    prepared = read_prepared(folder)
+    world, tree = World.load(folder / "world", verify=False), ItemTree.load(folder / "tree", verify=False)
+    return read_spec(folder), world, tree, prepared["users"]
+
+
+def run_cell(place: str, label: str, repeat: int) -> None:
+    """Run one cell and write it down."""
+    spec, world, tree, users = _stage(place)
+    arm = next(arm for arm in spec.arms if arm.label == label)
+    seed = spec.seed + repeat
+    result = simulate(
+        arm.build(spec.budget),
+        world,
+        tree,
+        rounds=spec.rounds,
+        users=users,
+        seed=seed,
+        reward=arm.reward or spec.reward,
+        repeats=not spec.once,
+        regret=True,
+        threads=1,
+    )
+    turns = checkpoints(spec.rounds)
+    earned = np.cumsum(result.rewards, axis=1, dtype=np.float64)[:, turns - 1]
+    lost = np.cumsum(result.best - result.expected, axis=1, dtype=np.float64)[:, turns - 1]
+    table = pl.DataFrame(
+        {
+            "user": np.repeat(np.array(users, dtype=np.int32), len(turns)),
+            "round": np.tile(turns.astype(np.int32), len(users)),
+            "reward": earned.ravel().astype(np.float32),
+            "regret": lost.ravel().astype(np.float32),
+        }
+    )
+    told = {
+        "scores": float(result.scores.mean()),
+        "most_scores": float(result.scores.max()),
+        "coverage": result.coverage,
+        "seconds": result.seconds,
+        "questions": result.settings["questions"],
+        "seed": seed,
+        "treeward": __version__,
+        "policy": result.settings["policy"],
+    }
+    artefact.write(
+        Path(place) / "cells" / Cell(arm, repeat).name,
+        FORMAT,
+        VERSION,
+        artefact.Contents({}, {"users": table}, {}, told),
+        overwrite=True,
+    )

@@ -1,0 +1,173 @@
+"""What an experiment is, as data: frozen dataclasses that are read from TOML and written to it."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
+from typing import Any, Literal, Self
+
+from treeward.bandit import BANDITS
+from treeward.bandit.rules import Bandit
+from treeward.core import checks
+from treeward.core.errors import InvalidArgument
+from treeward.policy import POLICIES, LogLevel, Policy
+
+_EXPANSION = ("q", "p", "authors")
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One policy with its bandit, as it is to be tried."""
+
+    label: str
+    policy: str
+    bandit: str = "linucb"
+    baseline: bool = False
+    """What others are compared with."""
+    options: Mapping[str, Value] = field(default_factory=dict)
+    """Of the policy; q and p are those of pHCB's expansion."""
+    bandit_options: Mapping[str, Value] = field(default_factory=dict)
+    reward: Literal["", "probability", "click"] = ""
+    """If other than the experiment's."""
+
+    def build(self, budget: int) -> Policy:
+        """Return the policy, checked as far as it can be without data."""
+        owner = f"arm {self.label!r}"
+        kind, way = POLICIES[nearest(owner, "policy", self.policy, POLICIES)], BANDITS[
+            nearest(owner, "bandit", self.bandit, BANDITS)
+        ]  # fmt: skip
+        bandit: Bandit = way(**known(owner, "bandit_options", self.bandit_options, _names(way)))
+        given = {name: value for name, value in self.options.items() if name not in _EXPANSION}
+        opening = {name: value for name, value in self.options.items() if name in _EXPANSION}
+        made = known(owner, "options", given, _names(kind) - {"bandit", "budget", "prior", "expansion"})
+        if opening:
+            if "expansion" not in _names(kind):
+                raise InvalidArgument(owner, "options", "without q and p: the policy opens no nodes", dict(opening))
+            made["expansion"] = LogLevel(**opening)  # type: ignore[arg-type]
+        bandit.rule(1)
+        return kind(bandit, budget=budget, **made)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An experiment: data, world, tree, arms and how they are tried."""
+
+    name: str
+    """What it is: rewards, bases, sensitivity, or your own."""
+    data: str
+    """A data set as `treeward data inspect` reads it, or a saved world."""
+    arms: tuple[Arm, ...]
+    loader: str = ""
+    loader_options: Mapping[str, Value] = field(default_factory=dict)
+    users: int = 1_000
+    """At most so many users of the split."""
+    split: Literal["test", "validation"] = "test"
+    rounds: int = 2_000
+    repeats: int = 10
+    """How often, each with a seed of its own."""
+    seed: int = 0
+    budget: int = 50
+    reward: Literal["probability", "click"] = "probability"
+    once: bool = False
+    dim: int = 64
+    """Of the item vectors, made by SVD where the data has none."""
+    widths: tuple[int, ...] = ()
+    """Of the tree's levels; by default of the catalogue's size."""
+    exposure: str = "auto"
+    negatives: int = 4
+
+    def check(self) -> None:
+        """Refuse what cannot be run, before anything is."""
+        owner = "experiment"
+        if not self.arms:
+            raise InvalidArgument(owner, "arms", "at least one", "none")
+        labels = [arm.label for arm in self.arms]
+        if len(set(labels)) != len(labels) or not all(labels):
+            raise InvalidArgument(owner, "arms", "labels that are all different and not empty", labels)
+        for name, low in (("users", 1), ("rounds", 1), ("repeats", 1), ("budget", 1), ("dim", 1), ("negatives", 1)):
+            checks.integer(owner, name, getattr(self, name), low=low)
+        checks.integer(owner, "seed", self.seed, low=0)
+        checks.one_of(owner, "split", self.split, ("test", "validation"))
+        checks.one_of(owner, "reward", self.reward, ("probability", "click"))
+        for arm in self.arms:
+            checks.one_of(owner, "reward", arm.reward, ("", "probability", "click"))
+            arm.build(self.budget)
+
+    @property
+    def digest(self) -> str:
+        """Tell this experiment from any other."""
+        return sha256(self.to_toml().encode()).hexdigest()
+
+    def to_toml(self) -> str:
+        """Return the spec as TOML."""
+        told = asdict(self)
+        arms = told.pop("arms")
+        lines = [*_lines(told), ""]
+        for arm in arms:
+            lines += ["[[arms]]", *_lines(arm), ""]
+        return "\n".join(lines)
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Read what `to_toml` writes, or what somebody wrote by hand."""
+        try:
+            told = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidArgument("experiment", "spec", "TOML", str(error)) from error
+        given = known("experiment", "spec", told, _names(cls))
+        for name in ("name", "data", "arms"):
+            if name not in given:
+                raise InvalidArgument("experiment", "spec", f"with a key {name!r}", sorted(given))
+        if not isinstance(given["arms"], list) or not all(isinstance(arm, dict) for arm in given["arms"]):
+            raise InvalidArgument("experiment", "arms", "a list of tables: [[arms]]", given["arms"])
+        arms = []
+        for arm in given.pop("arms"):
+            made = known("arm", "spec", arm, _names(Arm))
+            for name in ("label", "policy"):
+                if name not in made:
+                    raise InvalidArgument("arm", "spec", f"with a key {name!r}", sorted(made))
+            arms.append(Arm(**made))
+        given["widths"] = tuple(given.get("widths", ()))
+        return cls(arms=tuple(arms), **given)
+
+
+def nearest(owner: str, parameter: str, name: str, names: Iterable[str]) -> str:
+    """Return the name if it is one of those; otherwise say which it may have been."""
+    every = list(names)
+    if name in every:
+        return name
+    small = {one.lower(): one for one in every}
+    close = difflib.get_close_matches(str(name).lower(), small, n=1, cutoff=0.5)
+    hint = f" (did you mean {small[close[0]]!r}?)" if close else ""
+    raise InvalidArgument(owner, parameter, f"one of {', '.join(every)}{hint}", name)
+
+
+def known(owner: str, parameter: str, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return a mapping all of whose keys have a meaning."""
+    for name in given:
+        nearest(owner, parameter, name, sorted(names))
+    return dict(given)
+
+
+def _names(kind: type) -> set[str]:
+    return {one.name for one in fields(kind)}
+
+
+def _lines(told: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {_written(value)}" for name, value in told.items()]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f'"{name}" = {_written(one)}' for name, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_written(one) for one in value) + "]"
+    return repr(value)

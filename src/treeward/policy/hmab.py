@@ -1,0 +1,237 @@
+"""HMAB: a hierarchy of arms that all users share (Wang et al., SDM 2018)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from treeward.bandit.rules import UCB, Rule
+from treeward.core import checks, rng
+from treeward.core.compiled import kernel, tight
+from treeward.data.catalogue import Catalogue
+from treeward.policy.rounds import ROUND, STEP, Drawn, RoundPolicy, RoundSession, best, gamma
+from treeward.policy.session import Decisions, Session
+from treeward.policy.walk import sample
+from treeward.tree.item_tree import ItemTree
+from treeward.tree.rows import Rows
+
+
+@dataclass(frozen=True)
+class HMAB(RoundPolicy):
+    """A category first, then an item of it; every node has a parameter vector of its own, over the user's context.
+
+    The context is 1 and the mean of the vectors the user rewarded, weighted by the rewards. A node's parameters and
+    noise have a normal and inverse-gamma posterior; a reward goes to the category and the item. Users share all of it.
+
+    Parameters
+    ----------
+    shape, scale
+        The inverse-gamma prior of a node's noise.
+    """
+
+    shared_state: ClassVar[bool] = True
+
+    shape: float = 1.0
+    scale: float = 1.0
+
+    def session(
+        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, seed: int = 0
+    ) -> Session:
+        """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
+        self.check(tree, catalogue)
+        shape = checks.number("HMAB", "shape", self.shape, low=1)
+        noise = checks.number("HMAB", "scale", self.scale, above=0)
+        rule = self.bandit.rule(catalogue.dim)
+        grouped = self.by_category(tree, catalogue)
+        return _Session(grouped, catalogue, rule, (shape, noise), users, self.budget, once, seed)
+
+
+class Nodes(NamedTuple):
+    """Posteriors of nodes that were ever tried; the others' is the prior."""
+
+    inverse: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    shape: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, count: int, dim: int, ridge: float, shape: float, scale: float) -> "Nodes":
+        """Return so many nodes that know nothing."""
+        inverse = np.ascontiguousarray(np.broadcast_to(np.eye(dim) / ridge, (count, dim, dim)))
+        return cls(inverse, np.zeros((count, dim)), np.full(count, shape), np.full(count, scale))
+
+
+class _Prior(NamedTuple):
+    kind: int
+    strength: float
+    ridge: float
+    shape: float
+    scale: float
+
+
+class _Session(RoundSession):
+    def __init__(
+        self,
+        tree: ItemTree,
+        catalogue: Catalogue,
+        rule: Rule,
+        noise: tuple[float, float],
+        users: int,
+        budget: int | None,
+        once: bool,
+        seed: int,
+    ) -> None:
+        super().__init__(tree.items, users, budget, once, seed)
+        first, last = int(tree.first_child[0]), int(tree.first_child[1])
+        self.ranges = tree.item_range[first:last].astype(np.int64)
+        self.vectors = Rows(catalogue.vectors, tree.normalized).take(tree.items).astype(np.float64)
+        self.prior = _Prior(rule.kind, rule.strength, rule.ridge, *noise)
+        self.dim = catalogue.dim + 1
+        self.share = (self.budget // 2, self.budget - self.budget // 2)
+        self.categories = self._nodes(last - first)
+        self.tried = self._nodes(64)
+        self.slot = np.full(len(tree.items), -1)
+        self.used = 0
+        self.context = np.zeros((users, self.dim))
+        self.context[:, 0] = 1.0
+        self._liked = np.zeros(users)
+
+    def _nodes(self, count: int) -> Nodes:
+        return Nodes.empty(count, self.dim, self.prior.ridge, self.prior.shape, self.prior.scale)
+
+    def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
+        """Decide once for each of the users."""
+        who = self.who(users)
+        most = min(self.share[0], len(self.ranges))
+        arms = Drawn(np.zeros((len(who), most), dtype=np.int64), *np.zeros((2, len(who)), dtype=np.int64))
+        _arms(self.left(who, self.ranges, allow), self.seed, self.streams[who], nonce * ROUND, arms)
+        nodes, judged = np.zeros(len(who), dtype=np.int64), np.zeros((len(who), 2))
+        known = np.arange(len(self.ranges))
+        streams, counter = self.streams[who], nonce * ROUND
+        _select(self.categories, known, self.prior, self.context, who, arms, self.seed, streams, counter + 2 * STEP,
+                nodes, judged)  # fmt: skip
+        drawn = self.draw(who, nonce, self.ranges[nodes], self.share[1], allow, 1)
+        places = np.full(len(who), -1)
+        _select(self.tried, self.slot, self.prior, self.context, who, drawn, self.seed, streams, counter + 3 * STEP,
+                places, judged)  # fmt: skip
+        scores = np.where(arms.taken > 1, arms.taken, 0) + np.where(drawn.taken > 1, drawn.taken, 0)
+        chance = arms.taken / np.maximum(arms.total, 1) * drawn.taken / np.maximum(drawn.total, 1)
+        return self.decided(who, nonce, places, nodes, judged, chance, scores)
+
+    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
+        """Learn what came of decisions, in the order given."""
+        values = self.rewards(decisions, rewards)
+        fresh = np.unique(decisions.place[self.slot[decisions.place] < 0])
+        room = len(self.tried.shape)
+        if self.used + len(fresh) > room:
+            more = self._nodes(max(room, self.used + len(fresh) - room))
+            self.tried = Nodes(*(np.concatenate(pair) for pair in zip(self.tried, more, strict=True)))
+        self.slot[fresh] = self.used + np.arange(len(fresh))
+        self.used += len(fresh)
+        _update(
+            self.categories, self.tried, self.slot, self.context, self._liked, self.vectors, decisions.user,
+            decisions.node, decisions.place, values,
+        )  # fmt: skip
+
+
+@kernel
+def _arms(left: NDArray[np.int64], seed: int, streams: NDArray[np.int64], counter: int, out: Drawn) -> None:
+    """Draw the categories to be scored: all that have something to show, or a sample within the budget."""
+    usable = np.empty(left.shape[1], dtype=np.int64)
+    for i in range(len(left)):
+        total = 0
+        for j in range(left.shape[1]):
+            if left[i, j] > 0:
+                usable[total] = j
+                total += 1
+        count = min(total, out.place.shape[1])
+        sample(out.place[i], count, total, seed, streams[i], counter)
+        for j in range(count):
+            out.place[i, j] = usable[out.place[i, j]]
+        out.taken[i], out.total[i] = count, total
+
+
+@kernel
+def _select(
+    nodes: Nodes,
+    slot: NDArray[np.int64],
+    prior: _Prior,
+    contexts: NDArray[np.float64],
+    who: NDArray[np.int64],
+    drawn: Drawn,
+    seed: int,
+    streams: NDArray[np.int64],
+    counter: int,
+    chosen: NDArray[np.int64],
+    judged: NDArray[np.float64],
+) -> None:
+    most = drawn.place.shape[1]
+    scores, means, widths = np.empty(most), np.empty(most), np.empty(most)
+    for i in range(len(who)):
+        x, count = contexts[who[i]], drawn.taken[i]
+        if count == 0:
+            continue
+        for j in range(count):
+            at = slot[drawn.place[i, j]]
+            shape, scale = prior.shape, prior.scale
+            if at < 0:
+                means[j], square = 0.0, np.dot(x, x) / prior.ridge
+            else:
+                shape, scale = nodes.shape[at], nodes.scale[at]
+                means[j], square = np.dot(x, nodes.mean[at]), np.dot(x, np.dot(nodes.inverse[at], x))
+            widths[j] = np.sqrt(max(square, 0.0))
+            if prior.kind == UCB:
+                scores[j] = means[j] + prior.strength * np.sqrt(scale / shape) * widths[j]
+            else:  # a node's own draw of noise and parameters, of which one number matters
+                start = counter + 1 + 128 * j
+                noise = np.sqrt(scale / gamma(shape, seed, streams[i], start))
+                draw = rng.normal(seed, streams[i], start + 64)
+                scores[j] = means[j] + prior.strength * noise * widths[j] * draw
+        at = best(scores, count, seed, streams[i], counter)
+        chosen[i], judged[i, 0], judged[i, 1] = drawn.place[i, at], means[at], widths[at]
+
+
+@kernel
+def _update(
+    categories: Nodes,
+    tried: Nodes,
+    slot: NDArray[np.int64],
+    contexts: NDArray[np.float64],
+    liked: NDArray[np.float64],
+    vectors: NDArray[np.float64],
+    who: NDArray[np.int64],
+    groups: NDArray[np.int64],
+    places: NDArray[np.int64],
+    rewards: NDArray[np.float64],
+) -> None:
+    z = np.empty(contexts.shape[1])
+    for i in range(len(who)):
+        x = contexts[who[i]]
+        _learn(categories, groups[i], x, rewards[i], z)
+        _learn(tried, slot[places[i]], x, rewards[i], z)
+        if rewards[i] > 0.0:
+            liked[who[i]] += rewards[i]
+            share = rewards[i] / liked[who[i]]
+            for j in range(vectors.shape[1]):
+                contexts[who[i], 1 + j] += share * (vectors[places[i], j] - contexts[who[i], 1 + j])
+
+
+@tight
+def _learn(nodes: Nodes, at: int, x: NDArray[np.float64], reward: float, z: NDArray[np.float64]) -> None:
+    """Add one observation to a node's posterior."""
+    inverse, along, guess = nodes.inverse[at], 0.0, 0.0
+    for i in range(len(x)):
+        total = 0.0
+        for j in range(len(x)):
+            total += inverse[i, j] * x[j]
+        z[i] = total
+        along += total * x[i]
+        guess += nodes.mean[at, i] * x[i]
+    surprise = reward - guess
+    nodes.shape[at] += 0.5
+    nodes.scale[at] += 0.5 * surprise * surprise / (1.0 + along)
+    for i in range(len(x)):
+        nodes.mean[at, i] += z[i] * surprise / (1.0 + along)
+        for j in range(len(x)):
+            inverse[i, j] -= z[i] * z[j] / (1.0 + along)

@@ -1,0 +1,283 @@
+"""What policies share that do not walk a tree with posteriors of each user's own: HMAB, ICTR, ConUCB.
+
+They run round by round: a batch of users in, their decisions out, rewards back in.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from treeward.bandit.rules import SAMPLE, UCB
+from treeward.core import checks, rng
+from treeward.core.compiled import kernel, tight
+from treeward.core.errors import InvalidArgument
+from treeward.core.types import Integers
+from treeward.data.catalogue import Catalogue
+from treeward.policy.base import Policy
+from treeward.policy.lists import insert
+from treeward.policy.plan import Plan
+from treeward.policy.screen import Screen, left, nth, shut
+from treeward.policy.session import LARGEST, Decisions
+from treeward.policy.walk import MOST_SCORES, sample
+from treeward.tree.item_tree import ItemTree
+
+# Counters of a user's stream that one round owns, and the parts of it: candidates of two steps, then the rule's draws.
+ROUND, STEP = 1 << 20, 1 << 16
+
+
+class Questions(NamedTuple):
+    """What a session wants to know of users before it decides."""
+
+    user: NDArray[np.int64]
+    group: NDArray[np.int64]
+    """Which of `Asks.groups` each is asked about."""
+
+
+@runtime_checkable
+class Asks(Protocol):
+    """A session that asks users what they think of groups of items."""
+
+    groups: list[NDArray[np.int64]]
+    """Rows of the items of every group there is."""
+    asked: int
+    """How many questions were asked so far."""
+
+    def ask(self, users: ArrayLike, nonce: int) -> Questions | None:
+        """Return one question for each of the users, or None if there is none left in this round."""
+        ...
+
+    def hear(self, questions: Questions, rewards: ArrayLike) -> None:
+        """Learn the answers."""
+        ...
+
+
+@dataclass(frozen=True)
+class RoundPolicy(Policy):
+    """A policy with a session of its own."""
+
+    replayable: ClassVar[bool] = False
+    families: ClassVar[tuple[int, ...]] = (UCB, SAMPLE)
+    """Which kinds of bandits it knows."""
+
+    def plan_on(self, walked: ItemTree, catalogue: Catalogue, *, once: bool = False) -> Plan:
+        """Check what there is to check; such a policy has no plan."""
+        raise InvalidArgument(type(self).__name__, "policy", "one that walks a tree", self.name)
+
+    def check(self, tree: ItemTree, catalogue: Catalogue) -> None:
+        """Refuse what it cannot work with."""
+        owner = type(self).__name__
+        self.check_tree(tree, catalogue)
+        if self.budget is not None:
+            checks.integer(owner, "budget", self.budget, low=2, high=MOST_SCORES)
+        if self.prior is not None:
+            raise InvalidArgument(owner, "prior", "None: it keeps other parameters", self.prior)
+        if self.bandit.rule(catalogue.dim).kind not in self.families:
+            known = " or ".join({UCB: "LinUCB", SAMPLE: "Thompson"}[kind] for kind in self.families)
+            raise InvalidArgument(owner, "bandit", known, type(self.bandit).__name__)
+
+    def by_category(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
+        """Return the tree of the catalogue's categories."""
+        if catalogue.categories is None:
+            raise InvalidArgument(type(self).__name__, "catalogue", "one with categories", "none")
+        return ItemTree.from_categories(catalogue.vectors, catalogue.categories, normalize=tree.normalized)
+
+
+class Drawn(NamedTuple):
+    """Candidates of a batch: places, as many as `taken` says, out of `total`."""
+
+    place: NDArray[np.int64]
+    taken: NDArray[np.int64]
+    total: NDArray[np.int64]
+
+
+class RoundSession:
+    """Who was shown what, and which places may be drawn for whom.
+
+    Parameters
+    ----------
+    items
+        Catalogue rows in the order of places.
+    users
+        How many there are.
+    budget
+        At most so many candidates.
+    once
+        Show no item twice to a user.
+    seed
+        Everything random comes from here.
+    """
+
+    def __init__(self, items: Integers, users: int, budget: int | None, once: bool, seed: int) -> None:
+        self.items, self.once = items, once
+        self.users = checks.integer("session", "users", users, low=1)
+        self.seed = checks.integer("session", "seed", seed, low=0)
+        self.budget = min(len(items), MOST_SCORES if budget is None else budget)
+        self.streams = np.array([rng.stream("user", user) for user in range(users)], dtype=np.int64)
+        self._place_of = np.argsort(items).astype(np.int32)
+        self._shown = np.zeros((users, 8 if once else 0), dtype=np.int32)
+        self._counts = np.zeros(users, dtype=np.int64)
+
+    def who(self, users: ArrayLike) -> NDArray[np.int64]:
+        """Return users, checked."""
+        who = np.asarray(users)
+        if who.ndim != 1 or who.dtype.kind not in "iu" or ((who < 0) | (who >= self.users)).any():
+            raise InvalidArgument("session", "users", f"a list of integers from 0 to {self.users - 1}", users)
+        return who.astype(np.int64)
+
+    def rewards(self, decisions: Decisions, rewards: ArrayLike) -> NDArray[np.float64]:
+        """Return rewards, checked."""
+        self.who(decisions.user)
+        values = np.asarray(rewards, dtype=np.float64)
+        if values.shape != decisions.user.shape or not (np.abs(values) <= LARGEST).all():
+            rule = f"{len(decisions.user)} numbers from {-LARGEST:g} to {LARGEST:g}"
+            raise InvalidArgument("session", "rewards", rule, rewards)
+        if ((decisions.place < 0) | (decisions.place >= len(self.items))).any():
+            raise InvalidArgument("session", "decisions", f"its own, with places below {len(self.items)}", decisions)
+        return values
+
+    def open(self, allow: ArrayLike | None) -> Screen:
+        """Return the screen of a call, with room for what is closed to one user."""
+        screen = Screen.open(self._shown.shape[1] + 1)
+        if allow is None:
+            return screen
+        rows = np.asarray(allow)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= len(self.items))).any():
+            rule = f"a list of integers from 0 to {len(self.items) - 1}"
+            raise InvalidArgument("session", "allow", rule, allow)
+        return screen._replace(base=np.unique(self._place_of[rows]), only=True)
+
+    def draw(
+        self,
+        who: NDArray[np.int64],
+        nonce: int,
+        ranges: NDArray[np.int64],
+        most: int,
+        allow: ArrayLike | None,
+        step: int,
+    ) -> Drawn:
+        """Draw up to `most` open places for every user, out of that user's range."""
+        drawn = Drawn(np.full((len(who), most), -1), *np.zeros((2, len(who)), dtype=np.int64))
+        counter = checks.integer("session", "nonce", nonce, low=0, high=2**43 - 1) * ROUND + step * STEP
+        _draw(self.open(allow), self._shown, self._counts, who, ranges, self.seed, self.streams[who], counter, drawn)
+        return drawn
+
+    def left(self, who: NDArray[np.int64], ranges: NDArray[np.int64], allow: ArrayLike | None) -> NDArray[np.int64]:
+        """Return how many places of every range are open to every user: (users, ranges)."""
+        out = np.zeros((len(who), len(ranges)), dtype=np.int64)
+        if allow is None and not self.once:
+            out[:] = np.diff(ranges).ravel()
+        else:
+            _left(self.open(allow), self._shown, self._counts, who, ranges, out)
+        return out
+
+    def record(self, who: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+        """Remember what was shown, if it may not be shown again."""
+        if not self.once:
+            return
+        if len(np.unique(who)) != len(who):
+            raise InvalidArgument("session", "users", "all different where an item is shown once", who)
+        if int(self._counts[who].max(initial=0)) + 1 >= self._shown.shape[1]:
+            self._shown = np.concatenate([self._shown, np.zeros_like(self._shown)], axis=1)
+        _record(self._shown, self._counts, who, places)
+
+    def decided(
+        self,
+        who: NDArray[np.int64],
+        nonce: int,
+        places: NDArray[np.int64],
+        nodes: NDArray[np.int64],
+        judged: NDArray[np.float64],
+        chance: NDArray[np.float64],
+        scores: NDArray[np.int64],
+    ) -> Decisions:
+        """Return decisions; `judged` has their means and widths, `chance` the shares of arms that were considered."""
+        self.record(who, places)
+        items: Any = np.where(places >= 0, self.items[places], -1)
+        mean, width = judged.T.astype(np.float32)
+        exact = np.zeros(len(who), dtype=np.bool_)
+        return Decisions(
+            who, np.full(len(who), nonce, dtype=np.int64), items, places, nodes, mean, width, chance, exact, scores
+        )
+
+
+@kernel
+def _draw(
+    screen: Screen,
+    shown: Integers,
+    counts: NDArray[np.int64],
+    who: NDArray[np.int64],
+    ranges: NDArray[np.int64],
+    seed: int,
+    streams: NDArray[np.int64],
+    counter: int,
+    out: Drawn,
+) -> None:
+    for i in range(len(who)):
+        _close(screen, shown, counts, who[i])
+        begin, end = ranges[i, 0], ranges[i, 1]
+        total = left(screen, begin, end)
+        count = min(total, out.place.shape[1])
+        sample(out.place[i], count, total, seed, streams[i], counter)
+        for j in range(count):
+            out.place[i, j] = nth(screen, begin, end, out.place[i, j])
+        out.taken[i], out.total[i] = count, total
+
+
+@kernel
+def _left(
+    screen: Screen,
+    shown: Integers,
+    counts: NDArray[np.int64],
+    who: NDArray[np.int64],
+    ranges: NDArray[np.int64],
+    out: NDArray[np.int64],
+) -> None:
+    for i in range(len(who)):
+        _close(screen, shown, counts, who[i])
+        for j in range(len(ranges)):
+            out[i, j] = left(screen, ranges[j, 0], ranges[j, 1])
+
+
+@tight
+def _close(screen: Screen, shown: Integers, counts: NDArray[np.int64], user: int) -> None:
+    screen.closed[0] = 0
+    if shown.shape[1] > 0:
+        for j in range(counts[user]):
+            shut(screen, shown[user, j])
+
+
+@kernel
+def _record(shown: Integers, counts: NDArray[np.int64], who: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    for i in range(len(who)):
+        if places[i] >= 0:
+            counts[who[i]] = insert(shown[who[i]], counts[who[i]], places[i])
+
+
+@tight
+def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counter: int) -> int:
+    """Return the largest of the first `count` scores; of equal ones, any."""
+    first, chosen = rng.below(seed, stream, counter, count), -1
+    for i in range(count):
+        at = (first + i) % count
+        if chosen < 0 or scores[at] > scores[chosen]:
+            chosen = at
+    return chosen
+
+
+@tight
+def gamma(shape: float, seed: int, stream: int, counter: int) -> float:
+    """Return a draw from Gamma(shape, 1), for a shape of at least 1 (Marsaglia and Tsang, 2000); takes 64 counters."""
+    d = shape - 1.0 / 3.0
+    c = 1.0 / np.sqrt(9.0 * d)
+    value = d
+    for attempt in range(32):
+        x = rng.normal(seed, stream, counter + 2 * attempt)
+        v = (1.0 + c * x) ** 3
+        if v > 0.0:
+            u = 1.0 - rng.uniform(seed, stream, counter + 2 * attempt + 1)
+            if np.log(u) < 0.5 * x * x + d - d * v + d * np.log(v):
+                value = d * v
+                break
+    return value
