@@ -41,6 +41,13 @@ def play(session, twin, world):
         twin.update(expected, rewards)
 
 
+def pick(session, user, counter, scores):
+    """The first of the best from a random place on, as sessions break ties."""
+    tied = [at for at, score in enumerate(scores) if score >= max(scores) - 1e-6]
+    first = rng.below(session.seed, int(session.streams[user]), counter, len(scores))
+    return min(tied, key=lambda at: (at - first) % len(scores))
+
+
 class ConTwin:
     def __init__(self, session, weight=0.5, alpha=0.25, key_alpha=0.25):
         self.session, self.weight, self.alpha, self.key_alpha = session, weight, alpha, key_alpha
@@ -80,7 +87,7 @@ class ConTwin:
             width = np.sqrt(np.einsum("ij,jk,ik->i", x, m, x))
             key_width = np.sqrt(np.einsum("ij,jk,ik->i", x, m @ key @ m, x))
             scores = x @ theta + self.weight * self.alpha * width + (1 - self.weight) * self.key_alpha * key_width
-            chosen.append(places[int(np.argmax(scores))])
+            chosen.append(places[pick(self.session, user, turn * ROUND + STEP, scores)])
         return chosen
 
     def update(self, places, rewards):
@@ -149,21 +156,14 @@ class HTwin:
         groups = []
         for user in range(USERS):
             scores = [self.judge(("group", g), self.x(user)) for g in range(len(ranges))]
-            tied = np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12))
-            groups.append(self.pick(user, turn * ROUND + 2 * STEP, len(ranges), tied))
+            groups.append(pick(session, user, turn * ROUND + 2 * STEP, scores))
         drawn = session.draw(who, turn, ranges[groups], session.share[1], None, 1)
         for user in range(USERS):
             places = drawn.place[user, : drawn.taken[user]].tolist()
             scores = [self.judge(place, self.x(user)) for place in places]
-            tied = np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12))
-            chosen.append(places[self.pick(user, turn * ROUND + 3 * STEP, len(places), tied)])
+            chosen.append(places[pick(session, user, turn * ROUND + 3 * STEP, scores)])
         self.groups = groups
         return chosen
-
-    def pick(self, user, counter, count, tied):
-        """The first of the best from a random place on, as the session breaks ties."""
-        first = rng.below(self.session.seed, int(self.session.streams[user]), counter, count)
-        return min(tied.tolist(), key=lambda at: (at - first) % count)
 
     def update(self, places, rewards):
         for user, (place, reward) in enumerate(zip(places, rewards, strict=True)):
@@ -218,9 +218,7 @@ class TopicTwin:
                     mixed = (np.diag(p) - np.outer(p, p)) / (weights.sum() + 1)
                     total += p @ mean + self.gamma * math.sqrt(scale / shape * (p @ cover @ p) + mean @ mixed @ mean)
                 scores.append(total)
-            tied = np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-10))
-            first = rng.below(session.seed, int(session.streams[user]), turn * ROUND + STEP, len(scores))
-            chosen.append(int(drawn.place[user, min(tied.tolist(), key=lambda at: (at - first) % len(scores))]))
+            chosen.append(int(drawn.place[user, pick(session, user, turn * ROUND + STEP, scores)]))
         return chosen
 
     def update(self, places, rewards):

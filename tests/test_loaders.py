@@ -174,7 +174,7 @@ def test_mind_without_anybody_whole(tmp_path):
 
 def test_text_that_is_not_utf8_keeps_its_article(tmp_path):
     data = load_dataset(mind(tmp_path, news=NEWS.encode() + b"N4\tnews\tworld\tCaf\xe9\t\turl\t[]\t[]\n"))
-    assert data.catalogue.titles[2] == "Caf�"
+    assert data.catalogue.titles[2] == "Café"
 
 
 # --- movielens -------------------------------------------------------------------------------------------------------

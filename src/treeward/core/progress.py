@@ -20,3 +20,7 @@ class Stage:
         """One more step is done."""
         self.done += 1
         self.progress(self.name, self.done, self.total)
+
+    def finish(self) -> None:
+        """Nothing more is to be done, however many steps there might have been."""
+        self.progress(self.name, self.done, self.done)

@@ -1,6 +1,6 @@
 """A data card: what is in a data set, what was left out and why, beside what the paper says of it."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -89,8 +89,11 @@ def _span(table: pl.DataFrame) -> tuple[str, str] | None:
         return None
     times = table["time"]
     if times.dtype.is_integer():
-        times = pl.Series([times.min(), times.max()]).cast(pl.Int64)
-        times = pl.from_epoch(times, time_unit="ms" if int(times[1]) > 10**11 else "s")
+        unit: Literal["ms", "s"] = "ms" if float(times.median()) > 10**11 else "s"  # type: ignore[arg-type]
+        try:
+            times = pl.from_epoch(pl.Series([times.min(), times.max()]).cast(pl.Int64), time_unit=unit)
+        except pl.exceptions.PolarsError:  # beyond any calendar
+            return str(times.min()), str(times.max())
     return str(times.min()), str(times.max())
 
 

@@ -82,6 +82,9 @@ class Interactions:
 
     def of_users(self, users: pl.Series) -> "Interactions":
         """Return the events of some users, in order."""
+        if not isinstance(users, pl.Series) or users.dtype.is_integer() != self.users.dtype.is_integer():
+            got = users.dtype if isinstance(users, pl.Series) else type(users).__name__
+            raise InvalidArgument("Interactions.of_users", "users", f"a series of {self.users.dtype}", got)
         return type(self).of_table(self.table.filter(pl.col("user").is_in(users.implode())))
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:

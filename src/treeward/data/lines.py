@@ -102,13 +102,15 @@ def read_pieces(
     types
         What columns will be made of (see `typed`): a piece without a fault is then parsed as that at once, far faster.
     kept_marks
-        Columns in which bytes that are not UTF-8 become a mark instead of making the line bad.
+        Columns in which bytes that are not UTF-8 do not make a line bad: such a line is taken for Latin-1.
     digest
         Receives every byte.
     """
     line, first = 1, None
     exact = [name for name in names if name not in kept_marks]
     for piece in _whole_lines(path, progress or silent, digest):
+        if kept_marks:
+            piece = _readable(piece)
         rows = _parse(path, piece, names, separator, quoted, types)
         rows = rows.with_columns(pl.int_range(line, line + rows.height, dtype=pl.Int64).alias("line"))
         line += rows.height
@@ -138,6 +140,23 @@ def _whole_lines(path: Path, report: Progress, digest: Digest | None) -> Iterato
             report(f"reading {path.name}", done, total)
     if rest:
         yield rest
+
+
+def _readable(piece: bytes) -> bytes:
+    """Return text in UTF-8, each line that is not taken for Latin-1, as the titles of older files are."""
+    try:
+        piece.decode()
+    except UnicodeDecodeError:
+        return b"\n".join(_readable_line(line) for line in piece.split(b"\n"))
+    return piece
+
+
+def _readable_line(line: bytes) -> bytes:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1").encode()
+    return line
 
 
 def _header(path: Path, column: pl.Series) -> str:

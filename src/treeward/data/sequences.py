@@ -46,7 +46,7 @@ def load(
     file = path / "sequences.txt" if path.is_dir() else path
     problems, digest = Problems(strict), hashlib.sha256()
     pieces = []
-    for piece in read_pieces(file, ("text",), problems, separator="\t", progress=progress, digest=digest):
+    for piece in read_pieces(file, ("text",), problems, separator="\x1f", progress=progress, digest=digest):
         # Copied out of the pieces, which would otherwise all stay in memory.
         words = piece.rows.select("line", pl.col("text").str.extract_all(r"\S+").alias("words"))
         words = problems.keep(

@@ -6,7 +6,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from treeward.core import checks, rng
-from treeward.core.errors import DataError
+from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
@@ -48,6 +48,9 @@ def svd_vectors(
     True
     """
     owner = "svd_vectors"
+    for parameter, given, kind in (("interactions", interactions, Interactions), ("catalogue", catalogue, Catalogue)):
+        if not isinstance(given, kind):
+            raise InvalidArgument(owner, parameter, f"of type {kind.__name__}", type(given).__name__)
     matrix = _matrix(interactions, catalogue)
     checks.integer(owner, "dim", dim, low=1, high=min(matrix.shape))
     checks.integer(owner, "seed", seed, low=0)

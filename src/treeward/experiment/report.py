@@ -67,15 +67,13 @@ def _results(outcome: Outcome) -> list[str]:
 
 
 def _claims(outcome: Outcome) -> list[str]:
-    rows = [
-        (claim, f"{round:,}", "yes" if holds else "no")
-        for round in rounds_of(outcome)
-        if round >= 1_000 or round == outcome.spec.rounds
-        for claim, holds in order_kept(outcome, round)
-    ]
-    if not rows:
+    late = [round for round in rounds_of(outcome) if round >= 1_000 or round == outcome.spec.rounds]
+    held = [dict(order_kept(outcome, round)) for round in late]
+    if not held[0]:
         return []
-    parts = [heading("The paper's order"), table(("claim", "round", "holds here"), rows)]
+    rows = [(claim, *("yes" if one[claim] else "no" for one in held)) for claim in held[0]]
+    head = ("claim", *(f"holds here, {round:,}" for round in late))
+    parts = [heading("The paper's order"), table(head, rows)]
     for round in rounds_of(outcome)[-1:]:
         found = ratios(outcome, round)
         if found:

@@ -117,6 +117,7 @@ def factorise(
             waited += 1
         if waited >= patience:
             break
+    stage.finish()
     made_people, made_things, made_user_bias, made_item_bias, made_level = best
     return Factors(made_people, made_things, made_user_bias[:, 0] + made_level, made_item_bias[:, 0].copy(), losses)
 

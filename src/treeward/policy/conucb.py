@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from treeward.bandit.rules import UCB
 from treeward.core import checks
-from treeward.core.compiled import kernel, tight
+from treeward.core.compiled import kernel, summing_kernel, tight_summing
 from treeward.core.errors import InvalidArgument
+from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.policy.rounds import ROUND, STEP, Drawn, Questions, RoundPolicy, RoundSession, best
 from treeward.policy.session import Decisions, Session
@@ -73,6 +74,10 @@ class _State(NamedTuple):
     sums: NDArray[np.float64]
     key_inverse: NDArray[np.float64]
     key_sums: NDArray[np.float64]
+    quick: Floats
+    """M^-1 in float32, for the widths, whose products take most of a round ..."""
+    key_quick: Floats
+    """... and M~^-1."""
 
 
 class _Session(RoundSession):
@@ -97,10 +102,10 @@ class _Session(RoundSession):
         self._round, self._left = -1, 0
         dim = catalogue.dim
         eye = np.broadcast_to(np.eye(dim), (users, dim, dim))
-        self.state = _State(
-            np.ascontiguousarray(eye / (1 - rule.weight)), np.zeros((users, dim)),
-            np.ascontiguousarray(eye / ridge), np.zeros((users, dim)),
-        )  # fmt: skip
+        inverse, key_inverse = np.ascontiguousarray(eye / (1 - rule.weight)), np.ascontiguousarray(eye / ridge)
+        quick, key_quick = inverse.astype(np.float32), key_inverse.astype(np.float32)
+        sums = np.zeros((users, dim))
+        self.state = _State(inverse, sums, key_inverse, sums.copy(), quick, key_quick)
 
     def _candidates(self, who: NDArray[np.int64], nonce: int, allow: ArrayLike | None) -> Drawn:
         everything = np.tile(np.array([[0, len(self.items)]]), (len(who), 1))
@@ -156,7 +161,7 @@ def questions_by(round: int) -> int:
     return 5 * math.floor(math.log(max(round, 0) + 1))
 
 
-@kernel
+@summing_kernel
 def _select(
     state: _State,
     rule: Rule,
@@ -170,25 +175,29 @@ def _select(
     judged: NDArray[np.float64],
 ) -> None:
     scores, means = np.empty(drawn.place.shape[1]), np.empty(drawn.place.shape[1])
-    x = np.empty((drawn.place.shape[1], vectors.shape[1]))
+    widths = np.empty(drawn.place.shape[1])
+    x = np.empty((drawn.place.shape[1], vectors.shape[1]), dtype=np.float32)
     for i in range(len(who)):
         user, count = who[i], drawn.taken[i]
         if count == 0:
             continue
         theta = _theta(state, rule.weight, user)
         for j in range(count):
-            x[j] = vectors[drawn.place[i, j]]
-        z = np.dot(x[:count], state.inverse[user])
-        y = np.dot(z, state.key_inverse[user])
+            for k in range(x.shape[1]):
+                x[j, k] = vectors[drawn.place[i, j], k]
+        z = np.dot(x[:count], state.quick[user])
+        y = np.dot(z, state.key_quick[user])
         for j in range(count):
-            width = max(np.dot(x[j], z[j]), 0.0) ** 0.5
-            key_width = max(np.dot(z[j], y[j]), 0.0) ** 0.5
-            means[j] = np.dot(x[j], theta)
-            scores[j] = means[j] + rule.weight * rule.alpha * width + (1 - rule.weight) * rule.key_alpha * key_width
+            mean, square, key_square = 0.0, np.float32(0.0), np.float32(0.0)
+            for k in range(x.shape[1]):
+                mean += vectors[drawn.place[i, j], k] * theta[k]
+                square += x[j, k] * z[j, k]
+                key_square += z[j, k] * y[j, k]
+            means[j], widths[j] = mean, np.sqrt(max(square, np.float32(0.0)))
+            key_width = np.sqrt(max(key_square, np.float32(0.0)))
+            scores[j] = mean + rule.weight * rule.alpha * widths[j] + (1 - rule.weight) * rule.key_alpha * key_width
         chosen = best(scores, count, seed, streams[i], counter)
-        places[i] = drawn.place[i, chosen]
-        judged[i, 0] = means[chosen]
-        judged[i, 1] = max(np.dot(x[chosen], z[chosen]), 0.0) ** 0.5
+        places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], means[chosen], widths[chosen]
 
 
 @kernel
@@ -211,7 +220,7 @@ def _update(
     z = np.empty(vectors.shape[1])
     for i in range(len(who)):
         x = vectors[places[i]]
-        _shrink(state.inverse[who[i]], x, weight, z)
+        _shrink(state.inverse[who[i]], state.quick[who[i]], x, weight, z)
         for j in range(len(x)):
             state.sums[who[i], j] += rewards[i] * x[j]
 
@@ -227,14 +236,16 @@ def _hear(
     z = np.empty(terms.shape[1])
     for i in range(len(who)):
         x = terms[groups[i]]
-        _shrink(state.key_inverse[who[i]], x, 1.0, z)
+        _shrink(state.key_inverse[who[i]], state.key_quick[who[i]], x, 1.0, z)
         for j in range(len(x)):
             state.key_sums[who[i], j] += rewards[i] * x[j]
 
 
-@tight
-def _shrink(inverse: NDArray[np.float64], x: NDArray[np.float64], weight: float, z: NDArray[np.float64]) -> None:
-    """Bring (A + weight x x')^-1 about from A^-1."""
+@tight_summing
+def _shrink(
+    inverse: NDArray[np.float64], quick: Floats, x: NDArray[np.float64], weight: float, z: NDArray[np.float64]
+) -> None:
+    """Bring (A + weight x x')^-1 about from A^-1, and its copy in float32."""
     along = 0.0
     for i in range(len(x)):
         total = 0.0
@@ -246,6 +257,7 @@ def _shrink(inverse: NDArray[np.float64], x: NDArray[np.float64], weight: float,
     for i in range(len(x)):
         for j in range(len(x)):
             inverse[i, j] -= scale * z[i] * z[j]
+            quick[i, j] = inverse[i, j]
 
 
 @kernel

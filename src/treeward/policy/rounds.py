@@ -26,6 +26,9 @@ from treeward.tree.item_tree import ItemTree
 # Counters of a user's stream that one round owns, and the parts of it: candidates of two steps, then the rule's draws.
 ROUND, STEP = 1 << 20, 1 << 16
 
+TIE = 1e-6
+"""Scores no further apart are equal."""
+
 
 class Questions(NamedTuple):
     """What a session wants to know of users before it decides."""
@@ -257,13 +260,16 @@ def _record(shown: Integers, counts: NDArray[np.int64], who: NDArray[np.int64], 
 
 @tight
 def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counter: int) -> int:
-    """Return the largest of the first `count` scores; of equal ones, any."""
-    first, chosen = rng.below(seed, stream, counter, count), -1
+    """Return the largest of the first `count` scores; of those that are equal but for rounding, any."""
+    most = scores[0]
+    for i in range(1, count):
+        most = max(most, scores[i])
+    first = rng.below(seed, stream, counter, count)
     for i in range(count):
         at = (first + i) % count
-        if chosen < 0 or scores[at] > scores[chosen]:
-            chosen = at
-    return chosen
+        if scores[at] >= most - TIE:
+            return at
+    return first
 
 
 @tight
