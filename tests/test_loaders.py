@@ -394,3 +394,42 @@ def test_mind_can_be_taken_in(tmp_path):
     explorer = tw.Explorer(data.catalogue.with_vectors(vectors), policy=tw.Flat())
     assert explorer.ingest(data.interactions) == (9, 2, 0)
     assert explorer.store.count("U1") == 6
+
+
+def test_titles_in_latin_1_are_read(tmp_path):
+    (tmp_path / "u.data").write_text("1\t5\t4\t881250949\n2\t5\t3\t881250949\n3\t5\t5\t8\n")
+    flags = "|".join(["1"] + ["0"] * 18)
+    (tmp_path / "u.item").write_bytes(f"5|Misérables, Les (1995)|x||y|{flags}\n".encode("latin-1"))
+    assert load_dataset(tmp_path).catalogue.titles[0] == "Misérables, Les (1995)"
+
+
+def test_sequences_may_be_separated_by_tabs(tmp_path):
+    (tmp_path / "sequences.txt").write_text("1\t5\t6\n2\t6\t7\n3 5 7\n")
+    assert load_dataset(tmp_path / "sequences.txt").interactions.table.height == 6
+
+
+def test_users_of_another_kind_are_told():
+    log = tw.Interactions(["a"], [1])
+    with pytest.raises(InvalidArgument, match="a series of String"):
+        log.of_users(pl.Series([1]))
+    with pytest.raises(InvalidArgument, match="a series of String"):
+        log.of_users(["a"])
+
+
+def test_a_table_of_events_with_its_items(tmp_path):
+    tw.Interactions([1, 1, 2, 3, 4], [7, 8, 7, 9, 8]).table.write_csv(tmp_path / "log.csv")
+    pl.DataFrame({"id": [7, 8], "title": ["x", "y"], "category": ["a", "b"]}).write_csv(tmp_path / "items.csv")
+    data = load_dataset(tmp_path / "log.csv", items=str(tmp_path / "items.csv"))
+    assert data.catalogue.categories.to_list() == ["a", "b"]
+    assert data.dropped["item not in the catalogue"].times == 1
+    pl.DataFrame({"id": ["7", "x"]}).write_csv(tmp_path / "named.csv")
+    with pytest.raises(DataError, match="its ids are String, and those of the log's items Int64"):
+        load_dataset(tmp_path / "log.csv", items=str(tmp_path / "named.csv"))
+
+
+def test_one_wild_time_does_not_change_the_unit(tmp_path):
+    tw.Interactions([1, 2, 3], [1, 2, 3], times=[1_500_000_000, 1_500_000_100, 10**15]).table.write_csv(
+        tmp_path / "x.csv"
+    )
+    first, _ = describe(load_dataset(tmp_path / "x.csv")).times
+    assert first.startswith("2017-07-14")

@@ -88,13 +88,13 @@ def _span(table: pl.DataFrame) -> tuple[str, str] | None:
     if "time" not in table.columns or table["time"].null_count() == table.height:
         return None
     times = table["time"]
+    ends = pl.Series([times.min(), times.max()])
     if times.dtype.is_integer():
+        # By the middle one: a single wild time must not make milliseconds of seconds.
         unit: Literal["ms", "s"] = "ms" if float(times.median()) > 10**11 else "s"  # type: ignore[arg-type]
-        try:
-            times = pl.from_epoch(pl.Series([times.min(), times.max()]).cast(pl.Int64), time_unit=unit)
-        except pl.exceptions.PolarsError:  # beyond any calendar
-            return str(times.min()), str(times.max())
-    return str(times.min()), str(times.max())
+        ends = pl.from_epoch(ends.cast(pl.Int64), time_unit=unit)
+    first, last = ends.cast(pl.String).str.replace(r"\.0+$", "")
+    return first, last
 
 
 def histogram(values: NDArray[np.int64]) -> list[tuple[str, int]]:

@@ -15,6 +15,7 @@ from treeward.data.dataset import Dataset
 from treeward.data.loaders import load_dataset
 from treeward.embed.svd import svd_vectors
 from treeward.experiment.spec import Spec
+from treeward.learn.torch import torch_for
 from treeward.policy.rounds import RoundPolicy
 from treeward.simulate.world import FORMAT, World
 from treeward.tree.item_tree import ItemTree
@@ -40,6 +41,7 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
         users = np.arange(world.users)
         tree = ItemTree.build(world.catalogue.vectors, spec.widths or None, seed=spec.seed, progress=progress)
     else:
+        torch_for("an experiment on a log")
         data = load_dataset(spec.data, spec.loader or None, progress=progress, **spec.loader_options)
         _check_categories(spec, data.catalogue)
         shop, source = _with_vectors(spec, data, progress), {"data": data.name, **data.source}
