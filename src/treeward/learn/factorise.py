@@ -69,7 +69,8 @@ def factorise(
     people, things = table("users", users, dim, scale), table("items", items, dim, scale)
     user_bias, item_bias = table("user bias", users, 1, 0.0), table("item bias", items, 1, 0.0)
     rows = {name: _tensors(torch, part, place) for name, part in (("train", train), ("valid", valid))}
-    chance = float((train.reward * train.weight).sum() / train.weight.sum())
+    total = train.weight.sum(dtype=np.float64)
+    chance = float((train.reward * train.weight).sum(dtype=np.float64) / total)
     level = torch.tensor([np.log(chance / (1 - chance))], dtype=torch.float32, device=place).requires_grad_()
     tables = [people, things, user_bias, item_bias]
     steps = torch.optim.Adam([*tables, level], lr=rate, fused=False)

@@ -65,10 +65,8 @@ def fit(
         if not isinstance(given, wanted):
             raise InvalidArgument(owner, parameter, f"of type {wanted.__name__}", type(given).__name__)
     dim, negatives = checks.integer(owner, "dim", dim, low=1), checks.integer(owner, "negatives", negatives, low=1)
-    passes, patience = (
-        checks.integer(owner, "passes", passes, low=1),
-        checks.integer(owner, "patience", patience, low=1),
-    )
+    passes = checks.integer(owner, "passes", passes, low=1)
+    patience = checks.integer(owner, "patience", patience, low=1)
     seed, clip = checks.integer(owner, "seed", seed, low=0), checks.number(owner, "clip", clip, above=0, high=1)
     power, decay = checks.number(owner, "power", power, low=0, high=1), checks.number(owner, "decay", decay, low=0)
     rate = checks.number(owner, "rate", rate, above=0)
@@ -155,7 +153,7 @@ def _propensity(kind: object, shown: NDArray[np.int64], liked: NDArray[np.int64]
         raw = shown.astype(np.float32)
     else:
         raw = liked.astype(np.float32) ** np.float32(power)
-    made: Floats = np.maximum(raw / raw.mean(), clip).astype(np.float32)
+    made: Floats = np.maximum(raw / np.float32(raw.mean(dtype=np.float64)), clip).astype(np.float32)
     return made
 
 
@@ -170,8 +168,8 @@ def _row_weights(rows: _Rows, propensity: Floats, has_skips: bool) -> Floats:
     weight = np.ones(len(rows.reward), dtype=np.float32)
     if has_skips:
         weight = (1 / propensity[rows.item]).astype(np.float32)
-        for some in (rows.reward > 0, rows.reward <= 0):
-            weight[some] /= weight[some].mean()  # self-normalised: the base rate stays that of the log
+        for some in (rows.reward > 0, rows.reward <= 0):  # self-normalised: the base rate stays that of the log
+            weight[some] /= np.float32(weight[some].mean(dtype=np.float64))
     return weight
 
 
@@ -199,7 +197,7 @@ def _drawn(rows: _Rows, items: int, negatives: int, propensity: Floats, seed: in
     users, drawn = users[fresh], drawn[fresh]
     weight = propensity[drawn]
     if len(weight):
-        weight = weight / weight.mean()  # self-normalised
+        weight = weight / np.float32(weight.mean(dtype=np.float64))  # self-normalised
     return Events(users, drawn, np.zeros(len(users), dtype=np.float32), weight.astype(np.float32))
 
 
