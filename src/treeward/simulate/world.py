@@ -168,7 +168,8 @@ class World:
 
         Examples
         --------
-        >>> world = World.from_matrix([[1.0, 0.0, 0.5], [0.2, np.nan, 0.2], [0, 0, 1], [1, 1, 1]], Catalogue("abc"))
+        >>> rewards = [[1.0, 0.0, 0.5], [0.2, np.nan, 0.2], [0, 0, 1], [1, 1, 1]]
+        >>> world = World.from_matrix(rewards, Catalogue(["a", "b", "c"]))
         >>> world.chances([0, 1], [2, 1]).round(3).tolist()
         [0.5, 0.0]
         """
