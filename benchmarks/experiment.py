@@ -29,7 +29,7 @@ from treeward.experiment.presets import REWARDS, rewards
 from treeward.policy.conucb import questions_by
 
 Row = tuple[str, str, str, bool]
-DIM, ITEMS, USERS, ROUNDS = 64, 18_000, 200, 500
+DIM, ITEMS, USERS, ROUNDS = 64, 18_000, 400, 1_000
 FAST = [arm for arm in REWARDS if arm.label not in ("HMAB", "ICTRUCB")]
 
 
@@ -159,12 +159,12 @@ def rate(folder: Path) -> list[Row]:
     tree = tw.ItemTree.build(world.catalogue.vectors, seed=0)
     without = rewards(str(folder / "world"), users=USERS, rounds=ROUNDS, repeats=2)
     spec = replace(without, arms=tuple(FAST))
-    run(spec, folder / "warm")  # compiles
+    run(replace(spec, rounds=20, repeats=1), folder / "warm")  # compiles
     start = time.perf_counter()
     outcome = run(replace(spec, seed=9), folder / "timed")
     whole = time.perf_counter() - start
     with threadpool_limits(1):
-        plain = plain_seconds(world, tree, 3, ROUNDS)
+        plain = plain_seconds(world, tree, 2, ROUNDS)
     ours = dict(outcome.cells.group_by("arm").agg(pl.col("seconds").mean()).iter_rows())
     rows: list[Row] = []
     for arm in FAST:

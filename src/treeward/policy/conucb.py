@@ -78,6 +78,8 @@ class _State(NamedTuple):
     """M^-1 in float32, for the widths, whose products take most of a round ..."""
     key_quick: Floats
     """... and M~^-1."""
+    key_theta: NDArray[np.float64]
+    """theta~, which changes with an answer only."""
 
 
 class _Session(RoundSession):
@@ -105,7 +107,7 @@ class _Session(RoundSession):
         inverse, key_inverse = np.ascontiguousarray(eye / (1 - rule.weight)), np.ascontiguousarray(eye / ridge)
         quick, key_quick = inverse.astype(np.float32), key_inverse.astype(np.float32)
         sums = np.zeros((users, dim))
-        self.state = _State(inverse, sums, key_inverse, sums.copy(), quick, key_quick)
+        self.state = _State(inverse, sums, key_inverse, sums.copy(), quick, key_quick, sums.copy())
 
     def _candidates(self, who: NDArray[np.int64], nonce: int, allow: ArrayLike | None) -> Drawn:
         everything = np.tile(np.array([[0, len(self.items)]]), (len(who), 1))
@@ -203,8 +205,8 @@ def _select(
 @kernel
 def _theta(state: _State, weight: float, user: int) -> NDArray[np.float64]:
     """Return M^-1 (lambda b + (1 - lambda) theta~)."""
-    key_theta = np.dot(state.key_inverse[user], state.key_sums[user])
-    made: NDArray[np.float64] = np.dot(state.inverse[user], weight * state.sums[user] + (1 - weight) * key_theta)
+    target = weight * state.sums[user] + (1 - weight) * state.key_theta[user]
+    made: NDArray[np.float64] = np.dot(state.inverse[user], target)
     return made
 
 
@@ -239,6 +241,7 @@ def _hear(
         _shrink(state.key_inverse[who[i]], state.key_quick[who[i]], x, 1.0, z)
         for j in range(len(x)):
             state.key_sums[who[i], j] += rewards[i] * x[j]
+        state.key_theta[who[i]] = np.dot(state.key_inverse[who[i]], state.key_sums[who[i]])
 
 
 @tight_summing

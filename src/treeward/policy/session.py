@@ -178,7 +178,8 @@ class TreeSession:
         self.plan, self.users = plan, checks.integer("session", "users", users, low=1)
         self.seed = checks.integer("session", "seed", seed, low=0)
         self.state = room(plan, users, 0)
-        self._streams = np.array([rng.stream("user", user) for user in range(users)], dtype=np.int64)
+        self.streams = np.array([rng.stream("user", user) for user in range(users)], dtype=np.int64)
+        """Where each user's draws come from."""
         self._candidates, self._trace = scratch(plan), Trace.empty(MOST_STEPS)
         self._place_of = np.argsort(plan.tree.items).astype(np.int32)
         sit_all(plan, self.state, np.arange(users))
@@ -196,7 +197,7 @@ class TreeSession:
         screen = Screen.open(int(self.state.shown.length.max()))
         if allow is not None:
             screen = screen._replace(base=np.unique(self._place_of[self._rows(allow)]), only=True)
-        batch = Batch(who, self._streams[who], nonces, *nothing_closed(len(who)))
+        batch = Batch(who, self.streams[who], nonces, *nothing_closed(len(who)))
         choose(self.plan, self.state, batch, 1, screen, self.seed, self._candidates, self._trace, out)
         made = Decisions._make([who, *(out[name] for name in DECISION.names or ())])
         if self.plan.once:

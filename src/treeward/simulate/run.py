@@ -21,13 +21,14 @@ from treeward.policy.learn import sit, teach
 from treeward.policy.plan import Plan, State, room, scratch
 from treeward.policy.rounds import Asks
 from treeward.policy.screen import Screen, shut
-from treeward.policy.session import Decisions, Session
+from treeward.policy.session import Decisions
 from treeward.policy.walk import Trace, decide
 from treeward.simulate.result import Result
 from treeward.simulate.world import Tastes, World, chance
 from treeward.tree.item_tree import ItemTree
 
 _USERS_A_PIECE = 16
+_USERS_A_BLOCK = 128
 
 
 @kernel
@@ -212,30 +213,36 @@ def _by_rounds(run: _Run, log: bool, progress: Progress) -> tuple[float, list[De
     Also return the decisions, if they are to be logged.
     """
     kept: list[Decisions] = []
-    catalogue = run.world.catalogue
-    session = run.policy.session(run.tree, catalogue, run.world.users, once=run.once, seed=run.seed)
-    coins = np.array([rng.stream("coin", user) for user in run.who], dtype=np.int64)
-    stage = Stage(progress, run.policy.name, run.rounds)
+    # Users who share nothing are taken a few at a time, so that their state stays in the cache.
+    block = len(run.who) if run.policy.shared_state or log else _USERS_A_BLOCK
+    stage = Stage(progress, run.policy.name, run.rounds * -(-len(run.who) // block))
     with workers(1):  # for BLAS, which would start threads for tiny products
         _warm(run)
         start = perf_counter()
-        _play(run, session, coins, kept if log else None, stage)
+        for first in range(0, len(run.who), block):
+            _play(run, slice(first, first + block), kept if log else None, stage)
         return perf_counter() - start, kept
 
 
-def _play(run: _Run, session: Session, coins: NDArray[np.int64], kept: list[Decisions] | None, stage: Stage) -> None:
-    who = np.array(run.who)
+def _play(run: _Run, part: slice, kept: list[Decisions] | None, stage: Stage) -> None:
+    """Run some of the users through all rounds."""
+    who = np.array(run.who)[part]
+    seats = np.arange(len(who))
+    session = run.policy.session(run.tree, run.world.catalogue, len(who), once=run.once, seed=run.seed)
+    if hasattr(session, "streams"):  # draws go by who somebody is, not by their place in the session
+        session.streams = np.array([rng.stream("user", user) for user in who.tolist()], dtype=np.int64)
+    coins = np.array([rng.stream("coin", user) for user in who.tolist()], dtype=np.int64)
     for turn in range(run.rounds):
         if isinstance(session, Asks):
-            while (asked := session.ask(who, turn)) is not None:
-                session.hear(asked, run.world.group_chances(asked.user, asked.group, session.groups))
+            while (asked := session.ask(seats, turn)) is not None:
+                session.hear(asked, run.world.group_chances(who[asked.user], asked.group, session.groups))
                 run.asked += len(who)
-        made = session.select(who, turn)
+        made = session.select(seats, turn)
         chances = run.world.chances(who, made.item)
         rewards = (rng.uniforms_of(run.seed, coins, turn) < chances).astype(np.float64) if run.clicks else chances
         session.update(made, rewards)
-        run.rewards[:, turn], run.expected[:, turn] = rewards, chances
-        run.scores[:, turn], run.rows[:, turn] = made.scores, made.item
+        run.rewards[part, turn], run.expected[part, turn] = rewards, chances
+        run.scores[part, turn], run.rows[part, turn] = made.scores, made.item
         if kept is not None:
             kept.append(made)
         stage.step()
