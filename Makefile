@@ -51,7 +51,7 @@ coverage: .venv/dev ## the tests with kernels interpreted, so that every line is
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n 2 -q --cov --cov-report=term \
 		--ignore tests/test_cli.py --ignore tests/test_docs.py --ignore tests/test_browser.py
 
-bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a named baseline (about 15 minutes)
+bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a named baseline (about 20 minutes)
 	@missed=0; for script in benchmarks/*.py; do $(BIN)/python $$script || missed=1; done; exit $$missed
 
 docs: .venv/docs ## build the documentation into site/

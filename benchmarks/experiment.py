@@ -181,7 +181,7 @@ def rate(folder: Path) -> list[Row]:
 
 def kills(folder: Path) -> list[Row]:
     tw.World.synthetic(items=600, users=40, dim=8, seed=1).save(folder / "small")
-    spec = rewards(str(folder / "small"), users=20, rounds=400, repeats=3, budget=20)
+    spec = replace(rewards(str(folder / "small"), users=40, rounds=2_000, repeats=20, budget=20), arms=tuple(FAST))
     alone = run(spec, folder / "alone")
     path, coin, done = folder / "spec.toml", random.Random(0), 0
     path.write_text(spec.to_toml())

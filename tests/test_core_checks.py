@@ -82,3 +82,10 @@ def test_an_error_says_who_what_rule_and_value_briefly():
     assert len(str(error)) < 180
     assert isinstance(error, ValueError)
     assert isinstance(error, TreewardError)
+
+
+def test_a_name_that_is_nearly_one_of_them_is_told():
+    with pytest.raises(InvalidArgument, match=r"one of flat, hcb, pHCB \(did you mean 'pHCB'\?\), got 'phbc'"):
+        checks.one_of("x", "policy", "phbc", ("flat", "hcb", "pHCB"))
+    with pytest.raises(InvalidArgument, match="one of flat, hcb, got 'zebra'"):
+        checks.one_of("x", "policy", "zebra", ("flat", "hcb"))

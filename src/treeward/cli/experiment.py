@@ -228,9 +228,9 @@ def _common(
 def _without(spec: "Spec", labels: list[str] | None) -> "Spec":
     from dataclasses import replace
 
-    from treeward.experiment.spec import nearest
+    from treeward.core import checks
 
-    gone = {nearest("experiment", "--without", label, [arm.label for arm in spec.arms]) for label in labels or []}
+    gone = {checks.one_of("experiment", "--without", label, [arm.label for arm in spec.arms]) for label in labels or []}
     return replace(spec, arms=tuple(arm for arm in spec.arms if arm.label not in gone))
 
 

@@ -1,5 +1,6 @@
 """Argument checks. Each raises `InvalidArgument` in the one message shape, or returns the value, made canonical."""
 
+import difflib
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -103,8 +104,11 @@ def number(
 
 
 def one_of(owner: str, parameter: str, value: str, names: Iterable[str]) -> str:
-    """Return `value` if it is one of `names`."""
+    """Return `value` if it is one of `names`; otherwise say which of them it may have been."""
     known = list(names)
     if value not in known:
-        raise InvalidArgument(owner, parameter, f"one of {', '.join(known)}", value)
+        small = {name.lower(): name for name in known}
+        close = difflib.get_close_matches(str(value).lower(), small, n=1)
+        hint = f" (did you mean {small[close[0]]!r}?)" if close else ""
+        raise InvalidArgument(owner, parameter, f"one of {', '.join(known)}{hint}", value)
     return value

@@ -16,11 +16,8 @@ from treeward.data.loaders import load_dataset
 from treeward.embed.svd import svd_vectors
 from treeward.experiment.spec import Spec
 from treeward.learn.torch import torch_for
-from treeward.policy.rounds import RoundPolicy
 from treeward.simulate.world import FORMAT, World
 from treeward.tree.item_tree import ItemTree
-
-_BY_CATEGORY = ("cb-category", "conucb", "hmab")
 
 
 def read_prepared(folder: Path) -> dict[str, Any]:
@@ -60,11 +57,7 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
     if len(users) > spec.users:
         chosen = np.sort(users[rng.sample(spec.seed, rng.stream("tried users"), len(users), spec.users)])
     for arm in spec.arms:  # what does not fit this tree and catalogue is told now
-        made = arm.build(spec.budget)
-        if not isinstance(made, RoundPolicy):
-            made.plan(tree, world.catalogue)
-        else:
-            made.check(tree, world.catalogue)
+        arm.build(spec.budget).session(tree, world.catalogue, 1)
     world.save(world_at, overwrite=True)
     tree.save(tree_at, overwrite=True)
     spread = world.fidelity(users=min(200, world.users)).spread[0]
@@ -94,7 +87,7 @@ def _is_world(path: Path) -> bool:
 
 
 def _check_categories(spec: Spec, catalogue: Catalogue) -> None:
-    needy = [arm.label for arm in spec.arms if arm.policy in _BY_CATEGORY]
+    needy = [arm.label for arm in spec.arms if arm.build(spec.budget).needs_categories]
     if needy and catalogue.categories is None:
         raise InvalidArgument("experiment", "data", f"with categories, which {', '.join(needy)} need(s)", spec.data)
 

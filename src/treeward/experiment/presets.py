@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from treeward.experiment.spec import Arm, Spec
@@ -74,19 +75,9 @@ def sensitivity(data: str, **options: Any) -> Spec:
 
 PRESETS = {"rewards": rewards, "bases": bases, "sensitivity": sensitivity}
 
-TUNED = {
-    "flat": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
-    "cb-category": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
-    "cb-leaf": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
-    "conucb": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
-    "hmab": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
-    "ictr": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
-    "hcb": [{"alpha": alpha} for alpha in (0.1, 0.25, 0.5, 1.0)],
-    "phcb": [
-        {"alpha": alpha, "q": q, "p": p} for alpha in (0.1, 0.25, 0.5, 1.0) for q in (5.0, 10.0) for p in (0.05, 0.1)
-    ],
-}
-"""What `tune` tries: the bandit's strength (alpha, v or epsilon) and pHCB's q and p."""
+_STRENGTHS = (0.1, 0.25, 0.5, 1.0)
+_FIELDS = tuple({"q": q, "p": p} for q in (5.0, 10.0) for p in (0.05, 0.1))
+"""What `tune` tries: the bandit's strength (alpha, v or epsilon), and pHCB's q and p."""
 _STRENGTH = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
 
 
@@ -94,12 +85,11 @@ def tuning(spec: Spec) -> Spec:
     """Return the spec that tries every arm's grid on validation users."""
     arms: list[Arm] = []
     for arm in spec.arms:
-        for point in TUNED[arm.policy]:
-            strength = {_STRENGTH[arm.bandit]: point["alpha"]}
-            opening = {name: value for name, value in point.items() if name != "alpha"}
-            label = f"{arm.label} | " + ", ".join(
-                f"{name} {value:g}" for name, value in {**strength, **opening}.items()
-            )
+        openings: tuple[dict[str, float], ...] = _FIELDS if arm.policy == "phcb" else ({},)
+        for strong, opening in product(_STRENGTHS, openings):
+            strength = {_STRENGTH[arm.bandit]: strong}
+            told = ", ".join(f"{name} {value:g}" for name, value in {**strength, **opening}.items())
+            label = f"{arm.label} | {told}"
             made = replace(
                 arm, label=label, bandit_options={**arm.bandit_options, **strength}, options={**arm.options, **opening}
             )

@@ -1,6 +1,5 @@
 """What an experiment is, as data: frozen dataclasses that are read from TOML and written to it."""
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -36,8 +35,8 @@ class Arm:
     def build(self, budget: int) -> Policy:
         """Return the policy, checked as far as it can be without data."""
         owner = f"arm {self.label!r}"
-        kind, way = POLICIES[nearest(owner, "policy", self.policy, POLICIES)], BANDITS[
-            nearest(owner, "bandit", self.bandit, BANDITS)
+        kind, way = POLICIES[checks.one_of(owner, "policy", self.policy, POLICIES)], BANDITS[
+            checks.one_of(owner, "bandit", self.bandit, BANDITS)
         ]  # fmt: skip
         bandit: Bandit = way(**known(owner, "bandit_options", self.bandit_options, _names(way)))
         given = {name: value for name, value in self.options.items() if name not in _EXPANSION}
@@ -134,21 +133,10 @@ class Spec:
         return cls(arms=tuple(arms), **given)
 
 
-def nearest(owner: str, parameter: str, name: str, names: Iterable[str]) -> str:
-    """Return the name if it is one of those; otherwise say which it may have been."""
-    every = list(names)
-    if name in every:
-        return name
-    small = {one.lower(): one for one in every}
-    close = difflib.get_close_matches(str(name).lower(), small, n=1, cutoff=0.5)
-    hint = f" (did you mean {small[close[0]]!r}?)" if close else ""
-    raise InvalidArgument(owner, parameter, f"one of {', '.join(every)}{hint}", name)
-
-
 def known(owner: str, parameter: str, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return a mapping all of whose keys have a meaning."""
     for name in given:
-        nearest(owner, parameter, name, sorted(names))
+        checks.one_of(owner, parameter, name, sorted(names))
     return dict(given)
 
 

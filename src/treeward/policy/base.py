@@ -48,6 +48,9 @@ class Policy:
     """Whether a user's state follows from the user's events by walking a tree. One that is not runs round by round too,
     in a session of its own, and `Explorer` refuses it."""
 
+    needs_categories: ClassVar[bool] = False
+    """Whether it works with catalogues that have categories only."""
+
     bandit: Bandit = field(default_factory=LinUCB)
     budget: int | None = 50
     split: Literal["paper", "authors"] = "paper"

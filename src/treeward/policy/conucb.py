@@ -13,7 +13,7 @@ from treeward.core.compiled import kernel, summing_kernel, tight_summing
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
-from treeward.policy.rounds import ROUND, STEP, Drawn, Questions, RoundPolicy, RoundSession, best
+from treeward.policy.rounds import ROUND, STEP, Drawn, Questions, RoundPolicy, RoundSession, best, project
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
@@ -38,6 +38,7 @@ class ConUCB(RoundPolicy):
     """
 
     families: ClassVar[tuple[int, ...]] = (UCB,)
+    needs_categories: ClassVar[bool] = True
 
     weight: float = 0.5
     key_ridge: float = 1.0
@@ -109,10 +110,6 @@ class _Session(RoundSession):
         sums = np.zeros((users, dim))
         self.state = _State(inverse, sums, key_inverse, sums.copy(), quick, key_quick, sums.copy())
 
-    def _candidates(self, who: NDArray[np.int64], nonce: int, allow: ArrayLike | None) -> Drawn:
-        everything = np.tile(np.array([[0, len(self.items)]]), (len(who), 1))
-        return self.draw(who, nonce, everything, self.budget, allow, 0)
-
     def ask(self, users: ArrayLike, nonce: int) -> Questions | None:
         """Return a question for each user, if there are any left in this round."""
         if nonce != self._round:
@@ -121,7 +118,7 @@ class _Session(RoundSession):
             return None
         self._left -= 1
         who = self.who(users)
-        drawn = self._candidates(who, nonce, None)
+        drawn = self.draw_any(who, nonce, None)
         groups = np.zeros(len(who), dtype=np.int64)
         _ask(self.state, self.vectors, self.terms, who, drawn, groups)
         self.asked += len(who)
@@ -137,14 +134,12 @@ class _Session(RoundSession):
     def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
         """Decide once for each of the users."""
         who = self.who(users)
-        drawn = self._candidates(who, nonce, allow)
+        drawn = self.draw_any(who, nonce, allow)
         places, judged = np.full(len(who), -1), np.zeros((len(who), 2))
         counter = nonce * ROUND + STEP
 
         _select(self.state, self.rule, self.vectors, who, drawn, self.seed, self.streams[who], counter, places, judged)
-        scores = np.where(drawn.taken > 1, drawn.taken, 0)
-        chance = drawn.taken / np.maximum(drawn.total, 1)
-        return self.decided(who, nonce, places, np.zeros(len(who), dtype=np.int64), judged, chance, scores)
+        return self.decided(who, nonce, places, np.zeros(len(who), dtype=np.int64), judged, drawn)
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Learn what came of decisions, in the order given."""
@@ -249,14 +244,7 @@ def _shrink(
     inverse: NDArray[np.float64], quick: Floats, x: NDArray[np.float64], weight: float, z: NDArray[np.float64]
 ) -> None:
     """Bring (A + weight x x')^-1 about from A^-1, and its copy in float32."""
-    along = 0.0
-    for i in range(len(x)):
-        total = 0.0
-        for j in range(len(x)):
-            total += inverse[i, j] * x[j]
-        z[i] = total
-        along += total * x[i]
-    scale = weight / (1.0 + weight * along)
+    scale = weight / (1.0 + weight * project(inverse, x, z))
     for i in range(len(x)):
         for j in range(len(x)):
             inverse[i, j] -= scale * z[i] * z[j]

@@ -1,6 +1,7 @@
 """HCB and the policies that are HCB on another tree."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
@@ -34,6 +35,8 @@ class CBLeaf(Policy):
 @dataclass(frozen=True)
 class CBCategory(Policy):
     """A category first, then an item: HCB on the root and the categories."""
+
+    needs_categories: ClassVar[bool] = True
 
     def tree_for(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
         """Return the tree of the catalogue's categories."""

@@ -10,7 +10,7 @@ from treeward.bandit.rules import UCB, Rule
 from treeward.core import checks, rng
 from treeward.core.compiled import kernel, tight
 from treeward.data.catalogue import Catalogue
-from treeward.policy.rounds import ROUND, STEP, Drawn, RoundPolicy, RoundSession, best, gamma
+from treeward.policy.rounds import ROUND, STEP, Drawn, RoundPolicy, RoundSession, Slots, best, gamma, learn_normal
 from treeward.policy.session import Decisions, Session
 from treeward.policy.walk import sample
 from treeward.tree.item_tree import ItemTree
@@ -31,6 +31,7 @@ class HMAB(RoundPolicy):
     """
 
     shared_state: ClassVar[bool] = True
+    needs_categories: ClassVar[bool] = True
 
     shape: float = 1.0
     scale: float = 1.0
@@ -91,8 +92,7 @@ class _Session(RoundSession):
         self.share = (self.budget // 2, self.budget - self.budget // 2)
         self.categories = self._nodes(last - first)
         self.tried = self._nodes(64)
-        self.slot = np.full(len(tree.items), -1)
-        self.used = 0
+        self.slots = Slots(len(tree.items))
         self.context = np.zeros((users, self.dim))
         self.context[:, 0] = 1.0
         self._liked = np.zeros(users)
@@ -113,24 +113,16 @@ class _Session(RoundSession):
                 nodes, judged)  # fmt: skip
         drawn = self.draw(who, nonce, self.ranges[nodes], self.share[1], allow, 1)
         places = np.full(len(who), -1)
-        _select(self.tried, self.slot, self.prior, self.context, who, drawn, self.seed, streams, counter + 3 * STEP,
+        _select(self.tried, self.slots.of, self.prior, self.context, who, drawn, self.seed, streams, counter + 3 * STEP,
                 places, judged)  # fmt: skip
-        scores = np.where(arms.taken > 1, arms.taken, 0) + np.where(drawn.taken > 1, drawn.taken, 0)
-        chance = arms.taken / np.maximum(arms.total, 1) * drawn.taken / np.maximum(drawn.total, 1)
-        return self.decided(who, nonce, places, nodes, judged, chance, scores)
+        return self.decided(who, nonce, places, nodes, judged, arms, drawn)
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Learn what came of decisions, in the order given."""
         values = self.rewards(decisions, rewards)
-        fresh = np.unique(decisions.place[self.slot[decisions.place] < 0])
-        room = len(self.tried.shape)
-        if self.used + len(fresh) > room:
-            more = self._nodes(max(room, self.used + len(fresh) - room))
-            self.tried = Nodes(*(np.concatenate(pair) for pair in zip(self.tried, more, strict=True)))
-        self.slot[fresh] = self.used + np.arange(len(fresh))
-        self.used += len(fresh)
+        self.tried = self.slots.settle(decisions.place, self.tried, self._nodes)
         _update(
-            self.categories, self.tried, self.slot, self.context, self._liked, self.vectors, decisions.user,
+            self.categories, self.tried, self.slots.of, self.context, self._liked, self.vectors, decisions.user,
             decisions.node, decisions.place, values,
         )  # fmt: skip
 
@@ -220,18 +212,5 @@ def _update(
 @tight
 def _learn(nodes: Nodes, at: int, x: NDArray[np.float64], reward: float, z: NDArray[np.float64]) -> None:
     """Add one observation to a node's posterior."""
-    inverse, along, guess = nodes.inverse[at], 0.0, 0.0
-    for i in range(len(x)):
-        total = 0.0
-        for j in range(len(x)):
-            total += inverse[i, j] * x[j]
-        z[i] = total
-        along += total * x[i]
-        guess += nodes.mean[at, i] * x[i]
-    surprise = reward - guess
     nodes.shape[at] += 0.5
-    nodes.scale[at] += 0.5 * surprise * surprise / (1.0 + along)
-    for i in range(len(x)):
-        nodes.mean[at, i] += z[i] * surprise / (1.0 + along)
-        for j in range(len(x)):
-            inverse[i, j] -= z[i] * z[j] / (1.0 + along)
+    nodes.scale[at] += learn_normal(nodes.inverse[at], nodes.mean[at], x, reward, z)

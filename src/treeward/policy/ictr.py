@@ -10,7 +10,7 @@ from treeward.bandit.rules import UCB, Rule
 from treeward.core import checks, rng
 from treeward.core.compiled import kernel, tight
 from treeward.data.catalogue import Catalogue
-from treeward.policy.rounds import ROUND, STEP, Drawn, RoundPolicy, RoundSession, best, gamma
+from treeward.policy.rounds import ROUND, STEP, Drawn, RoundPolicy, RoundSession, Slots, best, gamma, learn_normal
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 
@@ -90,38 +90,30 @@ class _Session(RoundSession):
         """lambda: what Dirichlet a user's mixture is drawn from."""
         self.totals = np.full(self.topics, float(len(rows)))
         """Of every topic, the sum of its items' counts, averaged over particles, prior included."""
-        self.shown = Items.empty(64, self.particles, self.topics, rule.ridge)
-        self.slot = np.full(len(rows), -1)
-        self.used = 0
+        self.shown = self._items(64)
+        self.slots = Slots(len(rows))
+
+    def _items(self, count: int) -> Items:
+        return Items.empty(count, self.particles, self.topics, self.rule.ridge)
 
     def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
         """Decide once for each of the users."""
         who = self.who(users)
-        everything = np.tile(np.array([[0, len(self.items)]]), (len(who), 1))
-        drawn = self.draw(who, nonce, everything, self.budget, allow, 0)
+        drawn = self.draw_any(who, nonce, allow)
         places, judged = np.full(len(who), -1), np.zeros((len(who), 2))
         _select(
-            self.shown, self.slot, self.mixture, self.rule, who, drawn, self.seed, self.streams[who],
+            self.shown, self.slots.of, self.mixture, self.rule, who, drawn, self.seed, self.streams[who],
             nonce * ROUND + STEP, places, judged,
         )  # fmt: skip
-        scores = np.where(drawn.taken > 1, drawn.taken, 0)
-        chance = drawn.taken / np.maximum(drawn.total, 1)
-        return self.decided(who, nonce, places, np.zeros(len(who), dtype=np.int64), judged, chance, scores)
+        return self.decided(who, nonce, places, np.zeros(len(who), dtype=np.int64), judged, drawn)
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Learn what came of decisions, in the order given."""
         values = self.rewards(decisions, rewards)
-        fresh = np.unique(decisions.place[self.slot[decisions.place] < 0])
-        room = len(self.shown.shape)
-        if self.used + len(fresh) > room:
-            count = max(room, self.used + len(fresh) - room)
-            more = Items.empty(count, self.particles, self.topics, self.rule.ridge)
-            self.shown = Items(*(np.concatenate(pair) for pair in zip(self.shown, more, strict=True)))
-        self.slot[fresh] = self.used + np.arange(len(fresh))
-        self.used += len(fresh)
+        self.shown = self.slots.settle(decisions.place, self.shown, self._items)
         counters = decisions.nonce * ROUND + 8 * STEP
         _update(
-            self.shown, self.slot, self.mixture, self.totals, decisions.user, decisions.place, values, self.seed,
+            self.shown, self.slots.of, self.mixture, self.totals, decisions.user, decisions.place, values, self.seed,
             self.streams[decisions.user], counters,
         )  # fmt: skip
 
@@ -237,7 +229,8 @@ def _update(
             start = counter + 1 + b * (topics * _A_DRAW + 1)
             topic = _topic(items, mixture[user, b], totals, at, b, rng.uniform(seed, streams[i], start))
             _dirichlet(mixture[user, b], p, seed, streams[i], start + 1)
-            _learn(items, at, b, p, reward, z)
+            items.shape[at, b] += 0.5
+            items.scale[at, b] += learn_normal(items.cover[at, b], items.mean[at, b], p, reward, z)
             mixture[user, b, topic] += max(reward, 0.0)
             items.topic[at, b, topic] += max(reward, 0.0)
             totals[topic] += max(reward, 0.0) / particles
@@ -301,23 +294,3 @@ def _topic(
             topic = k
             break
     return topic
-
-
-@tight
-def _learn(items: Items, at: int, b: int, p: NDArray[np.float64], reward: float, z: NDArray[np.float64]) -> None:
-    """Add one observation with the drawn mixture to a particle of an item."""
-    cover, along, guess = items.cover[at, b], 0.0, 0.0
-    for i in range(len(p)):
-        total = 0.0
-        for j in range(len(p)):
-            total += cover[i, j] * p[j]
-        z[i] = total
-        along += total * p[i]
-        guess += items.mean[at, b, i] * p[i]
-    surprise = reward - guess
-    items.shape[at, b] += 0.5
-    items.scale[at, b] += 0.5 * surprise * surprise / (1.0 + along)
-    for i in range(len(p)):
-        items.mean[at, b, i] += z[i] * surprise / (1.0 + along)
-        for j in range(len(p)):
-            cover[i, j] -= z[i] * z[j] / (1.0 + along)

@@ -3,15 +3,16 @@
 They run round by round: a batch of users in, their decisions out, rewards back in.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.bandit.rules import SAMPLE, UCB
 from treeward.core import checks, rng
-from treeward.core.compiled import kernel, tight
+from treeward.core.compiled import kernel, tight, tight_summing
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue
@@ -28,6 +29,9 @@ ROUND, STEP = 1 << 20, 1 << 16
 
 TIE = 1e-6
 """Scores no further apart are equal."""
+
+
+Held = TypeVar("Held", bound=tuple[Any, ...])
 
 
 class Questions(NamedTuple):
@@ -65,7 +69,7 @@ class RoundPolicy(Policy):
     """Which kinds of bandits it knows."""
 
     def plan_on(self, walked: ItemTree, catalogue: Catalogue, *, once: bool = False) -> Plan:
-        """Check what there is to check; such a policy has no plan."""
+        """Refuse: such a policy has no plan."""
         raise InvalidArgument(type(self).__name__, "policy", "one that walks a tree", self.name)
 
     def check(self, tree: ItemTree, catalogue: Catalogue) -> None:
@@ -151,6 +155,11 @@ class RoundSession:
             raise InvalidArgument("session", "allow", rule, allow)
         return screen._replace(base=np.unique(self._place_of[rows]), only=True)
 
+    def draw_any(self, who: NDArray[np.int64], nonce: int, allow: ArrayLike | None) -> Drawn:
+        """Draw candidates for every user out of all places, as many as the budget allows."""
+        everything = np.tile(np.array([[0, len(self.items)]]), (len(who), 1))
+        return self.draw(who, nonce, everything, self.budget, allow, 0)
+
     def draw(
         self,
         who: NDArray[np.int64],
@@ -192,17 +201,38 @@ class RoundSession:
         places: NDArray[np.int64],
         nodes: NDArray[np.int64],
         judged: NDArray[np.float64],
-        chance: NDArray[np.float64],
-        scores: NDArray[np.int64],
+        *steps: Drawn,
     ) -> Decisions:
-        """Return decisions; `judged` has their means and widths, `chance` the shares of arms that were considered."""
+        """Return decisions; `judged` has their means and widths, `steps` the arms that were considered on the way."""
         self.record(who, places)
+        scores, chance = np.zeros(len(who), dtype=np.int64), np.ones(len(who))
+        for drawn in steps:  # a single arm is not scored
+            scores += np.where(drawn.taken > 1, drawn.taken, 0)
+            chance *= drawn.taken / np.maximum(drawn.total, 1)
         items: Any = np.where(places >= 0, self.items[places], -1)
         mean, width = judged.T.astype(np.float32)
         exact = np.zeros(len(who), dtype=np.bool_)
         return Decisions(
             who, np.full(len(who), nonce, dtype=np.int64), items, places, nodes, mean, width, chance, exact, scores
         )
+
+
+class Slots:
+    """Room for items that were ever shown, in the order they first were; a catalogue may be far larger."""
+
+    def __init__(self, items: int) -> None:
+        self.of, self.used = np.full(items, -1), 0
+
+    def settle(self, places: NDArray[np.int64], held: Held, empty: Callable[[int], Held]) -> Held:
+        """Give slots to places that have none, and return `held` (arrays by slot) with room for them."""
+        fresh = np.unique(places[self.of[places] < 0])
+        room = len(held[0])
+        if self.used + len(fresh) > room:
+            more = empty(max(room, self.used + len(fresh) - room))
+            held = type(held)(*(np.concatenate(pair) for pair in zip(held, more, strict=True)))
+        self.of[fresh] = self.used + np.arange(len(fresh))
+        self.used += len(fresh)
+        return held
 
 
 @kernel
@@ -270,6 +300,39 @@ def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counte
         if scores[at] >= most - TIE:
             return at
     return first
+
+
+@tight_summing
+def project(inverse: NDArray[np.float64], x: NDArray[np.float64], z: NDArray[np.float64]) -> float:
+    """Write A^-1 x to `z` and return x' A^-1 x: what every rank-1 update of A^-1 begins with."""
+    along = 0.0
+    for i in range(len(x)):
+        total = 0.0
+        for j in range(len(x)):
+            total += inverse[i, j] * x[j]
+        z[i] = total
+        along += total * x[i]
+    return along
+
+
+@tight
+def learn_normal(
+    inverse: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    x: NDArray[np.float64],
+    reward: float,
+    z: NDArray[np.float64],
+) -> float:
+    """Add one observation to a normal and inverse-gamma posterior: return what its scale grows by; its shape by 1/2."""
+    scale = 1.0 / (1.0 + project(inverse, x, z))
+    surprise = reward
+    for i in range(len(x)):
+        surprise -= mean[i] * x[i]
+    for i in range(len(x)):
+        mean[i] += z[i] * surprise * scale
+        for j in range(len(x)):
+            inverse[i, j] -= z[i] * z[j] * scale
+    return 0.5 * surprise * surprise * scale
 
 
 @tight

@@ -13,6 +13,7 @@ from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
+from treeward.data.numbered import numbered
 from treeward.learn.factorise import Events, Factors, factorise
 
 Exposure = (
@@ -115,19 +116,8 @@ class _Rows(NamedTuple):
 
 def _rows(log: Interactions, catalogue: Catalogue) -> _Rows:
     """Return the log in numbers: users by first appearance, items by row; clicks of one item by one user count once."""
-    if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
-        raise InvalidArgument("World.fit", "interactions", f"with items of type {catalogue.ids.dtype}", log.items.dtype)
-    ids = catalogue.ids if catalogue.ids.dtype.is_integer() else catalogue.ids.cast(pl.String)
-    known = pl.DataFrame({"item": ids, "row": np.arange(len(catalogue))})
-    table = log.table.lazy()
-    if "behaviour" in log.table.columns and bool((log.rewards <= 0).any()):
-        # What was clicked before the log began has no skips beside it: it would only tell old items from new ones.
-        table = table.filter((pl.col("behaviour").cast(pl.String) != "history").fill_null(True))
-    table = table.select("user", "item", "reward").with_columns(
-        pl.col(name).cast(pl.String) for name in ("user", "item") if not log.table[name].dtype.is_integer()
-    )
-    pairs = table.group_by("user", "item", maintain_order=True).agg((pl.col("reward").max() > 0).cast(pl.Float32))
-    found = pairs.join(known.lazy(), on="item", maintain_order="left").collect()
+    pairs = numbered("World.fit", log, catalogue).group_by("user", "row", maintain_order=True)
+    found = pairs.agg((pl.col("reward").max() > 0).cast(pl.Float32)).collect()
     if not found.height or not (found["reward"] > 0).any():
         raise DataError("the log rewards no item of the catalogue")
     users = found["user"].unique(maintain_order=True)

@@ -12,6 +12,7 @@ from treeward.core.progress import Progress, Stage, silent
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
+from treeward.data.numbered import numbered
 from treeward.policy.base import Policy
 from treeward.tree.item_tree import ItemTree
 
@@ -152,25 +153,16 @@ def _left(slate: Slate, gone: set[int]) -> Slate:
 def _untouched(mine: list[Slate], turn: int) -> tuple[float, float]:
     """Return what a random choice and the best one would earn: the same for every policy, whatever it chose before."""
     _, rewards = mine[turn]
-    same = [at for at in range(turn) if mine[at] is mine[turn]]  # one slate for all rounds: its best go first
-    return float(rewards.mean()), float(np.sort(rewards)[-1 - len(same)])
+    before = turn if len(mine) > 1 and mine[0] is mine[1] else 0  # one slate for all rounds: its best go first
+    return float(rewards.mean()), float(np.sort(rewards)[-1 - before])
 
 
 def _slates(log: Interactions, catalogue: Catalogue, users: int, seed: int) -> tuple[pl.Series, list[list[Slate]]]:
     """Return some users of a log, and their slates in order: rows of items, and the rewards of those."""
-    table = log.table.lazy()
-    if "behaviour" in log.table.columns:
-        table = table.filter((pl.col("behaviour").cast(pl.String) != "history").fill_null(True))
     timed = "time" in log.table.columns and log.table["time"].null_count() < log.table.height
     keys = ["user", "time"] if timed else ["user"]
-    text = [name for name in ("user", "item") if not log.table[name].dtype.is_integer()]
-    if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
-        raise InvalidArgument("replay", "interactions", f"with items of type {catalogue.ids.dtype}", log.items.dtype)
-    ids = catalogue.ids if catalogue.ids.dtype.is_integer() else catalogue.ids.cast(pl.String)
-    known = pl.LazyFrame({"item": ids, "row": np.arange(len(catalogue))})
     slates = (
-        table.with_columns(pl.col(text).cast(pl.String))
-        .join(known, on="item", maintain_order="left")
+        numbered("replay", log, catalogue)
         .group_by(*keys, "row", maintain_order=True)
         .agg(pl.col("reward").max())
         .group_by(keys, maintain_order=True)
