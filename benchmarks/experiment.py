@@ -29,7 +29,7 @@ from treeward.experiment.presets import REWARDS, rewards
 from treeward.policy.conucb import questions_by
 
 Row = tuple[str, str, str, bool]
-DIM, ITEMS, USERS, ROUNDS = 64, 18_000, 400, 1_000
+DIM, ITEMS, USERS, ROUNDS = 64, 18_000, 400, 2_000
 FAST = [arm for arm in REWARDS if arm.label not in ("HMAB", "ICTRUCB")]
 
 

@@ -104,7 +104,7 @@ def test_conucb_is_its_equations(world, tree):
         for _ in range(wanted):
             asked = session.ask(who, turn)
             assert asked.group.tolist() == [twin.question(turn, user) for user in range(USERS)]
-            answers = world.group_chances(asked.user, asked.group, session.groups)
+            answers = world.opinions(who, session.groups)[asked.user, asked.group]
             session.hear(asked, answers)
             for user, (group, answer) in enumerate(zip(asked.group.tolist(), answers, strict=True)):
                 twin.answers[user].append((group, answer))
@@ -117,15 +117,27 @@ def test_conucb_is_its_equations(world, tree):
     assert session.asked == USERS * questions_by(ROUNDS - 1) == USERS * 15
 
 
+@pytest.mark.parametrize("options", [{}, {"reward": "click"}, {"repeats": False}])
+def test_conversations_user_by_user_are_those_round_by_round(world, tree, options):
+    policy = tw.ConUCB(tw.LinUCB(alpha=0.25), budget=20)
+    alone, together = (
+        tw.simulate(policy, world, tree, rounds=30, users=[5, 1, 3], seed=4, log=log, **options)
+        for log in (False, True)
+    )
+    assert np.array_equal(alone.rewards, together.rewards)
+    assert alone.settings["questions"] == together.settings["questions"] == 15
+    assert alone.settings["most_scores"] == together.settings["most_scores"] == 20
+
+
 def test_answers_are_those_of_the_mean_vector(world):
     rows = [np.array([0, 5, 9]), np.array([2])]
-    told = world.group_chances(np.array([1, 3]), np.array([0, 1]), rows)
+    told = world.opinions([1, 3], rows)[[0, 1], [0, 1]]
     people, things, user_bias, item_bias, _ = world.tastes
     logit = people[1] @ things[[0, 5, 9]].mean(axis=0) + user_bias[1] + item_bias[[0, 5, 9]].mean()
     assert told[0] == pytest.approx(1 / (1 + math.exp(-logit)), rel=1e-5)
     assert told[1] == pytest.approx(world.chances([3], [2])[0], rel=1e-5)
     table = tw.World.from_matrix(np.array([[0.2, 0.4, 0.9]]), tw.Catalogue(range(3)))
-    assert table.group_chances(np.array([0]), np.array([0]), [np.array([0, 1])])[0] == pytest.approx(0.3)
+    assert table.opinions([0], [np.array([0, 1])])[0, 0] == pytest.approx(0.3)
 
 
 class HTwin:

@@ -10,18 +10,19 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 import treeward as tw
 from tests.test_cli import TREEWARD
 from tests.test_cli import run as cli
 from tests.test_simulate import REFERENCE
-from treeward.core.errors import ArtefactExists, DataError, InvalidArgument
+from treeward.core.errors import ArtefactCorrupt, ArtefactExists, DataError, InvalidArgument
 from treeward.experiment import Arm, Spec, load, run
 from treeward.experiment.presets import PRESETS, REWARDS, TABLE_3, bases, rewards, sensitivity, tuned, tuning
 from treeward.experiment.reference import compare
 from treeward.experiment.report import render, write_report
-from treeward.experiment.run import checkpoints
-from treeward.experiment.summary import by_user, curves, order_kept, paired, ratios, rounds_of, scores, tidy
+from treeward.experiment.run import cell_seed, checkpoints
+from treeward.experiment.summary import by_user, curves, estimate, order_kept, paired, ratios, rounds_of, scores, tidy
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,10 @@ def test_specs_go_to_toml_and_back(world):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
+        ('once = "no"\n', "Expected `bool`, got `str` - at `.*once`"),
+        ("widths = 5\n", "Expected `array`, got `int` - at `.*widths`"),
+        ('exposure = "autoo"\n', "did you mean 'auto'"),
+        ('loader = "movilens"\n', "did you mean 'movielens'"),
         ('rouds = 3\n', "one of .*rounds.*did you mean 'rounds'"),
         ("rounds = 0\n", "rounds must be an integer of at least 1"),
         ('reward = "coins"\n', "reward must be one of probability, click"),
@@ -79,6 +84,11 @@ def test_typos_are_told_before_any_work(change, why):
         (Arm("a", "hcb", bandit_options={"alhpa": 1.0}), "did you mean 'alpha'"),
         (Arm("a", "hcb", options={"q": 3.0}), "without q and p"),
         (Arm("a", "hcb", bandit_options={"alpha": -1.0}), "alpha"),
+        (Arm("a", "conucb", "thompson"), "bandit must be LinUCB"),
+        (Arm("a", "phcb", options={"q": -1.0}), "q must be"),
+        (Arm("a", "phcb", options={"start": "foo"}), "start must be one of root, children"),
+        (Arm("a", "hcb", baseline="no"), "Expected `bool`"),
+        (Arm("a", "hcb", bandit_options={"alpha": np.float64(0.5)}), "of the types that are documented"),
         (Arm("", "hcb"), "labels that are all different and not empty"),
     ],
 )
@@ -98,6 +108,8 @@ def test_every_arm_runs_under_the_same_budget(outcome):
     assert outcome.rewards.height == 8 * 2 * 12 * len(checkpoints(40))
     for name in ("spec_sha256", "treeward", "data_sha256"):
         assert outcome.rewards[name].n_unique() == 1
+    assert len(outcome.rewards["data_sha256"][0]) == 64
+    assert outcome.rewards["seed"].n_unique() == 2
 
 
 def test_a_cell_is_the_simulation_it_names(outcome, world):
@@ -106,7 +118,7 @@ def test_a_cell_is_the_simulation_it_names(outcome, world):
     users = outcome.prepared["users"]
     assert len(users) == 12
     for label, policy in (("HUCB", tw.HCB(budget=20)), ("HMAB", tw.HMAB(budget=20))):
-        mine = tw.simulate(policy, truth, tree, rounds=40, users=users, seed=1, regret=True)
+        mine = tw.simulate(policy, truth, tree, rounds=40, users=users, seed=cell_seed(0, 1), regret=True)
         held = outcome.rewards.filter((pl.col("arm") == label) & (pl.col("repeat") == 1) & (pl.col("round") == 40))
         np.testing.assert_allclose(held["reward"].to_numpy(), mine.per_user, rtol=1e-5)
         np.testing.assert_allclose(held["regret"].to_numpy().mean(), mine.regret[-1], rtol=1e-5)
@@ -114,22 +126,40 @@ def test_a_cell_is_the_simulation_it_names(outcome, world):
 
 def test_summaries_by_hand(outcome):
     earned = by_user(outcome, 40)
+    assert earned["HUCB"].shape == (12, 2)
+    held = outcome.rewards.filter(arm="HUCB", repeat=1, round=40)
+    assert earned["HUCB"][:, 1].tolist() == pytest.approx(held["reward"].to_list())
     told = {one.arm: one for one in scores(outcome, 40)}
     best = max(("LinUCB", "ConUCB", "HMAB", "ICTRUCB"), key=lambda name: earned[name].mean())
     assert told[best].gain is None
-    gap = earned["pHUCB"] - earned[best]
-    assert told["pHUCB"].gain == pytest.approx(gap.mean())
-    assert told["pHUCB"].gain_half == pytest.approx(1.96 * gap.std(ddof=1) / 12**0.5)
-    assert paired(np.ones(9), np.ones(9)) == (0.0, 0.0, 1.0)
-    mean, half, chance = paired(np.arange(100) + 0.0, np.arange(100) - np.tile([1.0, 3.0], 50))
-    assert (mean, chance) == (2.0, pytest.approx(0, abs=1e-9))
-    assert half == pytest.approx(0.197, abs=0.001)
-    last = curves(outcome).filter((pl.col("arm") == "HUCB") & (pl.col("round") == 40))
-    assert last["mean"].item() == pytest.approx(earned["HUCB"].mean(), rel=1e-5)
+    gap = earned["pHUCB"].mean(axis=1) - earned["LinUCB"].mean(axis=1)
+    mine = paired(outcome, "pHUCB", "LinUCB", 40)
+    assert mine.mean == pytest.approx(gap.mean())
+    assert mine.half == pytest.approx(stats.t.ppf(0.975, 11) * gap.std(ddof=1) / 12**0.5)
+    assert mine.p_value == pytest.approx(stats.ttest_1samp(gap, 0).pvalue)
+    turns, mean, half = curves(outcome)["HUCB"]
+    assert (turns[-1], mean[-1], half[-1]) == (40, pytest.approx(told["HUCB"].mean), pytest.approx(told["HUCB"].half))
     assert rounds_of(outcome) == [40]
-    assert dict(order_kept(outcome, 40))["HUCB above HMAB"] == (earned["HUCB"].mean() > earned["HMAB"].mean())
+    claims = {claim: (holds, gap.mean) for claim, holds, gap in order_kept(outcome, 40)}
+    gap = earned["HUCB"].mean() - earned["HMAB"].mean()
+    assert claims["HUCB above HMAB"] == (gap > 0, pytest.approx(gap))
     assert set(ratios(outcome, 40)) == {"here"}
     assert TABLE_3["MIND"]["pHUCB"][2] / TABLE_3["MIND"]["LinUCB"][2] == pytest.approx(2.42, abs=0.01)
+
+
+def test_estimates():
+    assert estimate(np.ones((9, 2)), False) == (1.0, 0.0, 0.0)
+    assert estimate(np.zeros((9, 2)), False) == (0.0, 0.0, 1.0)
+    assert estimate(np.ones((1, 5)), False) == (1.0, None, None)
+    assert estimate(np.ones((5, 1)), True) == (1.0, None, None)
+    random = np.random.default_rng(0)
+    rejected = {False: 0, True: 0}
+    for _ in range(600):  # everybody in a repeat has the same luck: no effect, but users agree
+        values = random.normal(size=(20, 4)) + random.normal(size=4)
+        for shared in rejected:
+            rejected[shared] += estimate(values, shared).p_value < 0.05
+    assert rejected[False] > 180
+    assert rejected[True] < 60
 
 
 def test_reports(outcome, world, tmp_path):
@@ -166,6 +196,66 @@ def test_finished_cells_are_never_computed_again(outcome, world, tmp_path):
     (tmp_path / "other" / "thesis.txt").write_text("mine")
     with pytest.raises(ArtefactExists, match="is not empty"):
         run(spec, tmp_path / "other")
+
+
+def test_what_is_damaged_or_of_another_spec_is_not_taken_for_a_result(outcome, world, tmp_path):
+    folder, spec = tmp_path / "run", small(world)
+    run(spec, folder, processes=1)
+    cells = sorted((folder / "cells").iterdir())
+    next(cells[0].glob("*.parquet")).write_bytes(b"PAR1")
+    (cells[1] / "manifest.json").write_text("")
+    (folder / "prepared.json").write_text('{"half')
+    assert run(spec, folder, processes=1).rewards.equals(outcome.rewards)
+    other = spec.to_toml().replace('policy = "hcb"', 'policy = "cb-leaf"')
+    (folder / "spec.toml").write_text(other)
+    with pytest.raises(InvalidArgument, match="16 of 16 cells are missing"):
+        load(folder)
+    with pytest.raises(ArtefactExists, match="holds another experiment"):
+        run(Spec.from_toml(other), folder)
+    users = next((folder / "world").glob("users-*.npy"))
+    users.write_bytes(users.read_bytes()[:-64] + bytes(64))
+    with pytest.raises(ArtefactCorrupt):
+        run(spec, folder)
+
+
+def test_a_failed_start_does_not_claim_the_folder(world, tmp_path):
+    with pytest.raises(DataError):
+        run(small(tmp_path / "nowhere"), tmp_path / "run")
+    with pytest.raises(InvalidArgument, match="at most 600, the number of items"):
+        run(small(world, once=True, rounds=601), tmp_path / "run")
+    arms = tuple(arm for arm in REWARDS if arm.label == "LinUCB")
+    run(replace(small(world), arms=arms), tmp_path / "run", processes=1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtefactExists, match="is not a folder"):
+        run(small(world), tmp_path / "file")
+
+
+def test_names_that_mean_something_elsewhere(world, tmp_path):
+    path = tmp_path / "spec.toml"
+    arms = (Arm("x [/nope] [bold]y[/]", "hcb"), Arm("cost $x_1^{ and 5$", "flat"), Arm("</script>", "phcb"))
+    spec = Spec("sensitivity", str(world), arms, users=1, rounds=5, repeats=1, budget=20, widths=(5, 40))
+    path.write_text(spec.to_toml())
+    told = cli("experiment", "run", path, "-o", tmp_path / "run")
+    assert "x [/nope] [bold]y[/]" in told
+    assert (tmp_path / "run" / "report.csv").exists()
+    assert "<td></script>" not in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_clicks_are_compared_with_clicks(world, tmp_path):
+    spec = small(world, readings=True, repeats=1)
+    labels = ("LinUCB", "HUCB", "LinUCB, clicks", "HUCB, clicks")
+    made = run(replace(spec, arms=tuple(a for a in spec.arms if a.label in labels)), tmp_path / "run", processes=1)
+    told, earned = {one.arm: one for one in scores(made, 40)}, by_user(made, 40)
+    assert told["LinUCB, clicks"].gain is None
+    gap = earned["HUCB, clicks"].mean() - earned["LinUCB, clicks"].mean()
+    assert told["HUCB, clicks"].gain == pytest.approx(gap)
+
+
+def test_errors_come_back_from_workers():
+    import multiprocessing
+
+    with multiprocessing.get_context("spawn").Pool(1) as pool, pytest.raises(InvalidArgument, match="'hcb'"):
+        pool.apply(Arm("a", "hbc").build, (50,))
 
 
 def test_killed_runs_end_as_undisturbed_ones(outcome, world, tmp_path):
@@ -235,11 +325,33 @@ def test_tuning_chooses_on_validation_users(world, tmp_path):
     plain = replace(plain, arms=tuple(arm for arm in plain.arms if arm.label in ("LinUCB", "pHUCB")))
     spec = tuning(plain)
     assert spec.split == "validation"
-    assert len(spec.arms) == 4 + 16
-    made = tuned(plain, [spec.arms[2], spec.arms[7]])
+    assert len(spec.arms) == 4 + 36
+    made = tuned(plain, [spec.arms[2], spec.arms[8]])
     assert [arm.label for arm in made.arms] == ["LinUCB", "pHUCB"]
     assert made.arms[0].bandit_options == {"alpha": 0.5}
     assert made.arms[1].options == {"q": 10.0, "p": 0.1}
+    made.check()
+
+
+def test_validation_users_of_a_world_are_not_its_test_users(world, tmp_path):
+    plain = replace(small(world, users=40, rounds=5), arms=(Arm("LinUCB", "flat"),))
+    seen = {split: run(replace(plain, split=split), tmp_path / split, processes=1).prepared["users"]
+            for split in ("validation", "test")}  # fmt: skip
+    assert len(seen["validation"]) == 8
+    assert sorted(seen["validation"] + seen["test"]) == list(range(40))
+
+
+def test_tune_writes_a_spec_that_runs(world, tmp_path):
+    walks = ("{}", "CB-Category {}", "CB-Leaf {}", "H{}", "pH{}")
+    gone = {walk.format(base) for walk in walks for base in ("UCB", "TS", "EG")} - {"TS", "HTS"}
+    some = [word for label in sorted(gone) for word in ("--without", label)]
+    told = cli("experiment", "tune", world, "-o", tmp_path / "tune", "--users", 4, "--rounds", 5, "--repeats", 1,
+               "--arms", "bases", "--budget", 20, "--widths", "5,40", *some)  # fmt: skip
+    assert "Best on 4 validation" in told
+    assert "TS | v " in told
+    made = Spec.from_toml((tmp_path / "tune" / "tuned.toml").read_text())
+    assert [arm.label for arm in made.arms] == ["TS", "HTS"]
+    assert (made.split, made.rounds) == ("test", 2_000)
     made.check()
 
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from treeward.core.progress import Progress as Report
@@ -24,7 +32,14 @@ errors = Console(stderr=True)
 def progress() -> Iterator[Report]:
     """Show a bar for every stage that reports; bars go to stderr and stay when done, with their times."""
     bars = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=errors
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=errors,
+        speed_estimate_period=600,
     )
     tasks: dict[str, TaskID] = {}
 

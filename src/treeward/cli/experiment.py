@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from treeward.cli.console import console, progress, say
@@ -118,17 +119,19 @@ def tune(
     once: Once = False,
     seed: Seed = 0,
     without: Leave = None,
+    arms: Annotated[str, typer.Option(help="Whose: those of `rewards`, or of `bases`.")] = "rewards",
     processes: Processes = None,
 ) -> None:
-    """Choose every arm's alpha, and pHUCB's q and p, on validation users; write tuned.toml for `experiment run`."""
+    """Choose every arm's alpha, v or epsilon, and pHCB's q and p, on validation users; write tuned.toml to run."""
     from dataclasses import replace
 
+    from treeward.core import checks
     from treeward.core.artefact import write_file
-    from treeward.experiment.presets import rewards as preset
-    from treeward.experiment.presets import tuned, tuning
+    from treeward.experiment.presets import PRESETS, tuned, tuning
     from treeward.experiment.summary import scores
 
     told = _common(loader, options, users, rounds, repeats, budget, dim, widths, click, once, seed)
+    preset = PRESETS[checks.one_of("experiment tune", "--arms", arms, ("rewards", "bases"))]
     plain = _without(preset(str(data), **told), without)
     spec = tuning(plain)
     outcome = _run(spec, out, processes)
@@ -140,7 +143,7 @@ def tune(
     table.add_column("arm")
     table.add_column("reward", justify="right")
     for arm in best:
-        table.add_row(arm.label, f"{earned[arm.label]:.1f}")
+        table.add_row(escape(arm.label), f"{earned[arm.label]:.1f}")
     console.print(table)
     final = replace(tuned(plain, best), users=1_000, rounds=2_000, repeats=10)
     path = write_file(out / "tuned.toml", final.to_toml().encode())
@@ -266,9 +269,13 @@ def _finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> Non
         mine = told.filter(arm=arm.label).rows(named=True)
         last = mine[-1]
         table.add_row(
-            arm.label, *(f"{row['mean']:.1f}" for row in mine), f"± {last['half']:.1f}", f"{last['scores']:.1f}",
-            f"{last['coverage']:.1%}", f"{last['us_a_round']:.1f}",
-        )  # fmt: skip
+            escape(arm.label),
+            *(f"{row['mean']:.1f}" for row in mine),
+            "" if last["half"] is None else f"± {last['half']:.1f}",
+            f"{last['scores']:.1f}",
+            f"{last['coverage']:.1%}",
+            f"{last['us_a_round']:.1f}",
+        )
     console.print(table)
     for path in write_report(outcome, target or folder / "report.html"):
         say(f"Wrote {path}")

@@ -136,7 +136,10 @@ def write_file(path: StrPath, data: bytes) -> Path:
     with _as_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            part.write_bytes(data)
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)

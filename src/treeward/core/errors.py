@@ -9,6 +9,11 @@
     ├── FeedbackConflict    (ValueError)         another reward for a decision that has one
     ├── NothingLeft         (ValueError)         fewer items to show than were asked for
     ├── DataError           (ValueError)         a file the caller gave does not hold what it should
+    ├── StoreError                               a store of events
+    │   ├── StoreInUse                           another process has it open
+    │   ├── StoreDamaged                         bytes differ from what was written
+    │   ├── StoreVersion                         of a version this treeward does not know, or not a store
+    │   └── StoreFailed     (OSError)            could not be written, or is closed; takes nothing any more
     └── ArtefactError                            something treeward saved
         ├── ArtefactMissing (FileNotFoundError)  nothing there, or not treeward's
         ├── ArtefactExists  (FileExistsError)    would overwrite
@@ -38,6 +43,9 @@ class InvalidArgument(TreewardError, ValueError):
             shown = shown[:117] + "..."
         super().__init__(f"{owner}: {parameter} must be {rule}, got {shown}")
 
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, object]]:  # so that it comes back from a worker process
+        return type(self), (self.owner, self.parameter, self.rule, self.value)
+
 
 class UnknownId(TreewardError, KeyError):
     """An id that is not in the catalogue."""
@@ -63,6 +71,29 @@ class NothingLeft(TreewardError, ValueError):
 
 class DataError(TreewardError, ValueError):
     """A file or table the caller gave does not hold what it should."""
+
+
+class StoreError(TreewardError):
+    """A store of events cannot be opened, read or written."""
+
+
+class StoreInUse(StoreError):
+    """Another process has the store open."""
+
+
+class StoreDamaged(StoreError):
+    """The bytes in the store are not the bytes that were written."""
+
+
+class StoreVersion(StoreError):
+    """A store of a version that this treeward does not know, or a file that is no store."""
+
+
+class StoreFailed(StoreError, OSError):
+    """A write did not reach the disk, or the store is closed: nothing is taken any more until it is opened again."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ArtefactError(TreewardError):

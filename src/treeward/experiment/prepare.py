@@ -1,5 +1,6 @@
 """What an experiment runs on: item vectors and tree from training users, a world from all, users to try it on."""
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,27 @@ from treeward.simulate.world import FORMAT, World
 from treeward.tree.item_tree import ItemTree
 
 
-def read_prepared(folder: Path) -> dict[str, Any]:
-    """Return what `prepare` said."""
-    told: dict[str, Any] = msgspec.json.decode((folder / "prepared.json").read_bytes())
-    return told
+def read_prepared(folder: Path) -> dict[str, Any] | None:
+    """Return what `prepare` said; None if it did not come so far, or what it wrote was damaged."""
+    try:
+        told = msgspec.json.decode((folder / "prepared.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return told if isinstance(told, dict) and "spec_sha256" in told else None
 
 
 def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
     """Make what is not there yet, and return what there is to say of it."""
-    done = folder / "prepared.json"
-    if done.exists():
-        return read_prepared(folder)
     world_at, tree_at = folder / "world", folder / "tree"
+    before = read_prepared(folder)
+    if before is not None:
+        World.load(world_at), ItemTree.load(tree_at)  # the cells trust what is verified here
+        return before
     if _is_world(Path(spec.data)):
-        world, source = World.load(spec.data), {"world": spec.data}
+        world = World.load(spec.data)
+        source = {"world": spec.data, "sha256": sha256((Path(spec.data) / artefact.MANIFEST).read_bytes()).hexdigest()}
         _check_categories(spec, world.catalogue)
-        users = np.arange(world.users)
+        users = _part_of(world, spec.split)
         tree = ItemTree.build(world.catalogue.vectors, spec.widths or None, seed=spec.seed, progress=progress)
     else:
         torch_for("an experiment on a log")
@@ -53,6 +59,9 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
             progress=progress,
         )
         users = _rows_of(world, data.users(spec.split), spec.split)
+    if spec.once and spec.rounds > len(world.catalogue):
+        rule = f"at most {len(world.catalogue)}, the number of items, where each is shown once"
+        raise InvalidArgument("experiment", "rounds", rule, spec.rounds)
     chosen = users
     if len(users) > spec.users:
         chosen = np.sort(users[rng.sample(spec.seed, rng.stream("tried users"), len(users), spec.users)])
@@ -62,8 +71,10 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
     tree.save(tree_at, overwrite=True)
     spread = world.fidelity(users=min(200, world.users)).spread[0]
     told: dict[str, Any] = {
+        "spec_sha256": spec.digest,
         "source": source,
         "users": chosen.tolist(),
+        "user_ids": _names_of(world, chosen),
         "of_users": len(users),
         "items": len(world.catalogue),
         "levels": np.bincount(tree.level)[1:].tolist(),
@@ -72,7 +83,7 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
         "own_best": spread.own,
         "common_best": spread.common,
     }
-    artefact.write_file(done, msgspec.json.format(msgspec.json.encode(told), indent=1))
+    artefact.write_file(folder / "prepared.json", msgspec.json.format(msgspec.json.encode(told), indent=1))
     return told
 
 
@@ -84,6 +95,19 @@ def _is_world(path: Path) -> bool:
     except msgspec.DecodeError:
         return False
     return isinstance(told, dict) and told.get("format") == FORMAT
+
+
+def _names_of(world: World, rows: np.ndarray[Any, np.dtype[np.int64]]) -> list[str]:
+    return [str(row) for row in rows] if world.user_ids is None else world.user_ids.cast(pl.String)[rows].to_list()
+
+
+def _part_of(world: World, split: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return a fifth of a world's users for validation, and all others for test."""
+    count = world.users // 5
+    if split == "validation" and count == 0:
+        raise InvalidArgument("experiment", "data", "a world of at least 5 users, to have some for validation", world)
+    fifth = np.sort(rng.sample(0, rng.stream("validation users"), world.users, count))
+    return fifth if split == "validation" else np.setdiff1d(np.arange(world.users), fifth)
 
 
 def _check_categories(spec: Spec, catalogue: Catalogue) -> None:

@@ -40,7 +40,7 @@ READINGS = (
         "phcb",
         options={"split": "authors", "start": "children", "authors": True},
     ),
-    Arm("LinUCB, clicks", "flat", reward="click"),
+    Arm("LinUCB, clicks", "flat", baseline=True, reward="click"),
     Arm("HUCB, clicks", "hcb", reward="click"),
     Arm("pHUCB, clicks", "phcb", reward="click"),
 )
@@ -76,7 +76,7 @@ def sensitivity(data: str, **options: Any) -> Spec:
 PRESETS = {"rewards": rewards, "bases": bases, "sensitivity": sensitivity}
 
 _STRENGTHS = (0.1, 0.25, 0.5, 1.0)
-_FIELDS = tuple({"q": q, "p": p} for q in (5.0, 10.0) for p in (0.05, 0.1))
+_FIELDS = tuple({"q": q, "p": p} for q in (5.0, 10.0, 20.0) for p in (0.05, 0.1, 0.2))
 """What `tune` tries: the bandit's strength (alpha, v or epsilon), and pHCB's q and p."""
 _STRENGTH = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
 

@@ -11,7 +11,9 @@ from treeward.core.artefact import StrPath, write_file
 from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
 from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
 from treeward.experiment.run import Outcome
-from treeward.experiment.summary import by_user, curves, order_kept, paired, ratios, rounds_of, scores, tidy
+from treeward.experiment.summary import curves, order_kept, paired, ratios, rounds_of, scores, tidy
+
+_MOST_CURVES = 24
 
 
 def write_report(outcome: Outcome, path: StrPath) -> list[Path]:
@@ -38,7 +40,10 @@ def render(outcome: Outcome) -> bytes:
     ]
     if len(told["users"]) < spec.users:
         parts.append(text(f"{spec.users:,} users were asked for; the data has {told['of_users']:,}.", soft=True))
-    parts += _grid(outcome) if spec.name == "sensitivity" else [*_results(outcome), *_claims(outcome)]
+    if any(arm.options.get("split") == "authors" for arm in spec.arms):
+        more = f"Arms with the authors' budget take {spec.budget} scores for nodes and {spec.budget} for items."
+        parts.append(text(more, soft=True))
+    parts += _grid(outcome) if _is_grid(outcome) else [*_results(outcome), *_claims(outcome)]
     parts += [*_curves(outcome), *_budget(outcome), *_paper(outcome), *_origin(outcome)]
     return page(f"Experiment: {spec.name}", parts)
 
@@ -51,8 +56,8 @@ def _results(outcome: Outcome) -> list[str]:
         rows = [
             (
                 one.arm,
-                f"{one.mean:.2f} ± {one.half:.2f}",
-                "" if one.gain is None else f"{one.gain:+.2f} ± {one.gain_half:.2f}",
+                f"{one.mean:.2f}{_half(one.half)}",
+                "" if one.gain is None else f"{one.gain:+.2f}{_half(one.gain_half)}",
                 "" if one.p_value is None else ("< 0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}"),
                 f"{one.regret:.1f}",
             )
@@ -61,18 +66,26 @@ def _results(outcome: Outcome) -> list[str]:
         head = ("arm", "mean, 95 % interval", "against the best baseline, paired", "p", "regret")
         parts.append(table(head, rows, f"After {round:,} rounds", best))
     parts.append(
-        text("Intervals are over users, each one's repeats averaged; differences are paired by user.", soft=True)
+        text(
+            "Intervals are over users, each one's repeats averaged (over users and repeats where users learn from each",
+            "other); differences are paired by user, with the baseline that earned most among those with the same kind",
+            "of reward. p is of one comparison: it does not know how many there are, nor that the baseline was chosen.",
+            soft=True,
+        )
     )
     return parts
 
 
 def _claims(outcome: Outcome) -> list[str]:
     late = [round for round in rounds_of(outcome) if round >= 1_000 or round == outcome.spec.rounds]
-    held = [dict(order_kept(outcome, round)) for round in late]
+    held = [order_kept(outcome, round) for round in late]
     if not held[0]:
         return []
-    rows = [(claim, *("yes" if one[claim] else "no" for one in held)) for claim in held[0]]
-    head = ("claim", *(f"holds here, {round:,}" for round in late))
+    rows = [
+        (claims[0][0], *(f"{'yes' if holds else 'no'}: {gap.mean:+.1f}{_half(gap.half)}" for _, holds, gap in claims))
+        for claims in zip(*held, strict=True)
+    ]
+    head = ("claim", *(f"holds here, {round:,}: by how much, paired" for round in late))
     parts = [heading("The paper's order"), table(head, rows)]
     for round in rounds_of(outcome)[-1:]:
         found = ratios(outcome, round)
@@ -80,11 +93,19 @@ def _claims(outcome: Outcome) -> list[str]:
             parts.append(
                 table(("pHUCB / LinUCB", f"at {round:,}"), [(name, f"{one:.2f}") for name, one in found.items()])
             )
-        earned = by_user(outcome, round)
-        if {"pHUCB", "HUCB"} <= set(earned):
-            gain, half, _ = paired(earned["pHUCB"], earned["HUCB"])
-            parts.append(text(f"pHUCB - HUCB, paired by user: {gain:+.2f} ± {half:.2f}."))
+        if {"pHUCB", "HUCB"} <= {arm.label for arm in outcome.spec.arms}:
+            gap = paired(outcome, "pHUCB", "HUCB", round)
+            parts.append(text(f"pHUCB - HUCB, paired by user: {gap.mean:+.2f}{_half(gap.half)}."))
     return parts
+
+
+def _half(half: float | None) -> str:
+    return "" if half is None else f" ± {half:.2f}"
+
+
+def _is_grid(outcome: Outcome) -> bool:
+    """Tell whether this is figure 4, all of it."""
+    return {arm.label for arm in outcome.spec.arms} == {f"q {q}, p {p:g}" for q in GRID_Q for p in GRID_P}
 
 
 def _grid(outcome: Outcome) -> list[str]:
@@ -112,17 +133,16 @@ def _grid(outcome: Outcome) -> list[str]:
 def _curves(outcome: Outcome) -> list[str]:
     from plotly import graph_objects as go
 
-    if outcome.spec.name in ("sensitivity", "tune"):
+    if len(outcome.spec.arms) > _MOST_CURVES:
         return []
     parts = []
     for what, title in (
         ("reward", "Cumulative reward"),
-        ("regret", "Cumulative regret, against everybody's best item"),
+        ("regret", f"Cumulative regret, against everybody's best item{' left' if outcome.spec.once else ''}"),
     ):
         figure, told = go.Figure(), curves(outcome, what)
         for index, arm in enumerate(outcome.spec.arms):
-            mine = told.filter(pl.col("arm") == arm.label)
-            turns, mean, half = (mine[name].to_numpy() for name in ("round", "mean", "half"))
+            turns, mean, half = told[arm.label]
             colour, dash = COLOURS[index % len(COLOURS)], ("solid", "dash", "dot")[index // len(COLOURS) % 3]
             figure.add_scatter(
                 x=np.concatenate([turns, turns[::-1]]), y=np.concatenate([mean + half, (mean - half)[::-1]]),
@@ -133,14 +153,14 @@ def _curves(outcome: Outcome) -> list[str]:
                 x=turns, y=mean, name=arm.label, line={"color": colour, "dash": dash}, legendgroup=arm.label
             )
         figure.update_layout(xaxis_title="round", yaxis_title=what, hovermode="x unified")
-        parts += [heading(title), plot(figure, "Bands: 95 % intervals over users.", 480)]
+        parts += [heading(title), plot(figure, "Bands: 95 % intervals.", 480)]
     return parts
 
 
 def _budget(outcome: Outcome) -> list[str]:
     cells = tidy(outcome).filter(pl.col("round") == outcome.spec.rounds)
     rows = [
-        (arm, f"{mean:.1f}", f"{most:.1f}", f"{questions:.0f}", f"{coverage:.1%}", f"{time:.1f}")
+        (arm, f"{mean:.1f}", f"{most}", f"{questions:.0f}", f"{coverage:.1%}", f"{time:.1f}")
         for arm, mean, most, questions, coverage, time in cells.select(
             "arm", "scores", "most_scores", "questions", "coverage", "us_a_round"
         ).iter_rows()
@@ -161,7 +181,7 @@ def _budget(outcome: Outcome) -> list[str]:
 
 
 def _paper(outcome: Outcome) -> list[str]:
-    if outcome.spec.name != "rewards":
+    if not {"LinUCB", "HUCB", "pHUCB"} <= {arm.label for arm in outcome.spec.arms}:
         return []
     rows = []
     ours = {round: {one.arm: one.mean for one in scores(outcome, round)} for round in rounds_of(outcome)}
@@ -186,12 +206,17 @@ def _origin(outcome: Outcome) -> list[str]:
         ("spec sha256", spec.digest),
         ("data", told["source"]),
         ("tree, nodes a level", told["levels"]),
-        ("seeds", f"{spec.seed} to {spec.seed + spec.repeats - 1}"),
+        ("seed", spec.seed),
+        ("seeds of the repeats", outcome.cells["seed"].unique(maintain_order=True).to_list()),
         ("world", ", ".join(f"{name} {value}" for name, value in world.items())),
-        ("treeward", outcome.rewards["treeward"][0]),
+        ("treeward", ", ".join(outcome.cells["treeward"].unique(maintain_order=True))),
     ]
-    arms = [(arm.label, arm.policy, arm.bandit, {**arm.options, **arm.bandit_options} or "") for arm in spec.arms]
-    return [heading("Where it comes from"), facts(pairs), table(("arm", "policy", "bandit", "options"), arms)]
+    arms = [
+        (arm.label, arm.policy, arm.bandit, {**arm.options, **arm.bandit_options} or "", arm.reward or spec.reward)
+        for arm in spec.arms
+    ]
+    head = ("arm", "policy", "bandit", "options", "reward")
+    return [heading("Where it comes from"), facts(pairs), table(head, arms)]
 
 
 def _picture(outcome: Outcome) -> bytes:
@@ -199,7 +224,7 @@ def _picture(outcome: Outcome) -> bytes:
 
     figure = Figure(figsize=(9, 5.5), dpi=110, layout="constrained")
     axes = figure.add_subplot()
-    if outcome.spec.name == "sensitivity":
+    if _is_grid(outcome):
         earned = {one.arm: one.mean for one in scores(outcome, outcome.spec.rounds)}
         values = np.array([[earned[f"q {q}, p {p:g}"] for p in GRID_P] for q in GRID_Q])
         shown = axes.imshow(values, cmap="Blues", origin="lower", aspect="auto")
@@ -209,13 +234,13 @@ def _picture(outcome: Outcome) -> bytes:
     else:
         told = curves(outcome)
         for index, arm in enumerate(outcome.spec.arms):
-            mine = told.filter(pl.col("arm") == arm.label)
-            turns, mean, half = (mine[name].to_numpy() for name in ("round", "mean", "half"))
+            turns, mean, half = told[arm.label]
             colour, dash = COLOURS[index % len(COLOURS)], ("-", "--", ":")[index // len(COLOURS) % 3]
             axes.plot(turns, mean, dash, color=colour, label=arm.label)
             axes.fill_between(turns, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
         axes.set(xlabel="round", ylabel="cumulative reward of a user")
-        axes.legend(frameon=False, fontsize="small")
+        for name in axes.legend(frameon=False, fontsize="small").get_texts():
+            name.set_parse_math(False)
         axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(f"{outcome.spec.name}: {Path(outcome.spec.data).name}", parse_math=False)
     buffer = io.BytesIO()

@@ -4,22 +4,25 @@ import fcntl
 import multiprocessing
 import os
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
-from treeward.core.errors import ArtefactExists, InvalidArgument
+from treeward.core.errors import ArtefactError, ArtefactExists, ArtefactWrite, InvalidArgument, TreewardError
 from treeward.core.parallel import cores
 from treeward.core.progress import Progress, silent
 from treeward.core.version import __version__
@@ -30,7 +33,7 @@ from treeward.simulate.run import simulate
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-FORMAT, VERSION = "treeward.cell", 1
+FORMAT, VERSION = "treeward.cell", 2
 _CHECKPOINTS = 40
 
 
@@ -75,15 +78,19 @@ def run(spec: Spec, folder: StrPath, *, processes: int | None = None, progress: 
     spec.check()
     processes = cores() if processes is None else checks.integer("experiment", "processes", processes, low=1)
     report, place = progress or silent, Path(folder)
+    _refuse_strangers(place)
     with _alone(place):
         _claim(spec, place)
         prepare(spec, place, report)
         cells = [Cell(arm, repeat) for repeat in range(spec.repeats) for arm in spec.arms]
-        left = [cell for cell in cells if not _finished(place, cell)]
+        left = [cell for cell in cells if _held(place, cell, spec.digest) is None]
+        for cell in left:  # also what is damaged, or was computed for another spec
+            shutil.rmtree(place / "cells" / cell.name, ignore_errors=True)
         report("cells", len(cells) - len(left), len(cells))
         _work(place, left, min(processes, max(1, len(left))), len(cells), report)
         made = load(place)
-        made.rewards.write_parquet(place / "results.parquet.part")
+        told = {"spec": spec.to_toml(), "prepared": msgspec.json.encode(made.prepared).decode()}
+        made.rewards.write_parquet(place / "results.parquet.part", metadata=told)
         (place / "results.parquet.part").replace(place / "results.parquet")
         return made
 
@@ -92,25 +99,35 @@ def load(folder: StrPath) -> Outcome:
     """Read a finished experiment."""
     place = Path(folder)
     spec = read_spec(place)
-    prepared = read_prepared(place) if (place / "prepared.json").exists() else None
+    prepared = read_prepared(place)
     cells = [Cell(arm, repeat) for arm in spec.arms for repeat in range(spec.repeats)]
-    missing = [cell.name for cell in cells if not _finished(place, cell)]
+    held = [_held(place, cell, spec.digest) for cell in cells]
+    missing = sum(one is None for one in held)
     if prepared is None or missing:
         rule = "of a finished experiment; run it again to go on where it stopped"
-        raise InvalidArgument("report", "folder", rule, f"{len(missing)} of {len(cells)} cells are missing")
+        raise InvalidArgument("report", "folder", rule, f"{missing} of {len(cells)} cells are missing")
+    names = pl.DataFrame({"row": prepared["users"], "user": prepared["user_ids"]}, schema_overrides={"row": pl.Int32})
     tables, rows = [], []
-    for cell in cells:
-        held = artefact.read(place / "cells" / cell.name, FORMAT, VERSION)
+    for cell, one in zip(cells, held, strict=True):
+        assert one is not None
+        told = {"arm": cell.arm.label, "repeat": cell.repeat, "seed": one.info["seed"]}
+        stamp = {
+            "spec_sha256": spec.digest,
+            "treeward": one.info["treeward"],
+            "data_sha256": str(prepared["source"].get("sha256", "")),
+        }
         tables.append(
-            held.tables["users"].select(
-                pl.lit(cell.arm.label).alias("arm"), pl.lit(cell.repeat).alias("repeat"), pl.all()
+            one.tables["users"]
+            .join(names, on="row", how="left", maintain_order="left")
+            .select(
+                *(pl.lit(value).alias(name) for name, value in told.items()),
+                *("user", "round", "reward", "regret"),
+                *(pl.lit(value).alias(name) for name, value in stamp.items()),
             )
         )
-        names = ("scores", "most_scores", "coverage", "seconds", "questions", "seed", "treeward")
-        rows.append({"arm": cell.arm.label, "repeat": cell.repeat, **{name: held.info[name] for name in names}})
-    stamp = {"spec_sha256": spec.digest, "treeward": __version__, "data_sha256": _data_digest(prepared)}
-    rewards = pl.concat(tables).with_columns(pl.lit(value).alias(name) for name, value in stamp.items())
-    return Outcome(spec, prepared, rewards, pl.DataFrame(rows))
+        counts = ("scores", "most_scores", "coverage", "seconds", "questions", "treeward")
+        rows.append({**told, **{name: one.info[name] for name in counts}})
+    return Outcome(spec, prepared, pl.concat(tables), pl.DataFrame(rows))
 
 
 def read_spec(folder: Path) -> Spec:
@@ -130,25 +147,28 @@ def checkpoints(rounds: int) -> NDArray[np.int64]:
     return made[made > 0]
 
 
-def _data_digest(prepared: dict[str, Any]) -> str:
-    return str(prepared["source"].get("sha256", prepared["source"].get("world", "")))
-
-
 def _claim(spec: Spec, place: Path) -> None:
-    path = place / "spec.toml"
-    if path.exists():
-        if path.read_text(encoding="utf-8") != spec.to_toml():
-            raise ArtefactExists(f"{place}: holds another experiment (see {path}); choose another folder")
-        return
-    if any(not one.name.startswith(".") for one in place.iterdir()):
+    """Make the folder this experiment's, or refuse: it is another's once that one is prepared."""
+    prepared = read_prepared(place)
+    if prepared is not None and prepared["spec_sha256"] != spec.digest:
+        raise ArtefactExists(f"{place}: holds another experiment (see prepared.json there); choose another folder")
+    artefact.write_file(place / "spec.toml", spec.to_toml().encode())
+
+
+def _refuse_strangers(place: Path) -> None:
+    if place.exists() and not place.is_dir():
+        raise ArtefactExists(f"{place}: is not a folder")
+    if place.exists() and not (place / "spec.toml").exists() and any(one.name != ".lock" for one in place.iterdir()):
         raise ArtefactExists(f"{place}: is not empty, and holds no experiment")
-    artefact.write_file(path, spec.to_toml().encode())
 
 
 @contextmanager
 def _alone(place: Path) -> Iterator[None]:
     """Keep other runs out of the folder; the lock goes with the process, however it ends."""
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtefactWrite(f"{place}: cannot be made ({error.strerror})") from error
     with (place / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,8 +177,13 @@ def _alone(place: Path) -> Iterator[None]:
         yield
 
 
-def _finished(place: Path, cell: Cell) -> bool:
-    return artefact.is_artefact(place / "cells" / cell.name)
+def _held(place: Path, cell: Cell, digest: str) -> artefact.Contents | None:
+    """Return what a finished cell holds; None if it is not there, not whole, or not this spec's."""
+    try:
+        found = artefact.read(place / "cells" / cell.name, FORMAT, VERSION)
+    except ArtefactError:
+        return None
+    return found if found.info.get("spec_sha256") == digest else None
 
 
 def _work(place: Path, left: list[Cell], processes: int, total: int, report: Progress) -> None:
@@ -172,7 +197,11 @@ def _work(place: Path, left: list[Cell], processes: int, total: int, report: Pro
             while waiting:
                 finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 for one in finished:
-                    one.result()
+                    try:
+                        one.result()
+                    except BrokenProcessPool as error:
+                        why = "a worker process ended before it was done (out of memory?)"
+                        raise TreewardError(f"{place}: {why}; run it again to go on where it stopped") from error
                     done += 1
                     report("cells", done, total)
         except BaseException:
@@ -196,15 +225,21 @@ def _follow_parent() -> None:
 def _stage(place: str) -> tuple[Spec, World, ItemTree, list[int]]:
     folder = Path(place)
     prepared = read_prepared(folder)
+    assert prepared is not None
     world, tree = World.load(folder / "world", verify=False), ItemTree.load(folder / "tree", verify=False)
     return read_spec(folder), world, tree, prepared["users"]
+
+
+def cell_seed(seed: int, repeat: int) -> int:
+    """Return the seed of a repeat; experiments with neighbouring seeds share none."""
+    return int.from_bytes(sha256(f"{seed}/{repeat}".encode()).digest()[:6], "little")
 
 
 def run_cell(place: str, label: str, repeat: int) -> None:
     """Run one cell and write it down."""
     spec, world, tree, users = _stage(place)
     arm = next(arm for arm in spec.arms if arm.label == label)
-    seed = spec.seed + repeat
+    seed = cell_seed(spec.seed, repeat)
     result = simulate(
         arm.build(spec.budget),
         world,
@@ -222,7 +257,7 @@ def run_cell(place: str, label: str, repeat: int) -> None:
     lost = np.cumsum(result.best - result.expected, axis=1, dtype=np.float64)[:, turns - 1]
     table = pl.DataFrame(
         {
-            "user": np.repeat(np.array(users, dtype=np.int32), len(turns)),
+            "row": np.repeat(np.array(users, dtype=np.int32), len(turns)),
             "round": np.tile(turns.astype(np.int32), len(users)),
             "reward": earned.ravel().astype(np.float32),
             "regret": lost.ravel().astype(np.float32),
@@ -230,11 +265,12 @@ def run_cell(place: str, label: str, repeat: int) -> None:
     )
     told = {
         "scores": float(result.scores.mean()),
-        "most_scores": float(result.scores.max()),
+        "most_scores": result.settings["most_scores"],
         "coverage": result.coverage,
         "seconds": result.seconds,
         "questions": result.settings["questions"],
         "seed": seed,
+        "spec_sha256": spec.digest,
         "treeward": __version__,
         "policy": result.settings["policy"],
     }

@@ -4,13 +4,19 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
-from typing import Any, Literal, Self
+from typing import Any, Literal
+
+import msgspec
 
 from treeward.bandit import BANDITS
 from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
+from treeward.data.loaders import LOADERS
+from treeward.data.synthetic import synthetic_catalogue
 from treeward.policy import POLICIES, LogLevel, Policy
+from treeward.simulate.fit import EXPOSURES
+from treeward.tree.item_tree import ItemTree
 
 _EXPANSION = ("q", "p", "authors")
 
@@ -79,8 +85,9 @@ class Spec:
     negatives: int = 4
 
     def check(self) -> None:
-        """Refuse what cannot be run, before anything is."""
+        """Refuse what cannot be run, before anything is: every arm decides once, over a handful of items."""
         owner = "experiment"
+        _typed(asdict(self))
         if not self.arms:
             raise InvalidArgument(owner, "arms", "at least one", "none")
         labels = [arm.label for arm in self.arms]
@@ -88,12 +95,15 @@ class Spec:
             raise InvalidArgument(owner, "arms", "labels that are all different and not empty", labels)
         for name, low in (("users", 1), ("rounds", 1), ("repeats", 1), ("budget", 1), ("dim", 1), ("negatives", 1)):
             checks.integer(owner, name, getattr(self, name), low=low)
+        checks.integer(owner, "rounds", self.rounds, low=1, high=2**31 - 1)
         checks.integer(owner, "seed", self.seed, low=0)
-        checks.one_of(owner, "split", self.split, ("test", "validation"))
-        checks.one_of(owner, "reward", self.reward, ("probability", "click"))
+        checks.one_of(owner, "exposure", self.exposure, EXPOSURES)
+        if self.loader:
+            checks.one_of(owner, "loader", self.loader, LOADERS)
+        shop = synthetic_catalogue(64, dim=4, seed=0)
+        tree = ItemTree.build(shop.vectors, (4, 16), seed=0)
         for arm in self.arms:
-            checks.one_of(owner, "reward", arm.reward, ("", "probability", "click"))
-            arm.build(self.budget)
+            arm.build(self.budget).session(tree, shop, 1).select([0], 0)
 
     @property
     def digest(self) -> str:
@@ -110,7 +120,7 @@ class Spec:
         return "\n".join(lines)
 
     @classmethod
-    def from_toml(cls, text: str) -> Self:
+    def from_toml(cls, text: str) -> "Spec":
         """Read what `to_toml` writes, or what somebody wrote by hand."""
         try:
             told = tomllib.loads(text)
@@ -128,9 +138,8 @@ class Spec:
             for name in ("label", "policy"):
                 if name not in made:
                     raise InvalidArgument("arm", "spec", f"with a key {name!r}", sorted(made))
-            arms.append(Arm(**made))
-        given["widths"] = tuple(given.get("widths", ()))
-        return cls(arms=tuple(arms), **given)
+            arms.append(made)
+        return _typed({**given, "arms": arms})
 
 
 def known(owner: str, parameter: str, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -138,6 +147,19 @@ def known(owner: str, parameter: str, given: Mapping[str, Any], names: Iterable[
     for name in given:
         checks.one_of(owner, parameter, name, sorted(names))
     return dict(given)
+
+
+def _typed(told: dict[str, Any]) -> Spec:
+    """Return a spec, if everything in it is of its type."""
+    for held in (told, *told["arms"]):
+        if held.get("reward"):
+            checks.one_of("experiment", "reward", held["reward"], ("probability", "click"))
+    if "split" in told:
+        checks.one_of("experiment", "split", told["split"], ("test", "validation"))
+    try:
+        return msgspec.convert(told, Spec)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument("experiment", "spec", "of the types that are documented", str(error)) from error
 
 
 def _names(kind: type) -> set[str]:
@@ -155,7 +177,7 @@ def _written(value: Any) -> str:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f'"{name}" = {_written(one)}' for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_written(name)} = {_written(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_written(one) for one in value) + "]"
     return repr(value)

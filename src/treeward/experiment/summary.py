@@ -1,14 +1,18 @@
 """What came of an experiment, in numbers: means, intervals, and differences paired by user."""
 
 from dataclasses import dataclass
-from math import erfc
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
+from treeward.core.types import AnyArray
 from treeward.experiment.presets import TABLE_3, TABLE_ROUNDS
 from treeward.experiment.run import Outcome
+from treeward.experiment.spec import Arm
+from treeward.policy import POLICIES
 
 
 @dataclass(frozen=True)
@@ -18,14 +22,14 @@ class Score:
     arm: str
     round: int
     mean: float
-    half: float
-    """Half the 95 % interval over users, whose repeats are averaged."""
+    half: float | None
+    """Half the 95 % interval; None where there is nothing to tell it from (see `estimate`)."""
     regret: float
     gain: float | None
-    """How much more than the best baseline, user by user; None for that one itself, and where there is none ..."""
+    """How much more than the best baseline with the same kind of reward, user by user; None for that one itself ..."""
     gain_half: float | None
     p_value: float | None
-    """... and how likely so much of a difference would be by chance (two-sided, normal)."""
+    """... and how likely so much of a difference would be by chance (two-sided)."""
 
 
 def rounds_of(outcome: Outcome) -> list[int]:
@@ -34,73 +38,105 @@ def rounds_of(outcome: Outcome) -> list[int]:
 
 
 def by_user(outcome: Outcome, round: int, what: str = "reward") -> dict[str, NDArray[np.float64]]:
-    """Return every arm's cumulative reward (or regret) of each user, averaged over repeats."""
-    table = (
-        outcome.rewards.filter(pl.col("round") == round)
-        .group_by("arm", "user")
-        .agg(pl.col(what).cast(pl.Float64).mean())
-        .sort("arm", "user")
-    )
-    parts = {str(name): part[what].to_numpy() for (name,), part in table.partition_by("arm", as_dict=True).items()}
-    return {arm.label: parts[arm.label] for arm in outcome.spec.arms}
+    """Return every arm's cumulative reward (or regret): (users, repeats)."""
+    table = outcome.rewards.filter(pl.col("round") == round).sort("arm", "repeat", maintain_order=True)
+    return {
+        arm.label: table.filter(arm=arm.label)[what].to_numpy().astype(np.float64).reshape(outcome.spec.repeats, -1).T
+        for arm in outcome.spec.arms
+    }
+
+
+class Estimate(NamedTuple):
+    """A mean and what is known of its error."""
+
+    mean: float
+    half: float | None
+    """Half the 95 % interval."""
+    p_value: float | None
+    """How likely a mean so far from 0 would be by chance."""
+
+
+def estimate(values: NDArray[np.float64], shared: bool) -> Estimate:
+    """Return the mean of (users, repeats), with its error over users, whose repeats are averaged.
+
+    Where users learn from each other (`shared`), those of one repeat are not independent: then users and repeats both
+    count as drawn, and the degrees of freedom are Satterthwaite's.
+    """
+    mean = float(values.mean())
+    count, repeats = values.shape
+    if count < 2 or (shared and repeats < 2):
+        return Estimate(mean, None, None)
+    variance = by_users = float(values.mean(axis=1).var(ddof=1)) / count
+    freedom = float(count - 1)
+    if shared:
+        by_repeats = float(values.mean(axis=0).var(ddof=1)) / repeats
+        variance = max(by_users, by_users + by_repeats - float(values.var(ddof=1)) / values.size)
+        parts = by_users**2 / (count - 1) + by_repeats**2 / (repeats - 1)
+        freedom = max(1.0, (by_users + by_repeats) ** 2 / parts) if parts > 0 else freedom
+    error = variance**0.5
+    p_value = 2 * float(stdtr(freedom, -abs(mean) / error)) if error > 0 else float(mean == 0)
+    return Estimate(mean, float(stdtrit(freedom, 0.975)) * error, p_value)
+
+
+def shares(*arms: Arm) -> bool:
+    """Tell whether users of one of the arms learn from each other."""
+    return any(POLICIES[arm.policy].shared_state for arm in arms)
 
 
 def scores(outcome: Outcome, round: int) -> list[Score]:
     """Return the scores of all arms at a round."""
     earned, lost = by_user(outcome, round), by_user(outcome, round, "regret")
-    baselines = [arm.label for arm in outcome.spec.arms if arm.baseline]
-    best = max(baselines, key=lambda label: earned[label].mean()) if baselines else None
+    best: dict[str, Arm] = {}
+    for arm in outcome.spec.arms:
+        kind = arm.reward or outcome.spec.reward
+        if arm.baseline and (kind not in best or earned[arm.label].mean() > earned[best[kind].label].mean()):
+            best[kind] = arm
     made = []
     for arm in outcome.spec.arms:
-        mine = earned[arm.label]
-        gain = gain_half = p_value = None
-        if best is not None and arm.label != best:
-            gain, gain_half, p_value = paired(mine, earned[best])
-        made.append(
-            Score(arm.label, round, float(mine.mean()), _half(mine), float(lost[arm.label].mean()), gain, gain_half,
-                  p_value)
-        )  # fmt: skip
+        mine, rival = estimate(earned[arm.label], shares(arm)), best.get(arm.reward or outcome.spec.reward)
+        gain = Estimate(0.0, None, None)
+        if rival is not None and rival is not arm:
+            gain = estimate(earned[arm.label] - earned[rival.label], shares(arm, rival))
+        told = gain.mean if rival is not None and rival is not arm else None
+        regret = float(lost[arm.label].mean())
+        made.append(Score(arm.label, round, mine.mean, mine.half, regret, told, gain.half, gain.p_value))
     return made
 
 
-def paired(one: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Return the mean difference, half its 95 % interval, and how likely it would be by chance."""
-    gap = one - other
-    half = _half(gap)
-    mean = float(gap.mean())
-    error = half / 1.96
-    return mean, half, float(erfc(abs(mean) / error / 2**0.5)) if error > 0 else float(mean == 0)
+def _arm(outcome: Outcome, label: str) -> Arm:
+    return next(arm for arm in outcome.spec.arms if arm.label == label)
 
 
-def _half(values: NDArray[np.float64]) -> float:
-    return float(1.96 * values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else float("nan")
+def paired(outcome: Outcome, one: str, other: str, round: int) -> Estimate:
+    """Return how much more one arm earned than another, user by user."""
+    earned = by_user(outcome, round)
+    return estimate(earned[one] - earned[other], shares(_arm(outcome, one), _arm(outcome, other)))
 
 
-def curves(outcome: Outcome, what: str = "reward") -> pl.DataFrame:
-    """Return arm, round, mean and half the interval, at every checkpoint."""
-    return (
-        outcome.rewards.group_by("arm", "round", "user")
-        .agg(pl.col(what).cast(pl.Float64).mean())
-        .group_by("arm", "round")
-        .agg(
-            pl.col(what).mean().alias("mean"),
-            (1.96 * pl.col(what).std() / pl.len().sqrt()).fill_null(0.0).alias("half"),
-        )
-        .sort("arm", "round")
-    )
+def curves(outcome: Outcome, what: str = "reward") -> dict[str, tuple[AnyArray, AnyArray, AnyArray]]:
+    """Return of every arm the checkpoints, the means there, and half the intervals (0 where there is none)."""
+    turns = outcome.rewards["round"].unique().sort().to_numpy()
+    made: dict[str, tuple[AnyArray, AnyArray, AnyArray]] = {}
+    for arm in outcome.spec.arms:
+        mine = outcome.rewards.filter(arm=arm.label)[what].to_numpy().astype(np.float64)
+        each = mine.reshape(outcome.spec.repeats, -1, len(turns)).transpose(2, 1, 0)
+        told = [estimate(one, shares(arm)) for one in each]
+        made[arm.label] = turns, np.array([one.mean for one in told]), np.array([one.half or 0.0 for one in told])
+    return made
 
 
-def order_kept(outcome: Outcome, round: int) -> list[tuple[str, bool]]:
-    """Return the paper's claims about who earns more, and whether each holds here."""
-    earned = {one.arm: one.mean for one in scores(outcome, round)}
+def order_kept(outcome: Outcome, round: int) -> list[tuple[str, bool, Estimate]]:
+    """Return the paper's claims about who earns more, whether each holds here, and by how much."""
+    labels = {arm.label for arm in outcome.spec.arms}
     claims = [(above, below) for above in ("HUCB", "pHUCB") for below in ("CB-Leaf", "CB-Category")]
     claims += [(above, "LinUCB") for above in ("CB-Leaf", "CB-Category")]
     claims += [(above, below) for above in ("pHUCB", "HUCB") for below in ("HMAB", "ICTRUCB", "ConUCB")]
-    return [
-        (f"{above} above {below}", earned[above] > earned[below])
-        for above, below in claims
-        if above in earned and below in earned
-    ]
+    made = []
+    for above, below in claims:
+        if above in labels and below in labels:
+            gap = paired(outcome, above, below, round)
+            made.append((f"{above} above {below}", gap.mean > 0, gap))
+    return made
 
 
 def ratios(outcome: Outcome, round: int) -> dict[str, float]:
@@ -120,7 +156,8 @@ def tidy(outcome: Outcome) -> pl.DataFrame:
     """Return one row an arm and round, with everything there is to say of it: what the CSV holds."""
     rows = [vars(one) for round in rounds_of(outcome) for one in scores(outcome, round)]
     cells = outcome.cells.group_by("arm").agg(
-        pl.col("scores", "most_scores", "coverage", "questions").mean(),
+        pl.col("scores", "coverage", "questions").mean(),
+        pl.col("most_scores").max(),
         (pl.col("seconds").mean() / (len(outcome.prepared["users"]) * outcome.spec.rounds) * 1e6).alias("us_a_round"),
     )
     return pl.DataFrame(rows).join(cells, on="arm", how="left", maintain_order="left")

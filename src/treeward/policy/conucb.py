@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from treeward.bandit.rules import UCB
 from treeward.core import checks
-from treeward.core.compiled import kernel, summing_kernel, tight_summing
+from treeward.core.compiled import kernel, summing_kernel, tight, tight_summing
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
-from treeward.policy.rounds import ROUND, STEP, Drawn, Questions, RoundPolicy, RoundSession, best, project
+from treeward.policy.rounds import ROUND, STEP, TIE, Drawn, Questions, RoundPolicy, RoundSession, best, project
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
@@ -56,34 +56,34 @@ class ConUCB(RoundPolicy):
             weight,
             self.bandit.rule(catalogue.dim).strength,
             checks.number(owner, "key_alpha", self.key_alpha, low=0),
+            (1 + 1e-5) / math.sqrt(ridge),
         )
-        return _Session(self.by_category(tree, catalogue), catalogue, rule, ridge, users, self.budget, once, seed)
+        return Conversation(self.by_category(tree, catalogue), catalogue, rule, ridge, users, self.budget, once, seed)
 
 
 class Rule(NamedTuple):
-    """lambda, alpha and alpha~."""
+    """lambda, alpha and alpha~; no vector x is wider to key-terms than `key_most` |M^-1 x|."""
 
     weight: float
     alpha: float
     key_alpha: float
+    key_most: float
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
     """Of every user: M^-1, sum of r x, M~^-1, sum of r~ x~."""
 
     inverse: NDArray[np.float64]
     sums: NDArray[np.float64]
     key_inverse: NDArray[np.float64]
     key_sums: NDArray[np.float64]
-    quick: Floats
-    """M^-1 in float32, for the widths, whose products take most of a round ..."""
-    key_quick: Floats
-    """... and M~^-1."""
     key_theta: NDArray[np.float64]
     """theta~, which changes with an answer only."""
 
 
-class _Session(RoundSession):
+class Conversation(RoundSession):
+    """ConUCB at work."""
+
     def __init__(
         self,
         tree: ItemTree,
@@ -106,9 +106,8 @@ class _Session(RoundSession):
         dim = catalogue.dim
         eye = np.broadcast_to(np.eye(dim), (users, dim, dim))
         inverse, key_inverse = np.ascontiguousarray(eye / (1 - rule.weight)), np.ascontiguousarray(eye / ridge)
-        quick, key_quick = inverse.astype(np.float32), key_inverse.astype(np.float32)
         sums = np.zeros((users, dim))
-        self.state = _State(inverse, sums, key_inverse, sums.copy(), quick, key_quick, sums.copy())
+        self.state = State(inverse, sums, key_inverse, sums.copy(), sums.copy())
 
     def ask(self, users: ArrayLike, nonce: int) -> Questions | None:
         """Return a question for each user, if there are any left in this round."""
@@ -158,9 +157,38 @@ def questions_by(round: int) -> int:
     return 5 * math.floor(math.log(max(round, 0) + 1))
 
 
-@summing_kernel
+class Work(NamedTuple):
+    """Room for one user's candidates."""
+
+    score: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    width: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    vector: Floats
+    product: Floats
+    inverse: Floats
+    z: NDArray[np.float64]
+
+
+@kernel
+def work(most: int, dim: int) -> Work:
+    """Return room for `most` candidates."""
+    single = np.float32
+    return Work(
+        np.empty(most),
+        np.empty(most),
+        np.empty(most),
+        np.empty(most),
+        np.empty((most, dim), dtype=single),
+        np.empty((most, dim), dtype=single),
+        np.empty((dim, dim), dtype=single),
+        np.empty(dim),
+    )
+
+
+@kernel
 def _select(
-    state: _State,
+    state: State,
     rule: Rule,
     vectors: NDArray[np.float64],
     who: NDArray[np.int64],
@@ -171,43 +199,88 @@ def _select(
     places: NDArray[np.int64],
     judged: NDArray[np.float64],
 ) -> None:
-    scores, means = np.empty(drawn.place.shape[1]), np.empty(drawn.place.shape[1])
-    widths = np.empty(drawn.place.shape[1])
-    x = np.empty((drawn.place.shape[1], vectors.shape[1]), dtype=np.float32)
+    here = work(drawn.place.shape[1], vectors.shape[1])
     for i in range(len(who)):
-        user, count = who[i], drawn.taken[i]
-        if count == 0:
-            continue
-        theta = _theta(state, rule.weight, user)
-        for j in range(count):
-            for k in range(x.shape[1]):
-                x[j, k] = vectors[drawn.place[i, j], k]
-        z = np.dot(x[:count], state.quick[user])
-        y = np.dot(z, state.key_quick[user])
-        for j in range(count):
-            mean, square, key_square = 0.0, np.float32(0.0), np.float32(0.0)
-            for k in range(x.shape[1]):
-                mean += vectors[drawn.place[i, j], k] * theta[k]
-                square += x[j, k] * z[j, k]
-                key_square += z[j, k] * y[j, k]
-            means[j], widths[j] = mean, np.sqrt(max(square, np.float32(0.0)))
-            key_width = np.sqrt(max(key_square, np.float32(0.0)))
-            scores[j] = mean + rule.weight * rule.alpha * widths[j] + (1 - rule.weight) * rule.key_alpha * key_width
-        chosen = best(scores, count, seed, streams[i], counter)
-        places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], means[chosen], widths[chosen]
+        count = drawn.taken[i]
+        if count > 0:
+            chosen = choose(state, rule, vectors, who[i], drawn.place[i, :count], seed, streams[i], counter, here)
+            places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], here.mean[chosen], here.width[chosen]
 
 
-@kernel
-def _theta(state: _State, weight: float, user: int) -> NDArray[np.float64]:
-    """Return M^-1 (lambda b + (1 - lambda) theta~)."""
-    target = weight * state.sums[user] + (1 - weight) * state.key_theta[user]
-    made: NDArray[np.float64] = np.dot(state.inverse[user], target)
-    return made
+@summing_kernel
+def choose(
+    state: State,
+    rule: Rule,
+    vectors: NDArray[np.float64],
+    user: int,
+    places: NDArray[np.int64],
+    seed: int,
+    stream: int,
+    counter: int,
+    here: Work,
+) -> int:
+    """Return which of the candidates a user is shown; `here` has their means and widths then."""
+    count, dim = len(places), vectors.shape[1]
+    target = rule.weight * state.sums[user] + (1 - rule.weight) * state.key_theta[user]
+    theta = np.dot(state.inverse[user], target)
+    x, z = here.vector[:count], here.product[:count]
+    for j in range(count):
+        row, mean = places[j], 0.0
+        for k in range(dim):
+            x[j, k] = vectors[row, k]
+            mean += vectors[row, k] * theta[k]
+        here.mean[j] = mean
+    for j in range(dim):  # in single precision: the products with it take most of a round
+        for k in range(dim):
+            here.inverse[j, k] = state.inverse[user, j, k]
+    np.dot(x, here.inverse, z)
+    for j in range(count):
+        square, length = np.float32(0.0), np.float32(0.0)
+        for k in range(dim):
+            square += x[j, k] * z[j, k]
+            length += z[j, k] * z[j, k]
+        here.width[j] = np.sqrt(max(square, np.float32(0.0)))
+        here.score[j] = here.mean[j] + rule.weight * rule.alpha * here.width[j]
+        here.bound[j] = here.score[j] + (1 - rule.weight) * rule.key_alpha * rule.key_most * np.sqrt(length)
+    _finish(state.key_inverse[user], (1 - rule.weight) * rule.key_alpha, z, here.bound, here.score)
+    return best(here.score, count, seed, stream, counter)
+
+
+@tight_summing
+def _finish(
+    key_inverse: NDArray[np.float64],
+    strength: float,
+    z: Floats,
+    bounds: NDArray[np.float64],
+    scores: NDArray[np.float64],
+) -> None:
+    """Add the widths of key-terms, which take d x d products each, to the scores that can be the best.
+
+    Answers only narrow them, so `bounds` has the score of every candidate as if nothing had been asked, and is hardly
+    above the truth where few questions were: whoever is below the best score found stays out.
+    """
+    most = -np.inf
+    for _ in range(len(z)):
+        next = 0
+        for j in range(1, len(z)):
+            if bounds[j] > bounds[next]:
+                next = j
+        if bounds[next] < most - 2 * TIE:
+            break
+        bounds[next] = -np.inf
+        square = 0.0
+        for k in range(z.shape[1]):
+            along = 0.0
+            for m in range(z.shape[1]):
+                along += key_inverse[k, m] * z[next, m]
+            square += along * z[next, k]
+        scores[next] += strength * np.sqrt(max(square, 0.0))
+        most = max(most, scores[next])
 
 
 @kernel
 def _update(
-    state: _State,
+    state: State,
     weight: float,
     vectors: NDArray[np.float64],
     who: NDArray[np.int64],
@@ -216,15 +289,22 @@ def _update(
 ) -> None:
     z = np.empty(vectors.shape[1])
     for i in range(len(who)):
-        x = vectors[places[i]]
-        _shrink(state.inverse[who[i]], state.quick[who[i]], x, weight, z)
-        for j in range(len(x)):
-            state.sums[who[i], j] += rewards[i] * x[j]
+        learn(state, weight, vectors[places[i]], who[i], rewards[i], z)
+
+
+@tight
+def learn(
+    state: State, weight: float, x: NDArray[np.float64], user: int, reward: float, z: NDArray[np.float64]
+) -> None:
+    """Add what came of showing an item."""
+    _shrink(state.inverse[user], x, weight, z)
+    for j in range(len(x)):
+        state.sums[user, j] += reward * x[j]
 
 
 @kernel
 def _hear(
-    state: _State,
+    state: State,
     terms: NDArray[np.float64],
     who: NDArray[np.int64],
     groups: NDArray[np.int64],
@@ -232,48 +312,60 @@ def _hear(
 ) -> None:
     z = np.empty(terms.shape[1])
     for i in range(len(who)):
-        x = terms[groups[i]]
-        _shrink(state.key_inverse[who[i]], state.key_quick[who[i]], x, 1.0, z)
-        for j in range(len(x)):
-            state.key_sums[who[i], j] += rewards[i] * x[j]
-        state.key_theta[who[i]] = np.dot(state.key_inverse[who[i]], state.key_sums[who[i]])
+        hear(state, terms[groups[i]], who[i], rewards[i], z)
+
+
+@kernel
+def hear(state: State, x: NDArray[np.float64], user: int, reward: float, z: NDArray[np.float64]) -> None:
+    """Add what a user said of a key-term."""
+    _shrink(state.key_inverse[user], x, 1.0, z)
+    for j in range(len(x)):
+        state.key_sums[user, j] += reward * x[j]
+    state.key_theta[user] = np.dot(state.key_inverse[user], state.key_sums[user])
 
 
 @tight_summing
-def _shrink(
-    inverse: NDArray[np.float64], quick: Floats, x: NDArray[np.float64], weight: float, z: NDArray[np.float64]
-) -> None:
-    """Bring (A + weight x x')^-1 about from A^-1, and its copy in float32."""
+def _shrink(inverse: NDArray[np.float64], x: NDArray[np.float64], weight: float, z: NDArray[np.float64]) -> None:
+    """Bring (A + weight x x')^-1 about from A^-1."""
     scale = weight / (1.0 + weight * project(inverse, x, z))
     for i in range(len(x)):
         for j in range(len(x)):
             inverse[i, j] -= scale * z[i] * z[j]
-            quick[i, j] = inverse[i, j]
 
 
 @kernel
 def _ask(
-    state: _State,
+    state: State,
     vectors: NDArray[np.float64],
     terms: NDArray[np.float64],
     who: NDArray[np.int64],
     drawn: Drawn,
     groups: NDArray[np.int64],
 ) -> None:
-    """Choose for each user the key-term that tells most about the candidates."""
-    x = np.empty((drawn.place.shape[1], vectors.shape[1]))
     for i in range(len(who)):
-        user, count = who[i], drawn.taken[i]
-        for j in range(count):
-            x[j] = vectors[drawn.place[i, j]]
-        spread = np.dot(terms, state.key_inverse[user])  # rows: M~^-1 x~, which is symmetric
-        told = np.dot(x[:count], np.dot(state.inverse[user], spread.T))
-        chosen, most = 0, -1.0
-        for k in range(len(terms)):
-            gain = 0.0
-            for j in range(count):
-                gain += told[j, k] * told[j, k]
-            gain /= 1.0 + np.dot(terms[k], spread[k])
-            if gain > most:
-                chosen, most = k, gain
-        groups[i] = chosen
+        groups[i] = question(state, vectors, terms, who[i], drawn.place[i, : drawn.taken[i]])
+
+
+@kernel
+def question(
+    state: State,
+    vectors: NDArray[np.float64],
+    terms: NDArray[np.float64],
+    user: int,
+    places: NDArray[np.int64],
+) -> int:
+    """Return the key-term that tells most about the candidates."""
+    x = np.empty((len(places), vectors.shape[1]))
+    for j in range(len(places)):
+        x[j] = vectors[places[j]]
+    spread = np.dot(terms, state.key_inverse[user])  # rows: M~^-1 x~, which is symmetric
+    told = np.dot(np.dot(x, state.inverse[user]), spread.T)
+    chosen, most = 0, -1.0
+    for k in range(len(terms)):
+        gain = 0.0
+        for j in range(len(places)):
+            gain += told[j, k] * told[j, k]
+        gain /= 1.0 + np.dot(terms[k], spread[k])
+        if gain > most:
+            chosen, most = k, gain
+    return chosen

@@ -22,6 +22,7 @@ Exposure = (
 """Where propensities come from: a name, or a function of (times shown, times rewarded) of every item."""
 
 _HELD_OUT = 0.1
+EXPOSURES = ("auto", "impressions", "popularity", "none")
 
 
 class Fitted(NamedTuple):
@@ -75,11 +76,7 @@ def fit(
     positive = rows.reward > 0
     # Skips set the base rate where there are enough of them; otherwise items nobody touched are drawn besides.
     has_skips = int((~positive).sum()) >= negatives * int(positive.sum())
-    kind = (
-        exposure
-        if callable(exposure)
-        else checks.one_of(owner, "exposure", exposure, ("auto", "impressions", "popularity", "none"))
-    )
+    kind = exposure if callable(exposure) else checks.one_of(owner, "exposure", exposure, EXPOSURES)
     if kind == "auto":
         kind = "impressions" if (~positive).sum() >= positive.sum() else "popularity"
     held = rng.uniforms(seed, rng.stream("held out"), len(rows.user)) < _HELD_OUT

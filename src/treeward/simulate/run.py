@@ -1,6 +1,6 @@
 """The loop: every user through every round, one user at a time so that their state stays in the cache."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Literal
 
@@ -17,18 +17,19 @@ from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.core.version import __version__
 from treeward.policy.base import Policy
+from treeward.policy.conucb import ConUCB, Conversation, questions_by
 from treeward.policy.learn import sit, teach
 from treeward.policy.plan import Plan, State, room, scratch
 from treeward.policy.rounds import Asks
 from treeward.policy.screen import Screen, shut
 from treeward.policy.session import Decisions
 from treeward.policy.walk import Trace, decide
+from treeward.simulate.converse import converse
 from treeward.simulate.result import Result
 from treeward.simulate.world import Tastes, World, chance
 from treeward.tree.item_tree import ItemTree
 
 _USERS_A_PIECE = 16
-_USERS_A_BLOCK = 128
 
 
 @kernel
@@ -131,11 +132,12 @@ def simulate(
     run = _Run(policy, world, grown, who, seed, reward == "click", repeats, rounds)
     checks.flag(owner, "log", log)
     made = None
-    if policy.shared_state or not policy.replayable or log:
+    if log or policy.shared_state or not (policy.replayable or isinstance(policy, ConUCB)):
         seconds, decisions = _by_rounds(run, log, progress or silent)
         made = _log(run, decisions) if log else None
     else:
-        seconds = _by_users(run, threads, progress or silent)
+        live = _talker(run) if isinstance(policy, ConUCB) else _walker(run)
+        seconds = _by_users(run, live, threads, progress or silent)
     best = np.zeros((0, 0), dtype=np.float32)
     if regret:
         best = np.zeros_like(run.rewards)
@@ -152,6 +154,7 @@ def simulate(
         "reward": reward,
         "repeats": repeats,
         "questions": run.asked / len(who),
+        "most_scores": int(run.scores.max()),
         "treeward": __version__,
         "vectors_sha256": artefact.digest(world.catalogue.vectors),
         "tree_sha256": artefact.digest(grown.items),
@@ -182,28 +185,77 @@ class _Run:
         self.asked = 0
 
 
-def _by_users(run: _Run, threads: int | None, progress: Progress) -> float:
-    """Run user by user, on several threads; return the seconds it took, without compiling."""
+_Live = Callable[[int, int], None]
+"""Runs somebody (the i-th of the run) through so many rounds, with room of its own."""
+
+
+def _walker(run: _Run) -> Callable[[], _Live]:
+    """Return what makes a `_Live` for a policy that walks a tree."""
     plan = run.policy.plan(run.tree, run.world.catalogue, once=run.once)
 
-    def live(first: int, turns: int = run.rounds) -> None:
+    def make() -> _Live:
         state = room(plan, 1, run.rounds)
         candidates, screen, trace = scratch(plan), Screen.open(run.rounds if plan.once else 0), Trace.empty()
-        places = np.zeros(turns, dtype=np.int32)
-        for i in range(first, min(first + _USERS_A_PIECE, len(run.who))):
+        places = np.zeros(run.rounds, dtype=np.int32)
+
+        def live(i: int, turns: int) -> None:
             stream, coins = rng.stream("user", run.who[i]), rng.stream("coin", run.who[i])
             _live(
                 plan, state, candidates, screen, trace, run.world.tastes, run.who[i], run.clicks, run.seed, stream,
-                coins, run.rewards[i, :turns], run.expected[i, :turns], run.scores[i, :turns], places,
+                coins, run.rewards[i, :turns], run.expected[i, :turns], run.scores[i, :turns], places[:turns],
             )  # fmt: skip
-            run.rows[i, :turns] = plan.tree.items[places]
+            run.rows[i, :turns] = plan.tree.items[places[:turns]]
+
+        return live
+
+    return make
+
+
+def _talker(run: _Run) -> Callable[[], _Live]:
+    """Return what makes a `_Live` for ConUCB."""
+
+    def begin() -> Conversation:
+        made = run.policy.session(run.tree, run.world.catalogue, 1, once=run.once, seed=run.seed)
+        assert isinstance(made, Conversation)
+        return made
+
+    first = begin()
+    empty, shared = first.state, (first.rule, first.vectors, first.items, first.terms)
+    opinions = run.world.opinions(run.who, first.groups)
+    each = np.diff([0, *(questions_by(turn) for turn in range(run.rounds))]) * (len(first.terms) > 0)
+    run.asked = int(each.sum()) * len(run.who)
+
+    def make() -> _Live:
+        screen = Screen.open(run.rounds if run.once else 0)
+
+        def live(i: int, turns: int) -> None:
+            state = type(empty)(*(array.copy() for array in empty))
+            stream, coins, answers = (rng.stream(name, run.who[i]) for name in ("user", "coin", "answer"))
+            converse(
+                state, *shared, opinions[i], each, first.budget, run.once, screen, run.world.tastes, run.who[i],
+                run.clicks, run.seed, stream, coins, answers, run.rewards[i, :turns], run.expected[i, :turns],
+                run.scores[i, :turns], run.rows[i, :turns],
+            )  # fmt: skip
+
+        return live
+
+    return make
+
+
+def _by_users(run: _Run, make: Callable[[], _Live], threads: int | None, progress: Progress) -> float:
+    """Run user by user, on several threads; return the seconds it took, without compiling."""
+
+    def piece(first: int) -> None:
+        live = make()
+        for i in range(first, min(first + _USERS_A_PIECE, len(run.who))):
+            live(i, run.rounds)
 
     with workers(threads) as pool:
-        live(0, 0)  # compiles, so that the time below is the run's own
+        make()(0, 0)  # compiles, so that the time below is the run's own
         pieces = range(0, len(run.who), _USERS_A_PIECE)
         stage = Stage(progress, run.policy.name, len(pieces))
         start = perf_counter()
-        pool.each(live, pieces, stage.step)
+        pool.each(piece, pieces, stage.step)
         return perf_counter() - start
 
 
@@ -213,36 +265,39 @@ def _by_rounds(run: _Run, log: bool, progress: Progress) -> tuple[float, list[De
     Also return the decisions, if they are to be logged.
     """
     kept: list[Decisions] = []
-    # Users who share nothing are taken a few at a time, so that their state stays in the cache.
-    block = len(run.who) if run.policy.shared_state or log else _USERS_A_BLOCK
-    stage = Stage(progress, run.policy.name, run.rounds * -(-len(run.who) // block))
+    stage = Stage(progress, run.policy.name, run.rounds)
     with workers(1):  # for BLAS, which would start threads for tiny products
         _warm(run)
         start = perf_counter()
-        for first in range(0, len(run.who), block):
-            _play(run, slice(first, first + block), kept if log else None, stage)
+        _play(run, kept if log else None, stage)
         return perf_counter() - start, kept
 
 
-def _play(run: _Run, part: slice, kept: list[Decisions] | None, stage: Stage) -> None:
-    """Run some of the users through all rounds."""
-    who = np.array(run.who)[part]
+def _play(run: _Run, kept: list[Decisions] | None, stage: Stage) -> None:
+    who = np.array(run.who)
     seats = np.arange(len(who))
     session = run.policy.session(run.tree, run.world.catalogue, len(who), once=run.once, seed=run.seed)
     if hasattr(session, "streams"):  # draws go by who somebody is, not by their place in the session
         session.streams = np.array([rng.stream("user", user) for user in who.tolist()], dtype=np.int64)
-    coins = np.array([rng.stream("coin", user) for user in who.tolist()], dtype=np.int64)
+    coins, answers = (
+        np.array([rng.stream(name, user) for user in who.tolist()], dtype=np.int64) for name in ("coin", "answer")
+    )
+    asking = session if isinstance(session, Asks) else None
+    opinions = run.world.opinions(who.tolist(), asking.groups) if asking is not None else np.zeros((0, 0))
     for turn in range(run.rounds):
-        if isinstance(session, Asks):
-            while (asked := session.ask(seats, turn)) is not None:
-                session.hear(asked, run.world.group_chances(who[asked.user], asked.group, session.groups))
+        if asking is not None:
+            while (asked := asking.ask(seats, turn)) is not None:
+                told = opinions[asked.user, asked.group]
+                if run.clicks:
+                    told = (rng.uniforms_of(run.seed, answers, run.asked // len(who)) < told).astype(np.float64)
+                asking.hear(asked, told)
                 run.asked += len(who)
         made = session.select(seats, turn)
         chances = run.world.chances(who, made.item)
         rewards = (rng.uniforms_of(run.seed, coins, turn) < chances).astype(np.float64) if run.clicks else chances
         session.update(made, rewards)
-        run.rewards[part, turn], run.expected[part, turn] = rewards, chances
-        run.scores[part, turn], run.rows[part, turn] = made.scores, made.item
+        run.rewards[:, turn], run.expected[:, turn] = rewards, chances
+        run.scores[:, turn], run.rows[:, turn] = made.scores, made.item
         if kept is not None:
             kept.append(made)
         stage.step()

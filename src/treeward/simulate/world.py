@@ -129,23 +129,18 @@ class World:
         _fill_chances(self.tastes, who, rows, made)
         return made
 
-    def group_chances(
-        self, users: NDArray[np.int64], groups: NDArray[np.int64], rows: Sequence[NDArray[np.int64]]
-    ) -> NDArray[np.float64]:
-        """Return what users would say of groups of items: the reward of a group's mean vector and mean bias.
-
-        `groups` says which of the lists in `rows` each user is asked about.
-        """
-        made = np.empty(len(users))
+    def opinions(self, users: Sequence[int], groups: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+        """Return (users, groups): what users would say of groups of rows, by a group's mean vector and mean bias."""
         people, things, user_bias, item_bias, table = self.tastes
-        for group in np.unique(groups).tolist():
-            asked, held = groups == group, rows[group]
-            who = users[asked]
-            if len(table):
-                made[asked] = table[np.ix_(who, held)].mean(axis=1)
-                continue
-            logits = people[who] @ things[held].mean(axis=0) + user_bias[who] + item_bias[held].mean()
-            made[asked] = 1 / (1 + np.exp(-logits.astype(np.float64)))
+        made = np.empty((len(users), len(groups)))
+        if len(table):
+            for j, rows in enumerate(groups):
+                made[:, j] = table[np.ix_(np.asarray(users), rows)].mean(axis=1)
+            return made
+        means = np.array([things[rows].mean(axis=0) for rows in groups], dtype=np.float64)
+        biases = np.array([item_bias[rows].mean() for rows in groups], dtype=np.float64)
+        for i, user in enumerate(users):  # one by one: what somebody says does not depend on who else is asked
+            made[i] = 1 / (1 + np.exp(-(means @ people[user] + user_bias[user] + biases)))
         return made
 
     def base_rate(self, users: int = 100) -> float:
