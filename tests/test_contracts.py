@@ -33,8 +33,8 @@ def test_policies(name, bandit):
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_stores(name):
-    check_store(STORES[name])
+def test_stores(name, tmp_path):
+    check_store(lambda: STORES[name](*([tmp_path / "events.db"] if name == "sqlite" else [])))
 
 
 def test_a_bandit_that_never_explores_is_noticed():

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from treeward.simulate.run import simulate as simulate
     from treeward.simulate.world import World as World
     from treeward.store.memory import MemoryStore as MemoryStore
+    from treeward.store.sqlite import SQLiteStore as SQLiteStore
     from treeward.tree.item_tree import ItemTree as ItemTree
 
 _HOME = {
@@ -69,6 +70,7 @@ _HOME = {
     "LinUCB": "treeward.bandit.rules",
     "LogLevel": "treeward.policy.expansion",
     "MemoryStore": "treeward.store.memory",
+    "SQLiteStore": "treeward.store.sqlite",
     "NothingLeft": "treeward.core.errors",
     "PHCB": "treeward.policy.phcb",
     "Prior": "treeward.bandit.prior",
@@ -109,6 +111,7 @@ __all__ = [
     "MemoryStore",
     "NothingLeft",
     "Prior",
+    "SQLiteStore",
     "Thompson",
     "TreewardError",
     "UnknownDecision",

@@ -1,0 +1,212 @@
+"""One SQLite file and the one thread that writes to it: many callers' writes, one commit."""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from threading import Condition, Thread
+from time import monotonic
+from typing import NamedTuple
+
+from treeward.core.errors import StoreDamaged, StoreError, StoreFailed, StoreInUse, StoreVersion
+
+APPLICATION = 0x74726565
+"""What SQLite's header calls files of ours."""
+
+MIGRATIONS = (
+    """
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+    CREATE TABLE users (number INTEGER PRIMARY KEY, name, retired INTEGER NOT NULL DEFAULT 0);
+    CREATE TABLE events (seq INTEGER PRIMARY KEY, user INTEGER NOT NULL, event BLOB NOT NULL, crc INTEGER NOT NULL);
+    CREATE TABLE moves (sealed BLOB, at INTEGER, target, since INTEGER, PRIMARY KEY (sealed, at)) WITHOUT ROWID;
+    CREATE TABLE items (first INTEGER PRIMARY KEY, ids BLOB NOT NULL, crc INTEGER NOT NULL);
+    CREATE TABLE snapshots (number INTEGER PRIMARY KEY, digest TEXT NOT NULL);
+    CREATE TABLE kept (user INTEGER PRIMARY KEY, events INTEGER, epoch INTEGER, state BLOB);
+    """,
+)
+"""What brings a file from each version to the next; the first makes it."""
+
+Write = Callable[[sqlite3.Connection], object]
+
+
+def connect(path: Path, *, create: bool) -> sqlite3.Connection:
+    """Open a file for this process alone, brought up to this version's schema."""
+    if not create and not path.exists():
+        raise StoreError(f"{path}: there is no such store")
+    if path.is_dir():
+        raise StoreError(f"{path}: a store is a file, and this is a folder")
+    try:
+        if create and not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # it will hold the key of decision ids
+        made = sqlite3.connect(path, timeout=0.2, isolation_level=None, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"{path}: cannot be opened ({error})") from error
+    try:
+        _prepare(made, path)
+    except sqlite3.Error as error:
+        made.close()
+        raise _told(path, error) from error
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _prepare(made: sqlite3.Connection, path: Path) -> None:
+    made.execute("PRAGMA locking_mode = EXCLUSIVE")
+    made.execute("PRAGMA synchronous = FULL")
+    made.execute("PRAGMA secure_delete = ON")
+    [[name]] = made.execute("PRAGMA application_id").fetchall()
+    [[version]] = made.execute("PRAGMA user_version").fetchall()
+    [[tables]] = made.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    if tables and name != APPLICATION:
+        raise StoreVersion(f"{path}: a database, but not one of treeward's")
+    if version > len(MIGRATIONS):
+        raise StoreVersion(f"{path}: of version {version}; this treeward knows versions up to {len(MIGRATIONS)}")
+    [[mode]] = made.execute("PRAGMA journal_mode = WAL").fetchall()
+    if mode != "wal":
+        raise StoreError(f"{path}: its file system does not take a write-ahead log")
+    made.execute("BEGIN EXCLUSIVE")
+    made.execute(f"PRAGMA application_id = {APPLICATION}")
+    for step in MIGRATIONS[version:]:
+        for statement in step.split(";"):
+            made.execute(statement)
+    made.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    made.execute("COMMIT")
+
+
+def _told(path: Path, error: sqlite3.Error) -> StoreError:
+    text = str(error)
+    if "locked" in text:
+        return StoreInUse(f"{path}: another process has it open; one store, one process")
+    if "malformed" in text or "not a database" in text or "encrypted" in text:
+        return StoreDamaged(f"{path}: {text}; `treeward store salvage` saves what can be read")
+    return StoreError(f"{path}: {text}")
+
+
+class _Entry(NamedTuple):
+    number: int
+    write: Write
+    alone: bool
+    """Outside the transaction that the others share."""
+    due: float
+    """When it must be on its way at the latest."""
+
+
+class Journal:
+    """Takes writes in an order, commits as many at once as have come, and says when one is on disk.
+
+    Once a commit fails nothing is written any more: what the disk holds is then known only after opening it again.
+
+    Parameters
+    ----------
+    path
+        The file.
+    create
+        Make it if it is not there.
+    """
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self.path = path
+        self.connection = connect(path, create=create)
+        self.failed: StoreFailed | None = None
+        self.commits = 0
+        """How many transactions were committed."""
+        self._queue: list[_Entry] = []
+        self._number = self._done = 0
+        self.closed = False
+        self._changed = Condition()
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Begin to write: until now, whoever opened it may read from the connection."""
+        self._thread = Thread(target=self._run, name="treeward-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, write: Write, *, alone: bool = False, within: float = 0.0) -> int:
+        """Add a write and return its number; it may wait `within` seconds for company. Does not wait."""
+        with self._changed:
+            self.refuse()
+            self._number += 1
+            self._queue.append(_Entry(self._number, write, alone, monotonic() + within))
+            self._changed.notify_all()
+            return self._number
+
+    def wait(self, number: int | None = None) -> None:
+        """Return when the write of that number, or everything so far, is on disk; raise `StoreFailed` if it is not."""
+        with self._changed:
+            upto = self._number if number is None else number
+            while self._done < upto and self.failed is None:
+                self._changed.wait()
+            if self._done < upto:
+                self.refuse()
+
+    def hurry(self) -> int:
+        """Let nothing wait for company, and return the number of the last write."""
+        with self._changed:
+            self._queue = [entry._replace(due=0.0) for entry in self._queue]
+            self._changed.notify_all()
+            return self._number
+
+    @property
+    def waiting(self) -> int:
+        """How many writes are not on disk yet."""
+        return self._number - self._done
+
+    def close(self) -> None:
+        """Write what is waiting, and let go of the file."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        with contextlib.suppress(sqlite3.Error):  # a file that failed may refuse this as well
+            self.connection.close()
+
+    def refuse(self) -> None:
+        """Raise if nothing is taken any more."""
+        if self.failed is not None:
+            raise StoreFailed(*self.failed.args)
+        if self.closed:
+            raise StoreFailed(f"{self.path}: the store is closed")
+
+    def _next(self) -> list[_Entry]:
+        """Wait for something to do, and return what one commit shall hold; nothing: the end."""
+        with self._changed:
+            while True:
+                if self._queue:
+                    left = min(entry.due for entry in self._queue) - monotonic()
+                    if left <= 0 or self.closed:
+                        break
+                    self._changed.wait(left)
+                elif self.closed:
+                    return []
+                else:
+                    self._changed.wait()
+            count = next((i for i, entry in enumerate(self._queue) if entry.alone), len(self._queue)) or 1
+            batch, self._queue = self._queue[:count], self._queue[count:]
+            return batch
+
+    def _run(self) -> None:
+        while batch := self._next():
+            try:
+                self._commit(batch)
+            except Exception as error:
+                with self._changed:
+                    self.failed = StoreFailed(f"{self.path}: could not be written ({error}); restart to recover")
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._done = batch[-1].number
+                self.commits += 1
+                self._changed.notify_all()
+
+    def _commit(self, batch: list[_Entry]) -> None:
+        if batch[0].alone:
+            batch[0].write(self.connection)
+            return
+        self.connection.execute("BEGIN IMMEDIATE")
+        for entry in batch:
+            entry.write(self.connection)
+        self.connection.execute("COMMIT")

@@ -1,0 +1,385 @@
+"""`SQLiteStore`: events in one SQLite file; what is acknowledged is on disk."""
+
+import io
+import secrets
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core import checks
+from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError
+from treeward.core.progress import Progress, silent
+from treeward.core.types import AnyArray
+from treeward.store.base import User
+from treeward.store.events import EVENT, Kept
+from treeward.store.journal import Journal, Write
+from treeward.store.memory import MemoryStore
+from treeward.store.rows import pack_rows, read_blocks
+
+_ROWS_A_SLICE = 50_000
+_ADD_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?)"
+_ADD_USER = "INSERT INTO users (number, name) VALUES (?, ?)"
+_ADD_MOVE = "INSERT OR REPLACE INTO moves VALUES (?, ?, ?, ?)"
+_SET = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+
+
+class SQLiteStore(MemoryStore):
+    """Events in a SQLite file, and in memory to be read: nothing is lost that a call has returned for.
+
+    Every call that changes something returns when it is on disk (write-ahead log, ``synchronous=FULL``); calls from
+    several threads share commits. A row that was damaged is found when the store is opened, by its checksum. One
+    process at a time may have the file open. If the disk fails or is full every further call raises `StoreFailed`;
+    opening the store again recovers all that was acknowledged.
+
+    Parameters
+    ----------
+    path
+        The file. Beside it, SQLite keeps ``-wal``, which belongs to it.
+    create
+        Make the file if it is not there.
+    kept_bytes
+        How much of memory the remembered states of users with long histories may take.
+    progress
+        Called with (stage, done, total) while the file is read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from treeward.store.events import event
+    >>> path = Path(tempfile.mkdtemp()) / "events.db"
+    >>> store = SQLiteStore(path)
+    >>> store.append(["ada"], event(item=3, reward=1.0, nonce=77))
+    array([ True])
+    >>> store.close()
+    >>> SQLiteStore(path).count("ada")
+    1
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        create: bool = True,
+        kept_bytes: int = 256 << 20,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(kept_bytes=kept_bytes)
+        self.path = Path(path)
+        self._journal = Journal(self.path, create=checks.flag("SQLiteStore", "create", create))
+        self._numbers: dict[User, int] = {}
+        self._next_user = self._next_seq = 1
+        try:
+            retired = self._load(progress or silent)
+        except BaseException:
+            self._journal.close()
+            raise
+        self._journal.start()
+        self._purge(retired)
+
+    def __repr__(self) -> str:
+        return f"SQLiteStore({str(self.path)!r}, {len(self._logs):,} users)"
+
+    @property
+    def failed(self) -> Exception | None:
+        """What went wrong with the disk, if anything did."""
+        return self._journal.failed
+
+    @property
+    def waiting(self) -> int:
+        """How many writes are not on disk yet."""
+        return self._journal.waiting
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed since the store was opened."""
+        return self._journal.commits
+
+    def append(
+        self,
+        users: Sequence[User],
+        events: AnyArray,
+        known: NDArray[np.int64] | None = None,
+        *,
+        within: float | None = None,
+    ) -> NDArray[np.bool_]:
+        """Add one event a user, all in one step, and return which were added.
+
+        With `within`, return at once: the events can be read, and are on disk after so many seconds and a commit.
+        """
+        _check_names("SQLiteStore.append", users)
+        with self._lock:
+            self._check_open()
+            new = super().append(users, events, known)
+            if not new.all():
+                users = [user for user, fresh in zip(users, new.tolist(), strict=True) if fresh]
+                events = events[new]
+            number = self._journal.put(self._adding(users, events), within=within or 0.0)
+        if within is None:
+            # Also if nothing is new: what is here already may still be on its way to the disk.
+            self._journal.wait(number)
+        return new
+
+    def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:
+        """Add many events: the first counts[0] are for the first user, and so on; all of them, or none."""
+        _check_names("SQLiteStore.extend", users)
+        with self._lock:
+            self._check_open()
+            super().extend(users, counts, events)
+            owners = [user for user, count in zip(users, counts.tolist(), strict=True) if count]
+            many = [count for count in counts.tolist() if count]
+            number = self._journal.put(self._adding(owners, events, many))
+        self._journal.wait(number)
+
+    def forget(self, user: User) -> int:
+        """Remove all there is of a user, from the disk too, and return how many events that were."""
+        with self._lock:
+            self._check_open()
+            sealed = self._followers(user)
+            gone = super().forget(user)
+            move, retired = self._moving(user, sealed)
+            number = self._journal.put(move)
+        self._journal.wait(number)
+        self._purge(retired)
+        self._journal.wait(self._journal.put(_checkpoint, alone=True))
+        return gone
+
+    def merge(self, source: User, target: User) -> int:
+        """Put one user's events behind another's and return how many."""
+        _check_names("SQLiteStore.merge", [source, target])
+        with self._lock:
+            self._check_open()
+            sealed, events = self._followers(source), self.read(source)
+            moved = super().merge(source, target)
+            add = self._adding([target] if len(events) else [], events, [len(events)] if len(events) else [])
+            move, retired = self._moving(source, sealed)
+            number = self._journal.put(lambda file: (add(file), move(file)))
+        self._journal.wait(number)
+        self._purge(retired)
+        return moved
+
+    def number_items(self, ids: pl.Series) -> NDArray[np.int32]:
+        """Return the numbers that events have for items, giving new ones to items not seen before."""
+        with self._lock:
+            self._check_open()
+            before = len(self._ids)
+            numbers = super().number_items(ids)
+            fresh = ids.filter(pl.Series(numbers >= before))
+            if len(fresh) == 0:
+                return numbers
+            packed = io.BytesIO()
+            fresh.rename("id").to_frame().write_ipc(packed, compression="lz4")
+            row = (before, packed.getvalue(), crc32(packed.getvalue()))
+            number = self._journal.put(lambda file: file.execute("INSERT INTO items VALUES (?, ?, ?)", row))
+        self._journal.wait(number)
+        return numbers
+
+    def number_snapshot(self, digest: str) -> int:
+        """Return the number that events have for a tree, giving a new one to a tree not seen before."""
+        with self._lock:
+            self._check_open()
+            before = len(self._snapshots)
+            number = super().number_snapshot(digest)
+            if number < before:
+                return number
+            written = self._journal.put(
+                lambda file: file.execute("INSERT INTO snapshots VALUES (?, ?)", (number, digest))
+            )
+        self._journal.wait(written)
+        return number
+
+    def begin(self) -> int:
+        """Return how many times this was called before, ever."""
+        with self._lock:
+            self._check_open()
+            begun = super().begin()
+            number = self._journal.put(lambda file: file.execute(_SET, ("begun", begun + 1)))
+        self._journal.wait(number)
+        return begun
+
+    def flush(self) -> None:
+        """Return when everything so far is on disk."""
+        self._journal.wait(self._journal.hurry())
+
+    def backup(self, path: str | Path) -> None:
+        """Write the store, as it is now, to a new file, which is a store in its own right; others go on meanwhile."""
+        target = Path(path)
+        if target.exists():
+            raise InvalidArgument("SQLiteStore.backup", "path", "a file that does not exist yet", str(path))
+
+        def copy(file: sqlite3.Connection) -> None:
+            try:
+                with sqlite3.connect(target) as made:
+                    target.chmod(0o600)
+                    file.backup(made)
+                made.close()
+            except (OSError, sqlite3.Error) as error:  # the copy failed, not the store
+                problems.append(error)
+
+        problems: list[Exception] = []
+        self._journal.hurry()
+        self._journal.wait(self._journal.put(copy, alone=True))
+        if problems:
+            target.unlink(missing_ok=True)
+            raise StoreError(f"{target}: the backup could not be written ({problems[0]})")
+
+    def close(self) -> None:
+        """Write down remembered states, and let go of the file."""
+        with self._lock:
+            kept = [(self._numbers[user], *kept) for user, kept in self._kept.items() if user in self._numbers]
+            if self.failed is None and not self._journal.closed:
+                self._journal.put(lambda file: _write_kept(file, kept))
+        self._journal.close()
+
+    def _check_open(self) -> None:
+        self._journal.refuse()
+
+    def _number(self, user: User, fresh: list[tuple[int, User]]) -> int:
+        number = self._numbers.get(user)
+        if number is None:
+            number = self._numbers[user] = self._next_user
+            self._next_user += 1
+            fresh.append((number, user))
+        return number
+
+    def _adding(self, users: Sequence[User], events: AnyArray, counts: list[int] | None = None) -> Write:
+        """Return what writes events: one for each user, or as many as `counts` says."""
+        fresh: list[tuple[int, User]] = []
+        owners = [self._number(user, fresh) for user in users]
+        first, packed = self._next_seq, np.ascontiguousarray(events).tobytes()
+        self._next_seq += len(events)
+
+        def write(file: sqlite3.Connection) -> None:
+            if fresh:
+                file.executemany(_ADD_USER, fresh)
+            file.executemany(_ADD_EVENT, pack_rows(first, owners, counts, packed))
+
+        return write
+
+    def _followers(self, user: User) -> list[bytes]:
+        """Return the sealed names of all who would move with a user."""
+        return [*self._become.get(user, set()), self._seal(user)]
+
+    def _moving(self, user: User, sealed: list[bytes]) -> tuple[Write, list[int]]:
+        """Return what writes that somebody is gone, with their name, and whose rows can go then."""
+        retired = self._numbers.pop(user, None)
+        moves = [(name, *move) for name in sealed for move in self._moves[name]]
+        epoch = self._epoch
+
+        def write(file: sqlite3.Connection) -> None:
+            file.executemany(_ADD_MOVE, moves)
+            file.execute(_SET, ("epoch", epoch))
+            file.execute("UPDATE users SET name = NULL, retired = 1 WHERE number = ?", (retired,))
+            file.execute("DELETE FROM kept WHERE user = ?", (retired,))
+
+        return write, [] if retired is None else [retired]
+
+    def _purge(self, retired: list[int]) -> None:
+        """Wipe the rows of users who are gone, a slice at a time so that others are not kept waiting."""
+        if not retired:
+            return
+        marks = ", ".join("?" * len(retired))
+        for first in range(0, self._next_seq, _ROWS_A_SLICE):
+            bounds = (*retired, first, first + _ROWS_A_SLICE)
+            self._journal.wait(
+                self._journal.put(
+                    lambda file, bounds=bounds: file.execute(  # type: ignore[misc]
+                        f"DELETE FROM events WHERE user IN ({marks}) AND seq >= ? AND seq < ?", bounds
+                    )
+                )
+            )
+        self._journal.wait(
+            self._journal.put(lambda file: file.execute(f"DELETE FROM users WHERE number IN ({marks})", retired))
+        )
+
+    def _load(self, progress: Progress) -> list[int]:
+        """Read everything; return the numbers of users who are gone but whose rows may be there."""
+        file = self._journal.connection
+        try:
+            return self._read(file, progress)
+        except sqlite3.DatabaseError as error:
+            raise StoreDamaged(f"{self.path}: {error}; `treeward store salvage` saves what can be read") from error
+
+    def _read(self, file: sqlite3.Connection, progress: Progress) -> list[int]:
+        meta = dict(file.execute("SELECT name, value FROM meta"))
+        if "secret" not in meta:
+            meta["secret"] = self._secret = secrets.token_bytes(32)
+            file.execute(_SET, ("secret", self._secret))
+        self._secret, self._epoch, self._begun = meta["secret"], meta.get("epoch", 0), meta.get("begun", 0)
+        for sealed, at, target, since in file.execute("SELECT * FROM moves ORDER BY sealed, at"):
+            self._moves.setdefault(sealed, []).append((at, target, since))
+            if target is not None:
+                self._become.setdefault(target, set()).add(sealed)
+        self._snapshots = [digest for _, digest in file.execute("SELECT * FROM snapshots ORDER BY number")]
+        parts = [_items(self.path, *row) for row in file.execute("SELECT * FROM items ORDER BY first")]
+        if parts:
+            self._ids = pl.concat(parts)
+        names: dict[int, User] = {}
+        retired = []
+        for number, name, gone in file.execute("SELECT number, name, retired FROM users"):
+            self._next_user = max(self._next_user, number + 1)
+            if gone:
+                retired.append(number)
+            else:
+                names[number] = name
+        self._numbers = {name: number for number, name in names.items()}
+        self._fill(file, names, set(retired), progress)
+        for number, *kept in file.execute("SELECT * FROM kept"):
+            if number in names:
+                self.keep(names[number], Kept(*kept))
+        return retired
+
+    def _fill(self, file: sqlite3.Connection, names: dict[int, User], retired: set[int], progress: Progress) -> None:
+        """Read every event, and hand each user theirs."""
+        owners, packed = [np.zeros(0, dtype=np.int64)], [b""]
+        for block in read_blocks(file, progress):
+            if block.damaged is not None:
+                what = f"event {block.damaged} is not what was written"
+                raise StoreDamaged(f"{self.path}: {what}; `treeward store salvage` saves what can be read")
+            owners.append(block.user)
+            packed.append(block.packed)
+            self._next_seq = max(self._next_seq, int(block.seq[-1]) + 1)
+        owner, events = np.concatenate(owners), np.frombuffer(b"".join(packed), dtype=EVENT)
+        order = np.argsort(owner, kind="stable")
+        numbers, counts = np.unique(owner, return_counts=True)
+        events = np.frombuffer(events.view(np.dtype((np.void, EVENT.itemsize)))[order].tobytes(), dtype=EVENT)
+        users: list[User] = []
+        mine = np.ones(len(numbers), dtype=np.bool_)
+        for i, number in enumerate(numbers.tolist()):
+            if number in names:
+                users.append(names[number])
+            elif number in retired:
+                mine[i] = False
+            else:
+                raise StoreDamaged(f"{self.path}: there are events of a user {number} of whom nothing else is known")
+        if not mine.all():
+            events, counts = events[np.repeat(mine, counts)], counts[mine]
+        super().extend(users, counts, events)
+
+
+def _items(path: Path, first: int, packed: bytes, crc: int) -> pl.Series:
+    if crc32(packed) != crc:
+        raise StoreDamaged(f"{path}: the list of items from number {first} is not what was written")
+    return pl.read_ipc(io.BytesIO(packed))["id"]
+
+
+def _check_names(owner: str, users: Sequence[User]) -> None:
+    for user in users:
+        if isinstance(user, str):
+            try:
+                user.encode()
+            except UnicodeEncodeError as error:
+                raise InvalidArgument(owner, "users", "strings that can be written in UTF-8", user) from error
+
+
+def _checkpoint(file: sqlite3.Connection) -> None:
+    file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _write_kept(file: sqlite3.Connection, kept: list[tuple[int, int, int, bytes]]) -> None:
+    file.execute("DELETE FROM kept")
+    file.executemany("INSERT INTO kept VALUES (?, ?, ?, ?)", kept)

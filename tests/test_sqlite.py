@@ -1,0 +1,358 @@
+"""`SQLiteStore`: what is acknowledged is on disk, and what is read is what was written."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from threading import Barrier, Thread
+
+import numpy as np
+import polars as pl
+import pytest
+
+import treeward as tw
+from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError, StoreFailed, StoreInUse, StoreVersion
+from treeward.data.synthetic import synthetic_catalogue
+from treeward.store import journal
+from treeward.store.events import EVENT, SHOWN, Kept, event
+from treeward.store.sqlite import SQLiteStore
+from treeward.testing import check_store
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "events.db"
+
+
+@contextmanager
+def opened(path):
+    file = sqlite3.connect(path)
+    with file:
+        yield file
+    file.close()
+
+
+def many(count, start=0):
+    return np.concatenate([event(i, 0.5, nonce=i + 1) for i in range(start, start + count)])
+
+
+def contents(store):
+    return {user: events.tobytes() for user, events in store.read_all()}
+
+
+def test_it_keeps_the_promises_of_a_store(path):
+    check_store(lambda: SQLiteStore(path))
+    with_names = contents(SQLiteStore(path))
+    assert {"a\x00b", "", "7", 7, -(2**63), 2**63 - 1} <= set(with_names)
+
+
+def test_all_of_it_is_there_again(path):
+    store = SQLiteStore(path)
+    store.append(["ada"] * 5, many(5))
+    store.append([7], event(2, 1.0, nonce=9))
+    store.extend(["bob", "nobody", "ada"], np.array([2, 0, 1]), many(3, start=10))
+    numbers = store.number_items(pl.Series(["x", "y", "z"]))
+    more = store.number_items(pl.Series(["z", "w"]))
+    snapshot, secret, begun = store.number_snapshot("digest"), store.secret(), store.begin()
+    store.merge("bob", "ada")
+    epoch = store.epoch
+    store.append(["eve"], event(1, 1.0, nonce=5))
+    store.keep("ada", Kept(3, store.epoch, b"state"))
+    before = contents(store)
+    store.close()
+    again = SQLiteStore(path)
+    assert contents(again) == before
+    assert again.read("ada")["item"].tolist() == [0, 1, 2, 3, 4, 12, 10, 11]
+    assert again.number_items(pl.Series(["x", "y", "z"])).tolist() == numbers.tolist()
+    assert again.number_items(pl.Series(["w"])).tolist() == [more[1]]
+    assert (again.number_snapshot("digest"), again.secret(), again.begin()) == (snapshot, secret, begun + 1)
+    assert (again.epoch, again.resolve("bob", 0)) == (epoch, "ada")
+    assert again.kept("ada") == (3, epoch, b"state")
+    assert not again.append(["eve"], event(1, 1.0, nonce=5)).any()
+    assert again.append(["new"], event(1, 1.0)).all()
+    again.forget("ada")
+    again.close()
+    last = SQLiteStore(path)
+    assert (last.resolve("bob", 0), last.count("ada"), last.kept("ada")) == (None, 0, None)
+    assert sorted(map(str, last.users())) == ["7", "eve", "new"]
+
+
+def test_somebody_forgotten_is_gone_from_the_files(path, monkeypatch):
+    monkeypatch.setattr("treeward.store.sqlite._ROWS_A_SLICE", 7)
+    store = SQLiteStore(path)
+    marked = many(40)
+    marked["reward"] = 0.123456789
+    store.append(["somebody-secret"] * 40, marked)
+    store.append(["bob"] * 3, many(3, start=90))
+    held = marked[0]["reward"].tobytes()
+
+    def bytes_of():
+        return b"".join(one.read_bytes() for one in path.parent.iterdir())
+
+    assert b"somebody-secret" in bytes_of()
+    assert held in bytes_of()
+    assert store.forget("somebody-secret") == 40
+    assert b"somebody-secret" not in bytes_of()
+    assert held not in bytes_of()
+    assert store.count("bob") == 3
+
+
+def test_an_interrupted_erasure_is_finished_when_opened(path):
+    store = SQLiteStore(path)
+    store.append(["ada"] * 9, many(9))
+    store._purge = lambda retired: None  # as if killed right after the name was struck out
+    store.forget("ada")
+    store.close()
+    again = SQLiteStore(path)
+    assert list(again.users()) == []
+    again.close()
+    with opened(path) as file:
+        assert file.execute("SELECT count(*) FROM events").fetchone() == (0,)
+        assert file.execute("SELECT count(*) FROM users").fetchone() == (0,)
+
+
+def test_exposures_can_be_read_at_once_and_are_on_disk_soon(path):
+    store = SQLiteStore(path)
+    commits = store.commits
+    store.append(["ada"], event(3, 0.2, nonce=4, kind=SHOWN), within=0.05)
+    assert store.count("ada") == 1
+    assert store.waiting == 1
+    assert store.commits == commits
+    time.sleep(0.3)
+    assert (store.waiting, store.commits) == (0, commits + 1)
+    start = time.perf_counter()
+    store.append(["ada"], event(3, 0.2, nonce=8, kind=SHOWN), within=60)
+    store.append(["ada"], event(3, 1.0, nonce=4))  # takes the one before it along
+    assert store.waiting == 0
+    store.append(["ada"], event(3, 0.2, nonce=9, kind=SHOWN), within=60)
+    store.flush()
+    assert store.waiting == 0
+    assert time.perf_counter() - start < 5
+
+
+def test_callers_share_commits(path):
+    store = SQLiteStore(path)
+    before, gate = store.commits, Barrier(16)
+
+    def give(thread):
+        gate.wait()
+        for i in range(25):
+            assert store.append([f"u{thread}"], event(i, 1.0, nonce=i + 1)).all()
+
+    threads = [Thread(target=give, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.commits - before < 300
+    store.close()
+    assert sum(len(events) for _, events in SQLiteStore(path).read_all()) == 400
+
+
+def test_the_same_feedback_from_many_threads_counts_once(path):
+    store, gate, ids = SQLiteStore(path), Barrier(8), 10_000
+    fresh = np.zeros(8, dtype=np.int64)
+
+    def give(thread):
+        gate.wait()
+        for first in range(0, ids, 500):
+            new = store.append([f"u{i % 50}" for i in range(first, first + 500)], many(500, start=first))
+            fresh[thread] += new.sum()
+
+    threads = [Thread(target=give, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert fresh.sum() == ids
+    before = contents(store)
+    store.close()
+    again = SQLiteStore(path)
+    assert contents(again) == before
+    assert sum(map(len, before.values())) == ids * EVENT.itemsize
+
+
+def test_backups_are_stores(path, tmp_path):
+    store = SQLiteStore(path)
+    store.append(["ada"] * 5, many(5))
+    store.append(["ada"], event(3, 0.2, nonce=99, kind=SHOWN), within=60)
+    store.backup(tmp_path / "copy.db")
+    store.append(["ada"], event(4, 0.2, nonce=100))
+    copy = SQLiteStore(tmp_path / "copy.db")
+    assert copy.count("ada") == 6
+    assert copy.secret() == store.secret()
+    assert oct((tmp_path / "copy.db").stat().st_mode)[-3:] == "600"
+    with pytest.raises(InvalidArgument, match="does not exist yet"):
+        store.backup(tmp_path / "copy.db")
+    with pytest.raises(StoreError, match="could not be written"):
+        store.backup(tmp_path / "no" / "copy.db")
+    assert store.append(["ada"], event(5, 0.2, nonce=101)).all()
+
+
+def test_one_process_at_a_time(path):
+    store = SQLiteStore(path)
+    code = f"from treeward.store.sqlite import SQLiteStore; SQLiteStore({str(path)!r})"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "StoreInUse" in told.stderr
+    assert "another process has it open" in told.stderr
+    with pytest.raises(StoreInUse):
+        SQLiteStore(path)
+    store.close()
+    SQLiteStore(path).close()
+
+
+def test_what_is_no_store_is_refused(tmp_path):
+    with pytest.raises(StoreError, match="no such store"):
+        SQLiteStore(tmp_path / "no.db", create=False)
+    with pytest.raises(StoreError, match="folder"):
+        SQLiteStore(tmp_path)
+    with pytest.raises(StoreError, match="cannot be opened"):
+        SQLiteStore(tmp_path / "no" / "events.db")
+    (tmp_path / "text.db").write_text("hello " * 1000)
+    with pytest.raises(StoreDamaged, match="not a database"):
+        SQLiteStore(tmp_path / "text.db")
+    with opened(tmp_path / "other.db") as file:
+        file.execute("CREATE TABLE theirs (x)")
+    with pytest.raises(StoreVersion, match="not one of treeward's"):
+        SQLiteStore(tmp_path / "other.db")
+    with pytest.raises(InvalidArgument, match="UTF-8"):
+        SQLiteStore(tmp_path / "new.db").append(["\ud800"], event(1, 1.0))
+
+
+def test_schemas_move_forward_only(path, monkeypatch):
+    store = SQLiteStore(path)
+    store.append(["ada"] * 3, many(3))
+    store.close()
+    monkeypatch.setattr(journal, "MIGRATIONS", (*journal.MIGRATIONS, "ALTER TABLE users ADD COLUMN colour"))
+    newer = SQLiteStore(path)
+    assert newer.count("ada") == 3
+    newer.append(["bob"], event(1, 1.0))
+    newer.close()
+    monkeypatch.undo()
+    with pytest.raises(StoreVersion, match="of version 2; this treeward knows versions up to 1"):
+        SQLiteStore(path)
+
+
+@pytest.mark.parametrize("column", ["user", "event", "crc", "seq"])
+def test_a_flipped_bit_is_found(path, column):
+    store = SQLiteStore(path)
+    store.append(["ada"] * 20, many(20))
+    store.append(["bob"], event(1, 1.0))
+    store.close()
+    with opened(path) as file:
+        if column == "event":
+            [[blob]] = file.execute("SELECT event FROM events WHERE seq = 7").fetchall()
+            file.execute("UPDATE events SET event = ? WHERE seq = 7", (bytes([blob[0] ^ 4]) + blob[1:],))
+        elif column == "seq":
+            file.execute("UPDATE events SET seq = 700 WHERE seq = 7")
+        else:
+            file.execute(f"UPDATE events SET {column} = {column} + 1 WHERE seq = 7")
+    with pytest.raises(StoreDamaged, match=f"event {700 if column == 'seq' else 7} is not what was written"):
+        SQLiteStore(path)
+
+
+def test_torn_tails_leave_a_whole_prefix(path):
+    """Cut at every byte of the last 4 KB: what opens holds the first n commits, whole."""
+    store = SQLiteStore(path)
+    for i in range(60):
+        store.append(["ada", "bob"], many(2, start=2 * i))
+    store._journal.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    for i in range(60, 90):
+        store.append(["ada", "bob"], many(2, start=2 * i))
+    wal = path.with_name(path.name + "-wal")
+    whole = path.read_bytes(), wal.read_bytes()
+    store._journal.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    flat = path.read_bytes()
+    store.close()
+    seen = {True: set(), False: set()}
+    for on_wal in (True, False):
+        data = whole[1] if on_wal else flat
+        for cut in [*range(1, 4097, 97), 4095, 4096]:
+            path.write_bytes(whole[0] if on_wal else data[:-cut])
+            wal.write_bytes(data[:-cut] if on_wal else b"")
+            try:
+                torn = SQLiteStore(path)
+            except StoreDamaged:
+                seen[on_wal].add("refused")
+                continue
+            counts = [torn.count(user) for user in ("ada", "bob")]
+            assert counts[0] == counts[1], "a commit is whole"
+            assert torn.read("ada")["item"].tolist() == list(range(0, 2 * counts[0], 2)), "a prefix"
+            assert torn.append(["ada"], event(1, 1.0)).all(), "and it goes on"
+            seen[on_wal].add(counts[0])
+            torn.close()
+    assert seen[True] == {89}, "the last commit's frame is torn, all before it is there"
+    assert seen[False] <= {"refused", 90}
+
+
+WRITER = """
+import sys
+from treeward.store.events import event
+from treeward.store.sqlite import SQLiteStore
+store = SQLiteStore(sys.argv[1])
+i = store.count("ada")
+while True:
+    store.append(["ada"], event(i, 0.5, nonce=i + 1))
+    print(i, flush=True)
+    i += 1
+"""
+
+
+def test_killed_at_any_time_it_has_what_it_acknowledged(path):
+    acknowledged = -1
+    for wait in (0.05, 0.3, 0.11):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE, text=True)
+        first = process.stdout.readline()
+        assert int(first) >= acknowledged + 1
+        time.sleep(wait)
+        os.kill(process.pid, signal.SIGKILL)
+        rest = process.stdout.read().split()
+        acknowledged = int(rest[-1]) if rest else int(first)
+        process.wait()
+        process.stdout.close()
+        store = SQLiteStore(path)
+        assert store.read("ada")["item"].tolist() == list(range(store.count("ada")))
+        assert store.count("ada") in (acknowledged + 1, acknowledged + 2)
+        store.close()
+
+
+def test_after_a_failed_write_nothing_is_taken(path):
+    store = SQLiteStore(path)
+    store.append(["ada"], event(1, 1.0, nonce=1))
+    store._journal.put(lambda file: file.execute("INSERT INTO events VALUES (1, 1, x'', 0)"))  # the number is taken
+    with pytest.raises(StoreFailed, match="restart to recover"):
+        store.append(["ada"], event(2, 1.0, nonce=2))
+    for change in (
+        lambda: store.append(["ada"], event(1, 1.0, nonce=1)),
+        lambda: store.forget("ada"),
+        lambda: store.merge("ada", "bob"),
+        store.begin,
+        store.flush,
+    ):
+        with pytest.raises(StoreFailed):
+            change()
+    assert store.failed is not None
+    store.close()
+    again = SQLiteStore(path)
+    assert again.read("ada")["item"].tolist() == [1]
+    again.close()
+    with pytest.raises(StoreFailed, match="closed"):
+        again.append(["ada"], event(2, 1.0, nonce=2))
+
+
+def test_an_explorer_goes_on_where_it_was(path):
+    shop = synthetic_catalogue(500, dim=6, seed=0)
+    live = tw.Explorer(shop, store=tw.SQLiteStore(path), seed=0)
+    for turn in range(30):
+        [made] = live.recommend(["ada"])
+        live.feedback({made.id: float(turn % 3 == 0)})
+    [late] = live.recommend(["ada"])
+    before = live.interests("ada")
+    live.close()
+    again = tw.Explorer(shop, store=tw.SQLiteStore(path), seed=0)
+    assert again.interests("ada") == before
+    assert again.feedback({late.id: 1.0}) == {late.id: "recorded"}
+    assert again.feedback({late.id: 1.0}) == {late.id: "duplicate"}
