@@ -7,6 +7,7 @@
     ├── UnknownId           (KeyError)           an id that is not in the catalogue
     ├── UnknownDecision     (KeyError)           a decision id that was not made here, or whose user is forgotten
     ├── FeedbackConflict    (ValueError)         another reward for a decision that has one
+    ├── FeedbackLate        (ValueError)         feedback after the window in which it counts
     ├── NothingLeft         (ValueError)         fewer items to show than were asked for
     ├── DataError           (ValueError)         a file the caller gave does not hold what it should
     ├── StoreError                               a store of events
@@ -63,6 +64,10 @@ class UnknownDecision(TreewardError, KeyError):
 
 class FeedbackConflict(TreewardError, ValueError):
     """A decision that has a reward got another one, and repeats are rejected."""
+
+
+class FeedbackLate(TreewardError, ValueError):
+    """Feedback came after the window in which it counts."""
 
 
 class NothingLeft(TreewardError, ValueError):

@@ -106,6 +106,16 @@ class Decider:
             raise NothingLeft(f"{n} item(s) were asked for, but only {left} may be shown to {users[at // n]!r}")
         return calls
 
+    def adopted(self, user: User, rows: NDArray[np.int64]) -> Calls:
+        """Return the calls of decisions that were made elsewhere."""
+        nonce = rng.lanes(self._seed, np.array([self._call_stream]), np.array([self._begun])) >> SLOT_BITS << SLOT_BITS
+        self._begun += 1
+        calls = Calls(nonce, np.array([self._store.count(user)]), made(len(rows)))
+        calls.decisions["item"], calls.decisions["node"] = rows, -1
+        calls.decisions["mean"] = calls.decisions["width"] = np.nan
+        calls.decisions["propensity"], calls.decisions["exact"] = 1.0, True
+        return calls
+
     def again(self, user: User, ticket: Ticket, closed: Closed) -> tuple[State, Trace, int]:
         """Decide as for a ticket once more, told step by step: return the state of then, the trace and the place."""
         state = room(self.plan, 1, 0)

@@ -9,25 +9,23 @@ import numpy as np
 import polars as pl
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument, NothingLeft, UnknownDecision
+from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.interactions import Interactions
 from treeward.explorer.decider import SLOT_BITS, Calls, Closed, Decider
 from treeward.explorer.filters import Exclude, Filters, Where
 from treeward.explorer.imported import imported
-from treeward.explorer.log import decision_log
-from treeward.explorer.looks import Decision, Explanation, Interest, item_name, steps_of, survey
+from treeward.explorer.ledger import Given, Ledger, Outcome
+from treeward.explorer.looks import Decision
 from treeward.explorer.names import users_of
-from treeward.explorer.rewards import REPEATS, change_of, checked_range
-from treeward.explorer.tickets import Sealer, Ticket
+from treeward.explorer.rewards import REPEATS, checked_range
+from treeward.explorer.views import Views
 from treeward.policy.base import Policy
 from treeward.policy.phcb import PHCB
 from treeward.store.base import EventStore, User
-from treeward.store.events import CHANGE, EVENT, REWARD, SHOWN
+from treeward.store.events import EVENT, SHOWN
 from treeward.store.memory import MemoryStore
 from treeward.tree.item_tree import ItemTree
-
-Outcome = Literal["recorded", "duplicate", "changed"]
 
 
 class Ingested(NamedTuple):
@@ -39,7 +37,7 @@ class Ingested(NamedTuple):
     """Interactions with items the catalogue does not have."""
 
 
-class Explorer:
+class Explorer(Views):
     """Recommends items and learns from what comes of it. Safe to call from several threads.
 
     Parameters
@@ -66,6 +64,12 @@ class Explorer:
     exposures
         ``"needed"``: what was shown is recorded only if an item may not be shown again; ``"all"``: always, with how
         likely it was, which off-policy estimates need; see `log`.
+    exposed_within
+        Seconds that may pass until what was shown is safe in the store; None: before `recommend` returns.
+    window
+        Seconds after a decision in which feedback to it counts; None: always.
+    learns
+        False: rewards are recorded, but change no decision, now or later.
     memory
         Bytes for the state of the users asked for lately; the others' is rebuilt from their events when needed. Long
         histories come on top: 12 bytes an event of a user at hand.
@@ -95,6 +99,9 @@ class Explorer:
         reward_range: tuple[float, float] = (0.0, 1.0),
         seed: int | None = None,
         exposures: Literal["needed", "all"] = "needed",
+        exposed_within: float | None = None,
+        window: float | None = None,
+        learns: bool = True,
         memory: int = 1 << 30,
     ) -> None:
         owner = "Explorer"
@@ -111,20 +118,25 @@ class Explorer:
             why = "shares state between users" if policy.shared_state else "asks users questions"
             raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which {why}")
         self.catalogue, self.policy = catalogue, policy
-        self.on_repeat = checks.one_of(owner, "on_repeat", on_repeat, REPEATS)
-        self.reward_range = checked_range(reward_range)
+        self._within = None if exposed_within is None else checks.number(owner, "exposed_within", exposed_within, low=0)
         self._records = checks.one_of(owner, "exposures", exposures, ("needed", "all")) == "all" or not repeats
         seed = None if seed is None else checks.integer(owner, "seed", seed, low=0)
         once, memory = not checks.flag(owner, "repeats", repeats), checks.integer(owner, "memory", memory, low=1)
         grown = ItemTree.build(catalogue.vectors, seed=0) if tree is None else tree
         policy.check_tree(grown, catalogue)
         self.tree = policy.tree_for(grown, catalogue)
-        """The tree the policy walks."""
         plan = policy.plan_on(self.tree, catalogue, once=once)
         self.store: EventStore = MemoryStore() if store is None else store
         self._decider = Decider(plan, catalogue, self.store, seed, memory)
         self._filters = Filters(catalogue, self._decider.place_of)
-        self._sealer = Sealer(self.store.secret())
+        self.ledger = Ledger(
+            self.store,
+            lambda item: int(self._decider.numbers[catalogue.row(item)]),
+            checks.one_of(owner, "on_repeat", on_repeat, REPEATS),
+            checked_range(reward_range),
+            None if window is None else checks.number(owner, "window", window, above=0),
+            checks.flag(owner, "learns", learns),
+        )
         self._paths: dict[int, tuple[int, ...]] = {}
         self._lock = RLock()
 
@@ -188,7 +200,36 @@ class Explorer:
                 return []
             if self._records:
                 self._record_shown(who, n, calls)
-            return self._described(who, n, calls)
+            made = self._described(who, n, calls)
+        if self._records and self._within is None:
+            self.store.flush()
+        return made
+
+    def preview(self, user: User, n: int = 1) -> list[Decision]:
+        """Choose items for a user without recording that they were shown."""
+        [who] = users_of("Explorer.preview", [user])
+        n = checks.integer("Explorer.preview", "n", n, low=1, high=min(len(self.catalogue), 1 << SLOT_BITS))
+        with self._lock:
+            closed = Closed(*self._filters.base(None, None), *self._filters.extra(None, [who]))
+            return self._described([who], n, self._decider.decide([who], n, closed))
+
+    def adopt(self, user: User, items: Sequence[Id]) -> list[Decision]:
+        """Take items that somebody else chose for a user as decisions, so that feedback to them can be learned from.
+
+        They have no mean, width and path, and a propensity of 1: this explorer could not have chosen otherwise.
+        """
+        [who] = users_of("Explorer.adopt", [user])
+        if not 0 < len(items) <= 1 << SLOT_BITS:
+            raise InvalidArgument("Explorer.adopt", "items", "a list of at least one item", items)
+        rows = [self.catalogue.row(item) for item in items]
+        with self._lock:
+            calls = self._decider.adopted(who, np.array(rows))
+            if self._records:
+                self._record_shown([who], len(rows), calls)
+            made = self._described([who], len(rows), calls)
+        if self._records and self._within is None:
+            self.store.flush()
+        return made
 
     def _record_shown(self, who: list[User], n: int, calls: Calls) -> None:
         made = calls.decisions
@@ -197,13 +238,13 @@ class Explorer:
         events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
         events["kind"], events["snapshot"] = SHOWN, self._decider.snapshot
         events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
-        self.store.append([user for user in who for _ in range(n)], events)
+        self.store.append([user for user in who for _ in range(n)], events, within=self._within or 0.0)
 
     def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
         """Return decisions as their caller sees them."""
         now, epoch, snapshot = time_ns() // 1_000_000, self.store.epoch, self._decider.snapshot
         numbers = self._decider.numbers[calls.decisions["item"]].tolist()
-        nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self._sealer.seal
+        nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self.ledger.sealer.seal
         items = self.catalogue.ids
         out = []
         for at, made in enumerate(calls.decisions.tolist()):
@@ -214,13 +255,6 @@ class Explorer:
             path = self._path(node)
             out.append(Decision(id, user, items[row], slot, mean, width, propensity, exact, path, scores))
         return out
-
-    def _path(self, node: int) -> tuple[int, ...]:
-        """Return the nodes from below the root to a node."""
-        if node not in self._paths:
-            above = int(self.tree.parent[node])
-            self._paths[node] = () if above < 0 else (*self._path(above), node)
-        return self._paths[node]
 
     def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
         """Say what came of decisions: rewards by decision id, in any order, any time later, as often as one likes.
@@ -243,38 +277,15 @@ class Explorer:
         owner = "Explorer.feedback"
         if not isinstance(rewards, Mapping):
             raise InvalidArgument(owner, "rewards", "a mapping from decision ids to rewards", rewards)
-        low, high = self.reward_range
-        values = {id: checks.number(owner, "reward", reward, low=low, high=high) for id, reward in rewards.items()}
-        with self._lock:
-            waiting = {id: self._ticket(id) for id in values}
-            outcomes: dict[str, Outcome] = dict.fromkeys(values, "duplicate")
-            while waiting:  # more than once only if another explorer changed the same decisions in between
-                rows: dict[str, tuple[int, int, float, int, int, int]] = {}
-                known: list[int] = []
-                for id, (user, ticket) in waiting.items():
-                    given = self.store.rewards_of(user, ticket.nonce)
-                    change = change_of(id, given, values[id], self.on_repeat)
-                    if change is not None:
-                        kind = CHANGE if given else REWARD
-                        rows[id] = (ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind)
-                        known.append(len(given))
-                users = [waiting[id][0] for id in rows]
-                new = self.store.append(
-                    users, np.array(list(rows.values()), dtype=EVENT), np.array(known, dtype=np.int64)
-                )
-                for id, fresh in zip(rows, new.tolist(), strict=True):
-                    if fresh:
-                        outcomes[id] = "recorded" if rows[id][-1] == REWARD else "changed"
-                waiting = {id: waiting[id] for id, fresh in zip(rows, new.tolist(), strict=True) if not fresh}
-            return outcomes
+        return self.ledger.settle(rewards)
 
-    def _ticket(self, id: str) -> tuple[User, Ticket]:
-        """Return who an id's user is now, and what the id says."""
-        ticket = self._sealer.unseal(id)
-        user = self.store.resolve(ticket.user, ticket.epoch)
-        if user is None:
-            raise UnknownDecision(f"the decision {id[:12]}... is of a user who was forgotten")
-        return user, ticket
+    def feedback_each(self, rows: Sequence[tuple[Given, float]]) -> list[Outcome | TreewardError]:
+        """Say what came of many decisions, each for itself: return an outcome or an error a row.
+
+        A row has a decision id or, where that got lost, a user and an item: it is then for the latest decision to show
+        that item to that user which has no reward (if exposures are recorded), or else stands for itself.
+        """
+        return self.ledger.settle_each(rows)
 
     def ingest(self, interactions: Interactions, *, unknown: Literal["error", "skip"] = "error") -> Ingested:
         """Take in a log of earlier events, so that its users do not start from nothing.
@@ -295,20 +306,10 @@ class Explorer:
         skip = checks.one_of(owner, "unknown", unknown, ("error", "skip")) == "skip"
         if not interactions.users.dtype.is_integer():
             users_of(owner, interactions.users.unique().cast(pl.String).to_list())
-        made = imported(interactions, self.catalogue, self._decider.numbers, self.reward_range, skip)
+        made = imported(interactions, self.catalogue, self._decider.numbers, self.ledger.limits, skip)
         with self._lock:
             self.store.extend(made.users, made.counts, made.events)
         return Ingested(len(made.events), len(made.users), made.skipped)
-
-    def log(self) -> pl.DataFrame:
-        """Return every decision that was recorded: user, item, row, slot, propensity, exact, reward (null: none came).
-
-        Where some users are strings and some integers, integers are written ``int:1``.
-        Needs ``exposures="all"`` or ``repeats=False``, from before the decisions were made. Items the catalogue does
-        not have are left out. `off_policy` and `write_open_bandit` take it from here.
-        """
-        with self._lock:
-            return decision_log(self.store, self.catalogue, self._decider.row_of)
 
     def rest(self, user: User) -> None:
         """Give up what is at hand of a user, as if others had needed the room; the next call rebuilds it."""
@@ -336,47 +337,3 @@ class Explorer:
             moved = self.store.merge(source, target)
             self._decider.seats.drop(source)
             return moved
-
-    def explain(
-        self,
-        decision: Decision | str,
-        *,
-        exclude: Exclude | None = None,
-        allow: Iterable[Id] | None = None,
-        where: Where | None = None,
-    ) -> Explanation:
-        """Tell how a decision, or the id of one, came about, by deciding again with what was known then.
-
-        If the call had filters, give the same again.
-        """
-        id = decision.id if isinstance(decision, Decision) else decision
-        with self._lock:
-            user, ticket = self._ticket(id)
-            if user != ticket.user:
-                raise UnknownDecision(f"the decision {id[:12]}... is of a user who was merged with another since")
-            row = int(self._decider.row_of[ticket.item]) if ticket.item < len(self._decider.row_of) else -1
-            if row < 0:
-                raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
-            closed = Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, [ticket.user]))
-            state, trace, place = self._decider.again(user, ticket, closed)
-            plan = self._decider.plan
-            steps = steps_of(plan, state, 0, trace, self.tree, self.catalogue)
-        same = ticket.snapshot == self._decider.snapshot and place >= 0 and int(plan.tree.items[place]) == row
-        return Explanation(ticket.user, self.catalogue.ids[row], item_name(self.catalogue, row), steps, same)
-
-    def interests(self, user: User, *, level: int = 2) -> list[Interest]:
-        """Tell what is known of a user: the visible nodes of pHCB, or the nodes of one level of HCB, best mean first.
-
-        Parameters
-        ----------
-        user
-            Anybody; of somebody unknown, only the prior is known.
-        level
-            For a policy that descends: which level of the tree; the root is on level 1.
-        """
-        [who] = users_of("Explorer.interests", [user])
-        checks.integer("Explorer.interests", "level", level, low=2, high=max(2, int(self.tree.level[-1])))
-        with self._lock:
-            [seat] = self._decider.seats.seat([who]).tolist()
-            events = self._decider.seats.seen_by_plan(self.store.read(who))
-            return survey(self._decider.plan, self._decider.seats.state, seat, events, self.tree, level)

@@ -20,13 +20,23 @@ class EventStore(Protocol):
     """Keeps every user's events in the order they came. Calls may come from several threads."""
 
     def append(
-        self, users: Sequence[User], events: AnyArray, known: NDArray[np.int64] | None = None
+        self,
+        users: Sequence[User],
+        events: AnyArray,
+        known: NDArray[np.int64] | None = None,
+        *,
+        within: float | None = None,
     ) -> NDArray[np.bool_]:
         """Add one event a user, all in one step, and return which were added.
 
         A reward for a decision (a nonce other than 0) that this user has a reward for already is not added again. A
-        change is added only if the decision has `known` rewards and changes so far, where that is given.
+        change is added only if the decision has `known` rewards and changes so far, where that is given. They are safe
+        when this returns or, with `within`, so many seconds later.
         """
+        ...
+
+    def flush(self) -> None:
+        """Return when everything added so far is safe."""
         ...
 
     def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:

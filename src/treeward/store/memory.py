@@ -14,7 +14,7 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray
 from treeward.store.base import User
-from treeward.store.events import CHANGE, EVENT, REWARD, SHOWN, Kept
+from treeward.store.events import CHANGE, EVENT, NOTED, REWARD, SHOWN, Kept
 
 _NONE = b""
 
@@ -58,7 +58,12 @@ class MemoryStore:
         return f"MemoryStore({len(self._logs):,} users)"
 
     def append(
-        self, users: Sequence[User], events: AnyArray, known: NDArray[np.int64] | None = None
+        self,
+        users: Sequence[User],
+        events: AnyArray,
+        known: NDArray[np.int64] | None = None,
+        *,
+        within: float | None = None,
     ) -> NDArray[np.bool_]:
         """Add one event a user, all in one step, and return which were added."""
         if len(users) != len(events) or events.dtype != EVENT:
@@ -69,7 +74,7 @@ class MemoryStore:
         with self._lock:
             for i, user in enumerate(users):
                 kind, nonce = int(events["kind"][i]), int(events["nonce"][i])
-                if kind == REWARD and nonce != 0:
+                if kind in (REWARD, NOTED) and nonce != 0:
                     new[i] = not self.rewards_of(user, nonce)
                 elif kind == CHANGE and known is not None:
                     new[i] = len(self.rewards_of(user, nonce)) == known[i]
@@ -224,6 +229,9 @@ class MemoryStore:
         with self._lock:
             self._begun += 1
             return self._begun - 1
+
+    def flush(self) -> None:
+        """Nothing is ever on its way."""
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -1,0 +1,98 @@
+"""`treeward serve`: a catalogue as a service."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from treeward.cli.console import console, errors, progress, say
+
+Role = Annotated[str, typer.Option(help="Role of --new-key: read, write or admin.")]
+
+
+def serve(
+    items: Annotated[
+        Path | None, typer.Argument(help="Catalogue: .csv, .tsv, .parquet or .npy.", show_default=False)
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="Settings in TOML.", show_default=False)] = None,
+    tree: Annotated[str | None, typer.Option(help="A saved tree. Default: one is built.", show_default=False)] = None,
+    store: Annotated[
+        str | None, typer.Option(help="File of events, or `memory`. Default: treeward.db.", show_default=False)
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Default: 127.0.0.1.", show_default=False)] = None,
+    port: Annotated[int | None, typer.Option(help="Default: 8000.", show_default=False)] = None,
+    admin_port: Annotated[
+        int | None, typer.Option(help="Metrics and admin, on loopback. Default: 8001.", show_default=False)
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="online, frozen or apprentice. Default: online.", show_default=False)
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other setting, as name=value; repeatable.", show_default=False),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Say whether the settings are sound, and stop.")] = False,
+    new_key: Annotated[
+        str | None, typer.Option(help="Make an API key of this name, and stop.", show_default=False)
+    ] = None,
+    role: Role = "write",
+) -> None:
+    """Serve a catalogue: recommend, take feedback, lose nothing.
+
+    Settings come from --config, then the environment (TREEWARD_PORT=...), then flags.
+    """
+    from treeward.core import checks
+    from treeward.core.errors import InvalidArgument
+    from treeward.serve.settings import ROLES, read_settings
+
+    if new_key is not None:
+        from treeward.serve.keys import new_key as make
+
+        checks.one_of("serve", "--role", role, ROLES)
+        key, digest = make()
+        say(f"The key, shown once: {key}")
+        say(f'For the settings:\n[[keys]]\nname = "{new_key}"\nrole = "{role}"\nsha256 = "{digest}"')
+        return
+    flags: dict[str, Any] = {
+        "items": None if items is None else str(items), "tree": tree, "store": store, "host": host, "port": port,
+        "admin_port": admin_port, "mode": mode,
+    }  # fmt: skip
+    flags |= _given(set_)
+    settings = read_settings(config, flags=flags)
+    if check:
+        if not Path(settings.items).exists():
+            raise InvalidArgument("serve", "items", "a file that exists", settings.items)
+        say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {settings.store}")
+        return
+    try:
+        from treeward.serve.server import serve as run
+    except ImportError as error:
+        rule = "preceded by: pip install 'treeward[serve]'"
+        raise InvalidArgument("treeward serve", "command", rule, f"no {error.name}") from error
+
+    bars = ExitStack()
+
+    def ready(public: str, admin: str) -> None:
+        bars.close()
+        where = f"; metrics at {admin}/metrics" if admin else ""
+        say(f"Serving at {public} (read {public}/docs){where}")
+        console.file.flush()
+
+    with bars:
+        run(settings, progress=bars.enter_context(progress()), ready=ready)
+    say("stopped; everything is on disk" if settings.store != "memory" else "stopped", errors)
+
+
+def _given(pairs: list[str] | None) -> dict[str, Any]:
+    """Return settings given as name=value, read like those of the environment."""
+    from treeward.core.errors import InvalidArgument
+    from treeward.serve.settings import parsed
+
+    told = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidArgument("serve", "--set", "name=value", pair)
+        told[name] = parsed(name, value, f"--set {name}")
+    return told

@@ -1,0 +1,231 @@
+"""A client of the service, sync and async. Needs httpx; imports nothing else of treeward.
+
+    from treeward.client import Client
+
+    with Client("http://127.0.0.1:8000", key="tw_...") as client:
+        [choice] = client.recommend("ada")
+        client.feedback(choice["decision_id"], 1.0)
+
+A request is sent again after a failed connection or a 429 or 503, waiting longer each time. That is safe: feedback is
+sent with the same decision id, so it counts once; a recommendation that got lost on its way was shown to nobody.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+User = str | int
+Item = str | int
+
+
+class ServiceError(Exception):
+    """The service said no: `status`, `error` (a name to act on) and `message` (a sentence to read)."""
+
+    def __init__(self, status: int, error: str, message: str) -> None:
+        super().__init__(f"{status} {error}: {message}")
+        self.status, self.error, self.message = status, error, message
+
+
+class _Calls:
+    """What both clients share: bodies, answers, and when to try again."""
+
+    def __init__(self, url: str, key: str | None, timeout: float, tries: int) -> None:
+        self._options: dict[str, Any] = {
+            "base_url": url,
+            "timeout": timeout,
+            "headers": {"authorization": f"Bearer {key}"} if key else {},
+        }
+        self._tries = tries
+
+    @staticmethod
+    def _ask(user: User, n: int, exclude: Iterable[Item], allow: Iterable[Item] | None,
+             where: Mapping[str, Any] | None, fallback: Iterable[Item]) -> dict[str, Any]:  # fmt: skip
+        body: dict[str, Any] = {"user": user, "n": n, "exclude": list(exclude), "fallback": list(fallback)}
+        if allow is not None:
+            body["allow"] = list(allow)
+        if where is not None:
+            body["where"] = dict(where)
+        return body
+
+    @staticmethod
+    def _read(answer: httpx.Response) -> Any:
+        try:
+            body = answer.json()
+        except ValueError:
+            body = {}
+        if answer.status_code != 200:
+            raise ServiceError(answer.status_code, body.get("error", "?"), body.get("message", answer.text[:200]))
+        return body
+
+    def _pause(self, attempt: int, answer: httpx.Response | None) -> float | None:
+        """Return how long to wait before another try; None: there is none."""
+        if attempt + 1 >= self._tries or (answer is not None and answer.status_code not in (429, 503)):
+            return None
+        after = answer.headers.get("retry-after") if answer is not None else None
+        return float(after) if after is not None else random.uniform(0.5, 1) * min(0.05 * 2**attempt, 2.0)
+
+
+class Client(_Calls):
+    """The service, from a program that waits for its answers.
+
+    Parameters
+    ----------
+    url
+        Where it listens.
+    key
+        The API key, if it has any.
+    timeout
+        Seconds to wait for an answer.
+    tries
+        How often a request is sent at most.
+    """
+
+    def __init__(self, url: str, *, key: str | None = None, timeout: float = 5.0, tries: int = 5) -> None:
+        super().__init__(url, key, timeout, tries)
+        self._http = httpx.Client(**self._options)
+
+    def recommend(
+        self,
+        user: User,
+        n: int = 1,
+        *,
+        exclude: Iterable[Item] = (),
+        allow: Iterable[Item] | None = None,
+        where: Mapping[str, Any] | None = None,
+        fallback: Iterable[Item] = (),
+    ) -> list[dict[str, Any]]:
+        """Return n items for a user, each with its decision_id."""
+        body = self._ask(user, n, exclude, allow, where, fallback)
+        items: list[dict[str, Any]] = self._send("POST", "/v1/recommend", body)["items"]
+        return items
+
+    def feedback(self, decision_id: str, reward: float) -> dict[str, Any]:
+        """Say what came of a decision; it is on disk when this returns."""
+        told: dict[str, Any] = self._send("POST", "/v1/feedback", {"decision_id": decision_id, "reward": reward})
+        return told
+
+    def feedback_many(self, rewards: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
+        """Say what came of many decisions; return a status and a body for each."""
+        rows = [{"decision_id": id, "reward": reward} for id, reward in rewards]
+        told: list[dict[str, Any]] = self._send("POST", "/v1/feedback/batch", {"rewards": rows})["rows"]
+        return told
+
+    def user(self, user: User) -> dict[str, Any]:
+        """Return what is known of a user."""
+        told: dict[str, Any] = self._send("GET", _path_of(user), None)
+        return told
+
+    def forget(self, user: User) -> int:
+        """Erase a user; return how many events that were."""
+        return int(self._send("DELETE", _path_of(user), None)["events"])
+
+    def ready(self) -> bool:
+        """Tell whether the service takes requests."""
+        try:
+            return self._http.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def _send(self, method: str, path: str, body: Any) -> Any:
+        for attempt in range(self._tries):
+            answer, problem = None, None
+            try:
+                answer = self._http.request(method, path, json=body)
+            except httpx.TransportError as error:
+                problem = error
+            if answer is not None and answer.status_code not in (429, 503):
+                break
+            pause = self._pause(attempt, answer)
+            if pause is None:
+                if problem is not None:
+                    raise problem
+                break
+            time.sleep(pause)
+        assert answer is not None
+        return self._read(answer)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class AsyncClient(_Calls):
+    """The service, from a program that does other things meanwhile; takes what `Client` takes."""
+
+    def __init__(self, url: str, *, key: str | None = None, timeout: float = 5.0, tries: int = 5) -> None:
+        super().__init__(url, key, timeout, tries)
+        self._http = httpx.AsyncClient(**self._options)
+
+    async def recommend(
+        self,
+        user: User,
+        n: int = 1,
+        *,
+        exclude: Iterable[Item] = (),
+        allow: Iterable[Item] | None = None,
+        where: Mapping[str, Any] | None = None,
+        fallback: Iterable[Item] = (),
+    ) -> list[dict[str, Any]]:
+        """Return n items for a user, each with its decision_id."""
+        body = self._ask(user, n, exclude, allow, where, fallback)
+        items: list[dict[str, Any]] = (await self._send("POST", "/v1/recommend", body))["items"]
+        return items
+
+    async def feedback(self, decision_id: str, reward: float) -> dict[str, Any]:
+        """Say what came of a decision; it is on disk when this returns."""
+        told: dict[str, Any] = await self._send("POST", "/v1/feedback", {"decision_id": decision_id, "reward": reward})
+        return told
+
+    async def user(self, user: User) -> dict[str, Any]:
+        """Return what is known of a user."""
+        told: dict[str, Any] = await self._send("GET", _path_of(user), None)
+        return told
+
+    async def _send(self, method: str, path: str, body: Any) -> Any:
+        for attempt in range(self._tries):
+            answer, problem = None, None
+            try:
+                answer = await self._http.request(method, path, json=body)
+            except httpx.TransportError as error:
+                problem = error
+            if answer is not None and answer.status_code not in (429, 503):
+                break
+            pause = self._pause(attempt, answer)
+            if pause is None:
+                if problem is not None:
+                    raise problem
+                break
+            await asyncio.sleep(pause)
+        assert answer is not None
+        return self._read(answer)
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _path_of(user: User) -> str:
+    from urllib.parse import quote
+
+    if isinstance(user, int):
+        return f"/v1/users/int:{user}"
+    return "/v1/users/" + quote(f"str:{user}" if user.startswith(("int:", "str:")) else user, safe="")

@@ -1,0 +1,159 @@
+"""The learning half of an explorer: rewards to events, each decision's once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from time import time_ns
+from typing import Literal
+
+import numpy as np
+
+from treeward.core import checks
+from treeward.core.errors import FeedbackLate, InvalidArgument, TreewardError, UnknownDecision
+from treeward.data.catalogue import Id
+from treeward.explorer.names import users_of
+from treeward.explorer.rewards import change_of
+from treeward.explorer.tickets import Sealer, Ticket
+from treeward.store.base import EventStore, User
+from treeward.store.events import CHANGE, EVENT, NOTED, REWARD, SHOWN
+
+Outcome = Literal["recorded", "duplicate", "changed"]
+Given = str | tuple[User, Id]
+"""What a reward is for: a decision id, or a user and an item."""
+Row = tuple[int, int, float, int, int, int]
+"""An event, field by field."""
+
+
+class Ledger:
+    """Writes rewards to a store. Needs no lock: the store decides which of several callers was first.
+
+    Parameters
+    ----------
+    store
+        Where events live.
+    number_of
+        The store's number of an item.
+    on_repeat, limits, window, learns
+        As `Explorer` has them; `limits` is its reward_range.
+    """
+
+    def __init__(
+        self,
+        store: EventStore,
+        number_of: Callable[[Id], int],
+        on_repeat: str,
+        limits: tuple[float, float],
+        window: float | None,
+        learns: bool,
+    ) -> None:
+        self._store, self._number_of, self._on_repeat, self._window = store, number_of, on_repeat, window
+        self.limits = limits
+        self.sealer = Sealer(store.secret())
+        self._reward = REWARD if learns else NOTED
+
+    def ticket(self, id: str) -> tuple[User, Ticket]:
+        """Return who an id's user is now, and what the id says."""
+        ticket = self.sealer.unseal(id)
+        user = self._store.resolve(ticket.user, ticket.epoch)
+        if user is None:
+            raise UnknownDecision(f"the decision {id[:12]}... is of a user who was forgotten")
+        return user, ticket
+
+    def row_of(self, id: str) -> tuple[User, Row]:
+        """Return whose decision an id is, and the event that a reward of 0 for it would be."""
+        user, ticket = self.ticket(id)
+        return user, (ticket.item, ticket.node, 0.0, ticket.nonce, ticket.snapshot, self._reward)
+
+    def open_rows(self) -> list[tuple[User, Row]]:
+        """Return the decisions that were shown and have no reward, as `row_of` does."""
+        found: list[tuple[User, Row]] = []
+        for user, events in self._store.read_all():
+            shown = events[events["kind"] == SHOWN]
+            missing = shown[~np.isin(shown["nonce"], events["nonce"][events["kind"] != SHOWN])]
+            for item, node, _, nonce, snapshot, _ in missing.tolist():
+                found.append((user, (item, node, 0.0, nonce, snapshot, self._reward)))
+        return found
+
+    def expire(self, rows: Sequence[tuple[User, Row]], reward: float) -> int:
+        """Give decisions that still have no reward this one, and return how many that were."""
+        events = np.array([row for _, row in rows], dtype=EVENT)
+        events["reward"] = reward
+        return int(self._store.append([user for user, _ in rows], events).sum())
+
+    def settle(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
+        """Record rewards by decision id, all of them or none."""
+        given = [(id, self._checked(reward)) for id, reward in rewards.items()]
+        outcomes = self._settle(given, strict=True)
+        return {id: outcome for (id, _), outcome in zip(given, outcomes, strict=True) if isinstance(outcome, str)}
+
+    def settle_each(self, rows: Sequence[tuple[Given, float]]) -> list[Outcome | TreewardError]:
+        """Record rewards, each for itself."""
+        outcomes: list[Outcome | TreewardError] = ["duplicate"] * len(rows)
+        waiting = list(range(len(rows)))
+        while waiting:  # rows for one decision are settled one after the other
+            seen: set[Given] = set()
+            now = [i for i in waiting if not (rows[i][0] in seen or seen.add(rows[i][0]))]  # type: ignore[func-returns-value]
+            waiting = [i for i in waiting if i not in set(now)] if len(now) < len(waiting) else []
+            given: list[tuple[Given, float]] = []
+            sound: list[int] = []
+            for i in now:
+                try:
+                    given.append((rows[i][0], self._checked(rows[i][1])))
+                    sound.append(i)
+                except InvalidArgument as error:
+                    outcomes[i] = error
+            for i, outcome in zip(sound, self._settle(given, strict=False), strict=True):
+                outcomes[i] = outcome
+        return outcomes
+
+    def _checked(self, reward: float) -> float:
+        return checks.number("Explorer.feedback", "reward", reward, low=self.limits[0], high=self.limits[1])
+
+    def _settle(self, given: Sequence[tuple[Given, float]], *, strict: bool) -> list[Outcome | TreewardError]:
+        """Record rewards for different decisions; `strict`: raise the first error, and record nothing."""
+        outcomes: list[Outcome | TreewardError] = ["duplicate"] * len(given)
+        waiting = list(range(len(given)))
+        while waiting:  # more than once only if somebody else changed the same decisions in between
+            rows: list[tuple[int, User, Row, int]] = []
+            for i in waiting:
+                try:
+                    made = self._event_of(*given[i])
+                except TreewardError as error:
+                    if strict:
+                        raise
+                    outcomes[i] = error
+                    continue
+                if made is not None:
+                    rows.append((i, *made))
+            events = np.array([row for _, _, row, _ in rows], dtype=EVENT)
+            new = self._store.append([user for _, user, _, _ in rows], events, np.array([known for *_, known in rows]))
+            for (i, _, row, _), fresh in zip(rows, new.tolist(), strict=True):
+                if fresh:
+                    outcomes[i] = "changed" if row[-1] == CHANGE else "recorded"
+            waiting = [row[0] for row, fresh in zip(rows, new.tolist(), strict=True) if not fresh]
+        return outcomes
+
+    def _event_of(self, of: Given, reward: float) -> tuple[User, Row, int] | None:
+        """Return the event that a reward makes, whose it is, and what was given before; None: nothing new."""
+        if isinstance(of, tuple):
+            return self._event_for(*of, reward)
+        user, ticket = self.ticket(of)
+        if self._window is not None and time_ns() // 1_000_000 > ticket.time + self._window * 1_000:
+            raise FeedbackLate(f"the decision {of[:12]}... was made more than {self._window:g} seconds ago")
+        before = self._store.rewards_of(user, ticket.nonce)
+        change = change_of(of, before, reward, self._on_repeat)
+        if change is None:
+            return None
+        kind = CHANGE if before else self._reward
+        return user, (ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind), len(before)
+
+    def _event_for(self, user: User, item: Id, reward: float) -> tuple[User, Row, int]:
+        """Return the event of a reward for the latest open decision that showed an item, or for the item itself."""
+        [who] = users_of("Explorer.feedback", [user])
+        number = self._number_of(item)
+        events = self._store.read(who)
+        mine = events[events["item"] == number]
+        closed = set(mine["nonce"][mine["kind"] != SHOWN].tolist())
+        for one in mine[::-1].tolist():
+            _, node, _, nonce, snapshot, kind = one
+            if kind == SHOWN and nonce not in closed:
+                return who, (number, node, reward, nonce, snapshot, self._reward), 0
+        return who, (number, -1, reward, 0, 0, self._reward), 0

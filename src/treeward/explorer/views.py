@@ -1,0 +1,130 @@
+"""The looking half of an explorer: what was decided, why, and what is known of whom; nothing here changes anything."""
+
+from collections.abc import Iterable
+from threading import RLock
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core import checks
+from treeward.core.errors import UnknownDecision
+from treeward.core.progress import Progress, Stage, silent
+from treeward.core.types import AnyArray
+from treeward.data.catalogue import Catalogue, Id
+from treeward.explorer.decider import Closed, Decider
+from treeward.explorer.filters import Exclude, Filters, Where
+from treeward.explorer.ledger import Ledger
+from treeward.explorer.log import decision_log
+from treeward.explorer.looks import Decision, Explanation, Interest, item_name, steps_of, survey
+from treeward.explorer.names import users_of
+from treeward.store.base import EventStore, User
+from treeward.tree.item_tree import ItemTree
+
+
+class Views:
+    """What can be looked at of an `Explorer`."""
+
+    catalogue: Catalogue
+    tree: ItemTree
+    """The tree the policy walks."""
+    store: EventStore
+    ledger: Ledger
+    _decider: Decider
+    _filters: Filters
+    _paths: dict[int, tuple[int, ...]]
+    _lock: RLock
+
+    @property
+    def snapshot(self) -> int:
+        """The store's number of the tree that decisions are made on."""
+        return self._decider.snapshot
+
+    def rows_of(self, numbers: AnyArray) -> NDArray[np.int64]:
+        """Return the catalogue's rows of the store's item numbers, -1 for items the catalogue does not have."""
+        known = self._decider.row_of
+        return np.where(numbers < len(known), known[np.minimum(numbers, len(known) - 1)], -1)
+
+    def path_of(self, row: int) -> tuple[int, ...]:
+        """Return the nodes from below the root to the leaf of a catalogue row."""
+        place, node = int(self._decider.place_of[row]), 0
+        while children := self.tree.children_of(node):
+            node = next(child for child in children if self.tree.item_range[child, 1] > place)
+        return self._path(node)
+
+    def _path(self, node: int) -> tuple[int, ...]:
+        """Return the nodes from below the root to a node."""
+        if node < 0:
+            return ()
+        if node not in self._paths:
+            above = int(self.tree.parent[node])
+            self._paths[node] = () if above < 0 else (*self._path(above), node)
+        return self._paths[node]
+
+    def log(self) -> pl.DataFrame:
+        """Return every decision that was recorded: user, item, row, slot, propensity, exact, reward (null: none came).
+
+        Where some users are strings and some integers, integers are written ``int:1``.
+        Needs ``exposures="all"`` or ``repeats=False``, from before the decisions were made. Items the catalogue does
+        not have are left out. `off_policy` and `write_open_bandit` take it from here.
+        """
+        with self._lock:
+            return decision_log(self.store, self.catalogue, self._decider.row_of)
+
+    def verify(self, progress: Progress = silent) -> tuple[list[User], int]:
+        """Recompute every state the store remembers from the events; return whose differ, and how many there were."""
+        wrong: list[User] = []
+        checked, users = 0, list(self.store.users())
+        stage = Stage(progress, "recomputing states", len(users))
+        with self._lock:
+            for user in users:
+                same = self._decider.seats.verify(user)
+                checked += same is not None
+                if same is False:
+                    wrong.append(user)
+                stage.step()
+        return wrong, checked
+
+    def explain(
+        self,
+        decision: Decision | str,
+        *,
+        exclude: Exclude | None = None,
+        allow: Iterable[Id] | None = None,
+        where: Where | None = None,
+    ) -> Explanation:
+        """Tell how a decision, or the id of one, came about, by deciding again with what was known then.
+
+        If the call had filters, give the same again.
+        """
+        id = decision.id if isinstance(decision, Decision) else decision
+        with self._lock:
+            user, ticket = self.ledger.ticket(id)
+            if user != ticket.user:
+                raise UnknownDecision(f"the decision {id[:12]}... is of a user who was merged with another since")
+            row = int(self._decider.row_of[ticket.item]) if ticket.item < len(self._decider.row_of) else -1
+            if row < 0:
+                raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
+            closed = Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, [ticket.user]))
+            state, trace, place = self._decider.again(user, ticket, closed)
+            plan = self._decider.plan
+            steps = steps_of(plan, state, 0, trace, self.tree, self.catalogue)
+        same = ticket.snapshot == self._decider.snapshot and place >= 0 and int(plan.tree.items[place]) == row
+        return Explanation(ticket.user, self.catalogue.ids[row], item_name(self.catalogue, row), steps, same)
+
+    def interests(self, user: User, *, level: int = 2) -> list[Interest]:
+        """Tell what is known of a user: the visible nodes of pHCB, or the nodes of one level of HCB, best mean first.
+
+        Parameters
+        ----------
+        user
+            Anybody; of somebody unknown, only the prior is known.
+        level
+            For a policy that descends: which level of the tree; the root is on level 1.
+        """
+        [who] = users_of("Explorer.interests", [user])
+        checks.integer("Explorer.interests", "level", level, low=2, high=max(2, int(self.tree.level[-1])))
+        with self._lock:
+            [seat] = self._decider.seats.seat([who]).tolist()
+            events = self._decider.seats.seen_by_plan(self.store.read(who))
+            return survey(self._decider.plan, self._decider.seats.state, seat, events, self.tree, level)

@@ -1,0 +1,381 @@
+"""The ASGI application: from bytes to a route's handler and back, with keys, limits, metrics and a log."""
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from time import monotonic, perf_counter, time
+from traceback import extract_tb
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.explorer.ledger import Outcome
+from treeward.serve import wire
+from treeward.serve.batch import Batcher
+from treeward.serve.keys import Buckets, Keys, allows
+from treeward.serve.metrics import Metrics
+from treeward.serve.openapi import document, page
+from treeward.serve.routes import ROUTES, Reply, Request, Route, problem
+from treeward.serve.service import Service, parse_id
+from treeward.store.base import User
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_PAGE = (
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_SECONDS_A_SWEEP = 1.0
+_SECONDS_A_LOG = 0.5
+
+
+class Refused(Exception):
+    """A request that does not reach its handler."""
+
+    def __init__(self, status: int, error: str, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        super().__init__(message)
+        self.reply = Reply(status, wire.encode(wire.Problem(error, message)), headers=headers)
+
+
+class _Headers:
+    """The headers that matter."""
+
+    __slots__ = ("authorization", "kind", "request_id")
+
+    def __init__(self, scope: Scope) -> None:
+        self.authorization = self.kind = None
+        given = None
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                self.authorization = value
+            elif name == b"x-request-id":
+                given = value
+            elif name == b"content-type":
+                self.kind = value
+        sound = given is not None and len(given) <= 64 and given.replace(b"-", b"").isalnum()
+        self.request_id: bytes = given if given is not None and sound else secrets.token_hex(8).encode()
+
+
+class App:
+    """One service behind its routes; `public` and `admin` are two ASGI applications on it.
+
+    Parameters
+    ----------
+    service
+        What answers, already warm.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.settings = service, service.settings
+        self.keys, self.buckets = Keys(self.settings.keys), Buckets(self.settings.rate)
+        self.count = Metrics(service)
+        self.draining = False
+        self._lines: list[bytes] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {
+            route.takes: msgspec.json.Decoder(route.takes) for route in ROUTES if route.takes is not None
+        }
+        self._plain = {
+            admin: {
+                (route.method, route.path): route for route in ROUTES if "{" not in route.path and route.admin == admin
+            }
+            for admin in (False, True)
+        }
+        self._named = {
+            (route.method, route.path[: route.path.index("{")]): route for route in ROUTES if "{" in route.path
+        }
+        self._asks: Batcher[wire.Ask, wire.Recommendation] | None = None
+        self._rewards: Batcher[wire.Reward, Outcome] | None = None
+
+    def start(self) -> None:
+        """Begin to take requests; called on the event loop."""
+        self._asks = Batcher("treeward-recommend", self.service.recommend, self.settings.max_waiting)
+        self._rewards = Batcher("treeward-feedback", self.service.feedback, self.settings.max_waiting, 4096)
+        self._tasks = [asyncio.create_task(work()) for work in (self._sweep, self._write_log)]
+
+    async def stop(self) -> None:
+        """Answer what is waiting and let go."""
+        self.draining = True
+        for batcher in (self._asks, self._rewards):
+            if batcher is not None:
+                await asyncio.to_thread(batcher.close)
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        self._flush_log()
+
+    async def public(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer callers."""
+        await self._call(scope, receive, send, admin=False)
+
+    async def admin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer this machine."""
+        await self._call(scope, receive, send, admin=True)
+
+    async def _call(self, scope: Scope, receive: Receive, send: Send, *, admin: bool) -> None:
+        if scope["type"] != "http":
+            return
+        start = perf_counter()
+        headers = _Headers(scope)
+        route: Route | None = None
+        caller = "-"
+        try:
+            route, arguments = self._route(scope["method"], scope["raw_path"] or b"/", admin)
+            if route.role is not None:
+                caller = self._admit(headers.authorization, route.role)
+            body = None
+            if route.takes is not None:
+                body = self._decoded(route, headers.kind, await self._body(receive))
+            reply = await getattr(self, "_" + route.handler)(Request(body, arguments))
+        except Exception as error:
+            reply = self._refusal(error, headers.request_id)
+        await send(
+            {
+                "type": "http.response.start",
+                "status": reply.status,
+                "headers": [
+                    (b"content-type", reply.kind),
+                    (b"content-length", b"%d" % len(reply.body)),
+                    (b"x-request-id", headers.request_id),
+                    *reply.headers,
+                ],
+            }
+        )
+        await send({"type": "http.response.body", "body": reply.body})
+        took = perf_counter() - start
+        name = route.path if route is not None else "-"
+        self.count.seen(name, reply.status, took)
+        if self.settings.log == "json":
+            line = b'{"time":%.3f,"id":"%s","method":%s,"route":"%s","status":%d,"ms":%.2f,"key":%s}\n'
+            who = wire.encode(scope["method"]), name.encode()
+            self._lines.append(line % (time(), headers.request_id, *who, reply.status, took * 1e3, wire.encode(caller)))
+
+    def _refusal(self, error: Exception, request_id: bytes) -> Reply:
+        """Return what tells a caller of an error; one nobody thought of goes to the log, without its caller's data."""
+        if isinstance(error, Refused):
+            return error.reply
+        try:
+            status, told = problem(error)
+        except Exception:
+            self._note({"error": type(error).__name__, "at": _where(error), "request_id": request_id.decode()})
+            status, told = 500, wire.Problem("internal", "something went wrong here; the log says where")
+        return Reply(status, wire.encode(told), headers=((b"retry-after", b"1"),) if status == 503 else ())
+
+    def _route(self, method: str, raw: bytes, admin: bool) -> tuple[Route, tuple[str, ...]]:
+        path = raw.decode("latin-1").partition("?")[0]
+        route = self._plain[admin].get((method, path))
+        if route is not None:
+            return route, ()
+        head, _, last = path.rpartition("/")
+        if not admin and last:
+            named = self._named.get((method, head + "/"))
+            if named is not None:
+                try:
+                    return named, (unquote(last, errors="strict"),)
+                except UnicodeDecodeError:
+                    raise Refused(400, "invalid", "the path is not UTF-8") from None
+        known = {route.method for route in ROUTES if route.admin == admin and _fits(route.path, path)}
+        if known:
+            allow = ", ".join(sorted(known)).encode()
+            raise Refused(405, "method", f"{path[:80]} takes {allow.decode()}", ((b"allow", allow),))
+        raise Refused(404, "no_route", f"there is nothing at {path[:80]}")
+
+    def _admit(self, authorization: bytes | None, role: str) -> str:
+        key = self.keys.find(authorization)
+        if key is None:
+            raise Refused(401, "key", "send a key: Authorization: Bearer ...", ((b"www-authenticate", b"Bearer"),))
+        if not allows(key, role):
+            raise Refused(403, "role", f"this needs a key with the role {role}")
+        wait = self.buckets.wait_of(key.name, monotonic())
+        if wait:
+            after = ((b"retry-after", b"%d" % max(1, round(wait + 0.5))),)
+            raise Refused(429, "rate", f"more than {self.settings.rate:g} requests a second", after)
+        if self.draining:
+            raise Refused(503, "draining", "the service is shutting down", ((b"retry-after", b"1"),))
+        return key.name
+
+    async def _body(self, receive: Receive) -> bytes:
+        try:
+            async with asyncio.timeout(self.settings.body_timeout):
+                message = await receive()
+                body: bytes = message.get("body", b"")
+                while message.get("more_body", False):
+                    if len(body) > self.settings.max_body:
+                        break
+                    message = await receive()
+                    body += message.get("body", b"")
+        except TimeoutError:
+            close = ((b"connection", b"close"),)
+            raise Refused(408, "timeout", f"the body took over {self.settings.body_timeout:g} s", close) from None
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "invalid", "the caller went away")
+        if len(body) > self.settings.max_body:
+            close = ((b"connection", b"close"),)
+            raise Refused(413, "too_large", f"a body may have {self.settings.max_body} bytes", close)
+        return body
+
+    def _decoded(self, route: Route, kind: bytes | None, body: bytes) -> Any:
+        if kind is not None and kind.partition(b";")[0].strip().lower() != b"application/json":
+            raise Refused(415, "not_json", "send it with Content-Type: application/json")
+        try:
+            return self._decoders[route.takes].decode(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise Refused(400, "invalid", str(error) or "the body is nested too deeply") from None
+
+    def _many(self, rows: list[Any], name: str) -> None:
+        if not 0 < len(rows) <= self.settings.max_batch:
+            raise InvalidArgument("batch", name, f"1 to {self.settings.max_batch} rows", f"{len(rows)} rows")
+
+    async def _recommend(self, request: Request) -> Reply:
+        assert self._asks is not None
+        self._check_ask(request.body)
+        return Reply(200, wire.encode(await self._asks.ask(request.body)))
+
+    def _check_ask(self, ask: wire.Ask) -> None:
+        if ask.n > self.settings.max_batch:
+            raise InvalidArgument("recommend", "n", f"at most {self.settings.max_batch}", ask.n)
+
+    async def _recommend_batch(self, request: Request) -> Reply:
+        assert self._asks is not None
+        self._many(request.body.requests, "requests")
+        if sum(ask.n for ask in request.body.requests) > self.settings.max_batch:
+            raise InvalidArgument("batch", "n", f"at most {self.settings.max_batch} in all", "more")
+        answers = await asyncio.gather(*map(self._asks.ask, request.body.requests), return_exceptions=True)
+        return _rows(answers)
+
+    async def _feedback(self, request: Request) -> Reply:
+        assert self._rewards is not None
+        return Reply(200, wire.encode(_taken(await self._rewards.ask(request.body))))
+
+    async def _feedback_batch(self, request: Request) -> Reply:
+        assert self._rewards is not None
+        self._many(request.body.rewards, "rewards")
+        outcomes = await asyncio.gather(*map(self._rewards.ask, request.body.rewards), return_exceptions=True)
+        return _rows([one if isinstance(one, BaseException) else _taken(one) for one in outcomes])
+
+    async def _user(self, request: Request) -> Reply:
+        told = await asyncio.to_thread(self.service.user, _user_of(request.arguments[0]))
+        return Reply(200, wire.encode(told))
+
+    async def _forget(self, request: Request) -> Reply:
+        told = await asyncio.to_thread(self.service.forget, _user_of(request.arguments[0]))
+        return Reply(200, wire.encode(told))
+
+    async def _item(self, request: Request) -> Reply:
+        integers = self.service.explorer.catalogue.ids.dtype.is_integer()
+        told = self.service.item(parse_id(request.arguments[0], integers, "item"))
+        return Reply(200, wire.encode(told))
+
+    async def _node(self, request: Request) -> Reply:
+        node = parse_id(request.arguments[0], True, "node")
+        assert isinstance(node, int)
+        return Reply(200, wire.encode(self.service.node(node)))
+
+    async def _lift(self, request: Request) -> Reply:
+        return Reply(200, wire.encode(await asyncio.to_thread(self.service.lift)))
+
+    async def _livez(self, request: Request) -> Reply:
+        return Reply(200, wire.encode(wire.Health(True, "")))
+
+    async def _readyz(self, request: Request) -> Reply:
+        reason = self.reason()
+        return Reply(503 if reason else 200, wire.encode(wire.Health(not reason, reason)))
+
+    def reason(self) -> str:
+        """Return why the service is not ready; nothing if it is."""
+        failed = getattr(self.service.explorer.store, "failed", None)
+        if failed is not None:
+            return str(failed)
+        return "shutting down" if self.draining else ""
+
+    async def _openapi(self, request: Request) -> Reply:
+        told = document((route for route in ROUTES if not route.admin), bool(self.settings.keys))
+        return Reply(200, msgspec.json.encode(told))
+
+    async def _docs(self, request: Request) -> Reply:
+        told = document((route for route in ROUTES if not route.admin), bool(self.settings.keys))
+        return Reply(200, page(told), b"text/html; charset=utf-8", _PAGE)
+
+    async def _metrics(self, request: Request) -> Reply:
+        waiting = [batcher.waiting if batcher is not None else 0 for batcher in (self._asks, self._rewards)]
+        return Reply(200, self.count.text(*waiting), b"text/plain; version=0.0.4; charset=utf-8")
+
+    async def _backup(self, request: Request) -> Reply:
+        path = await asyncio.to_thread(self.service.backup)
+        return Reply(200, wire.encode(wire.Saved(path)))
+
+    async def _sweep(self) -> None:
+        """Let default rewards come true."""
+        while True:
+            await asyncio.sleep(_SECONDS_A_SWEEP)
+            try:
+                await asyncio.to_thread(self.service.expire)
+            except TreewardError as error:
+                self._note({"error": str(error)})
+
+    async def _write_log(self) -> None:
+        while True:
+            await asyncio.sleep(_SECONDS_A_LOG)
+            self._flush_log()
+
+    def _note(self, told: dict[str, Any]) -> None:
+        self._lines.append(wire.encode({"time": round(time(), 3), **told}) + b"\n")
+
+    def _flush_log(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines:
+            with suppress(OSError, ValueError):
+                sys.stderr.buffer.write(b"".join(lines))
+                sys.stderr.buffer.flush()
+
+
+def _where(error: Exception) -> str:
+    """Return the lines of ours that an error went through."""
+    return " < ".join(
+        f"{frame.name}:{frame.lineno}"
+        for frame in reversed(extract_tb(error.__traceback__))
+        if "treeward" in frame.filename
+    )
+
+
+def _fits(pattern: str, path: str) -> bool:
+    parts, given = pattern.split("/"), path.split("/")
+    return len(parts) == len(given) and all(
+        part == one or (part.startswith("{") and bool(one)) for part, one in zip(parts, given, strict=True)
+    )
+
+
+def _user_of(text: str) -> User:
+    """Return a user from a path: a string, an integer as ``int:7``, or a string that begins so as ``str:int:7``."""
+    if text.startswith("str:"):
+        return text[4:]
+    if text.startswith("int:"):
+        try:
+            return int(text[4:])
+        except ValueError:
+            pass
+    return text
+
+
+def _taken(outcome: Outcome) -> wire.Taken:
+    return wire.Taken(outcome, outcome == "duplicate")
+
+
+def _rows(answers: "list[Any]") -> Reply:
+    rows = []
+    for answer in answers:
+        if isinstance(answer, Exception):
+            status, told = problem(answer)
+            rows.append(wire.Row(status, told))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            rows.append(wire.Row(200, answer))
+    return Reply(200, wire.encode(wire.Rows(rows)))

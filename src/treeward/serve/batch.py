@@ -1,0 +1,100 @@
+"""Requests of many connections, worked off together by one thread that is not the event loop's."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import Thread
+from typing import Generic, TypeVar
+
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
+
+
+class Full(Exception):
+    """Too many are waiting."""
+
+
+class Batcher(Generic[Asked, Answered]):
+    """Hands what came in one turn of the event loop, and all that came while the thread was busy, to one call.
+
+    Parameters
+    ----------
+    name
+        Of the thread.
+    work
+        Takes requests and returns as many answers; an answer that is an exception is raised to who asked.
+    most
+        How many may wait; `Full` is raised for more.
+    at_once
+        How many one call gets at most.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[Sequence[Asked]], Sequence[Answered | Exception]],
+        most: int,
+        at_once: int = 256,
+    ) -> None:
+        self._work, self._most, self._at_once = work, most, at_once
+        self._queue: SimpleQueue[list[tuple[Asked, asyncio.Future[Answered]]] | None] = SimpleQueue()
+        self._fresh: list[tuple[Asked, asyncio.Future[Answered]]] = []
+        self.waiting = 0
+        self._loop = asyncio.get_running_loop()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def ask(self, asked: Asked) -> "asyncio.Future[Answered]":
+        """Return what will be the answer."""
+        if self.waiting >= self._most:
+            raise Full
+        self.waiting += 1
+        future: asyncio.Future[Answered] = self._loop.create_future()
+        if not self._fresh:
+            self._loop.call_soon(self._hand_over)
+        self._fresh.append((asked, future))
+        return future
+
+    def close(self) -> None:
+        """Answer what is waiting, and end the thread."""
+        self._hand_over()
+        self._queue.put(None)
+        self._thread.join()
+
+    def _hand_over(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        if fresh:
+            self._queue.put(fresh)
+
+    def _run(self) -> None:
+        ended = False
+        left: list[tuple[Asked, asyncio.Future[Answered]]] = []
+        while left or not ended:
+            if not left:
+                more = self._queue.get()
+                ended = more is None
+                left = more or []
+            while not ended and len(left) < self._at_once and not self._queue.empty():
+                more = self._queue.get()
+                ended = more is None
+                left = left + (more or [])
+            batch, left = left[: self._at_once], left[self._at_once :]
+            if not batch:
+                continue
+            try:
+                answers: Sequence[Answered | Exception] = self._work([asked for asked, _ in batch])
+            except Exception as error:
+                answers = [error] * len(batch)
+            self._loop.call_soon_threadsafe(self._deliver, batch, answers)
+
+    def _deliver(
+        self, batch: list[tuple[Asked, "asyncio.Future[Answered]"]], answers: Sequence[Answered | Exception]
+    ) -> None:
+        self.waiting -= len(batch)
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.cancelled():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)

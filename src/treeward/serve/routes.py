@@ -1,0 +1,105 @@
+"""Every route there is, as data: what it takes, what it gives, who may call it, and what answers."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from treeward.core.errors import (
+    FeedbackConflict,
+    FeedbackLate,
+    InvalidArgument,
+    NothingLeft,
+    StoreError,
+    UnknownDecision,
+    UnknownId,
+)
+from treeward.serve import wire
+from treeward.serve.batch import Full
+
+
+class Request(NamedTuple):
+    """What a handler gets."""
+
+    body: Any
+    """Decoded, of the route's type."""
+    arguments: tuple[str, ...]
+    """What stands in the path's braces."""
+
+
+class Reply(NamedTuple):
+    """What a handler gives."""
+
+    status: int
+    body: bytes
+    kind: bytes = b"application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Route(NamedTuple):
+    """One route."""
+
+    method: str
+    path: str
+    role: str | None
+    """Who may: `read`, `write` or `admin`; None: anybody."""
+    summary: str
+    handler: str
+    """Name of the method of `App` that answers."""
+    takes: type | None = None
+    gives: type | None = None
+    errors: tuple[int, ...] = ()
+    admin: bool = False
+    """On the admin listener, not on the public one."""
+
+
+_ONE, _MANY = (400, 409), (400,)
+ROUTES = (
+    Route("POST", "/v1/recommend", "write", "Items for a user", "recommend", wire.Ask, wire.Recommendation, _ONE),
+    Route(
+        "POST", "/v1/recommend/batch", "write", "Items for many users", "recommend_batch", wire.AskMany, wire.Rows,
+        _MANY,
+    ),
+    Route(
+        "POST", "/v1/feedback", "write", "What came of a decision; on disk when this answers", "feedback", wire.Reward,
+        wire.Taken, (400, 404, 409, 410),
+    ),
+    Route(
+        "POST", "/v1/feedback/batch", "write", "What came of many decisions", "feedback_batch", wire.RewardMany,
+        wire.Rows, _MANY,
+    ),
+    Route("GET", "/v1/users/{user}", "read", "What is known of a user", "user", None, wire.UserView, _MANY),
+    Route("DELETE", "/v1/users/{user}", "admin", "Erase a user, on disk too", "forget", None, wire.Erased, _MANY),
+    Route("GET", "/v1/items/{item}", "read", "An item", "item", None, wire.ItemView, (404,)),
+    Route("GET", "/v1/tree/{node}", "read", "A node of the tree; 0 is the root", "node", None, wire.NodeView, (404,)),
+    Route("GET", "/v1/lift", "read", "What exploring is worth, against those held out", "lift", None, wire.Lift),
+    Route("GET", "/livez", None, "Whether the process is alive", "livez", None, wire.Health),
+    Route("GET", "/readyz", None, "Whether it takes requests, and if not, why", "readyz", None, wire.Health, (503,)),
+    Route("GET", "/openapi.json", None, "This document", "openapi"),
+    Route("GET", "/docs", None, "A page to read it", "docs"),
+    Route("GET", "/metrics", "admin", "Metrics for Prometheus", "metrics", admin=True),
+    Route(
+        "POST", "/admin/backup", "admin", "Copy the store to a file beside it", "backup", None, wire.Saved, (400,),
+        admin=True,
+    ),
+)  # fmt: skip
+
+Handler = Callable[[Request], Awaitable[Reply]]
+
+STATUS: tuple[tuple[type[Exception], int, str], ...] = (
+    (FeedbackConflict, 409, "conflict"),
+    (FeedbackLate, 410, "too_late"),
+    (UnknownDecision, 404, "unknown_decision"),
+    (UnknownId, 404, "unknown_id"),
+    (NothingLeft, 409, "nothing_left"),
+    (InvalidArgument, 400, "invalid"),
+    (StoreError, 503, "store"),
+    (Full, 503, "overloaded"),
+)
+"""What an error is on the wire; the first that fits."""
+
+
+def problem(error: Exception) -> tuple[int, wire.Problem]:
+    """Return the status and the body that tell of an error."""
+    for kind, status, name in STATUS:
+        if isinstance(error, kind):
+            return status, wire.Problem(name, str(error) or "too many requests are waiting")
+    raise error

@@ -1,0 +1,183 @@
+"""A service from its settings to its last request: load, warm, listen, drain."""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from treeward.bandit import BANDITS
+from treeward.bandit.rules import Bandit
+from treeward.core.errors import InvalidArgument
+from treeward.core.progress import Progress, silent
+from treeward.data.catalogue import Catalogue
+from treeward.explorer.explorer import Explorer
+from treeward.policy import TREE_POLICIES
+from treeward.serve.app import App
+from treeward.serve.service import Service
+from treeward.serve.settings import Settings
+from treeward.store.base import EventStore
+from treeward.store.memory import MemoryStore
+from treeward.store.sqlite import SQLiteStore
+from treeward.tree.item_tree import ItemTree
+
+_EXPOSED_WITHIN = 0.02
+"""Of the 50 ms in which an exposure is on disk, what it may wait for company; a commit takes the rest."""
+_STRENGTH = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
+_DRAIN = 20
+
+
+def open_explorer(settings: Settings, progress: Progress = silent) -> Explorer:
+    """Return the explorer that settings ask for."""
+    catalogue = Catalogue.load(settings.items)
+    tree = ItemTree.load(settings.tree) if settings.tree else None
+    if tree is None:
+        tree = ItemTree.build(catalogue.vectors, seed=0, progress=progress)
+    kind = BANDITS[settings.bandit]
+    bandit: Bandit = kind(**{_STRENGTH[settings.bandit]: settings.strength}) if settings.strength else kind()
+    policy = TREE_POLICIES[settings.policy](bandit, budget=settings.budget)
+    store: EventStore = MemoryStore() if settings.store == "memory" else SQLiteStore(settings.store, progress=progress)
+    try:
+        return Explorer(
+            catalogue,
+            tree,
+            policy,
+            store,
+            repeats=settings.repeats,
+            on_repeat=settings.on_repeat,
+            reward_range=(settings.reward_low, settings.reward_high),
+            exposures="all",
+            exposed_within=None if settings.exposures == "strict" else _EXPOSED_WITHIN,
+            window=settings.window or None,
+            learns=settings.mode != "frozen",
+            memory=settings.memory << 20,
+        )
+    except BaseException:
+        store.close()
+        raise
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's, which waits for headers for ever, with an end to that."""
+
+    header_timeout = 10.0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._headers_due = self.loop.call_later(self.header_timeout, self._give_up)
+
+    def _give_up(self) -> None:
+        if getattr(self, "cycle", None) is None:
+            self._cut()
+
+    def on_headers_complete(self) -> None:
+        self._headers_due.cancel()
+        super().on_headers_complete()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._headers_due.cancel()
+        self._headers_due = self.loop.call_later(self.header_timeout, self._cut)
+
+    def _cut(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_due.cancel()
+        super().connection_lost(exc)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, or say why there is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise InvalidArgument("serve", "port", "one that is free here", f"{host}:{port} ({error.strerror})") from error
+    return made
+
+
+def serve(
+    settings: Settings, *, progress: Progress = silent, ready: Callable[[str, str], None] = lambda *_: None
+) -> None:
+    """Run a service until SIGTERM or SIGINT; `ready` is told the two addresses once it takes requests."""
+    sockets = [listening(settings.host, settings.port)]
+    if settings.admin_port >= 0:
+        sockets.append(listening("127.0.0.1", settings.admin_port))
+    explorer = open_explorer(settings, progress)
+    try:
+        service = Service(explorer, settings)
+        _warm(explorer)
+        sys.setswitchinterval(0.001)  # two threads share the interpreter: neither shall keep the other waiting long
+        with asyncio.Runner(loop_factory=_loop()) as runner:
+            runner.run(_serve(App(service), sockets, ready))
+    finally:
+        explorer.close()
+
+
+def _loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def _warm(explorer: Explorer) -> None:
+    """Decide for nobody, so that nobody waits for a first time."""
+    explorer.preview("")
+
+
+async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, str], None]) -> None:
+    settings = app.settings
+    protocol = type("Protocol", (_Protocol,), {"header_timeout": settings.header_timeout})
+    servers = []
+    for index, application in enumerate((app.public, app.admin)[: len(sockets)]):
+        config = uvicorn.Config(
+            application, http=protocol, interface="asgi3", ws="none", lifespan="off", proxy_headers=False,
+            access_log=False, log_level="error", server_header=False, date_header=False, timeout_keep_alive=75,
+            limit_concurrency=settings.max_connections if index == 0 else 100, timeout_graceful_shutdown=_DRAIN,
+            backlog=2048,
+        )  # fmt: skip
+        servers.append(_Server(config))
+    app.start()
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        app.draining = True
+        for server in servers:
+            server.should_exit = True
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, end)
+    tasks = [asyncio.create_task(server.serve(sockets=[one])) for server, one in zip(servers, sockets, strict=True)]
+    while not all(server.started for server in servers) and not any(task.done() for task in tasks):
+        await asyncio.sleep(0.01)
+    ready(*(address_of(one) for one in sockets), *([""] if len(sockets) == 1 else []))
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await app.stop()
+
+
+class _Server(uvicorn.Server):
+    """One of two in a process: signals are handled for both."""
+
+    def capture_signals(self) -> Any:
+        import contextlib
+
+        return contextlib.nullcontext()
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return the address of a socket, as one would type it."""
+    host, port, *_ = listener.getsockname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

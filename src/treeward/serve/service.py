@@ -1,0 +1,281 @@
+"""What the service does, without HTTP: requests in, answers out, on whatever thread calls."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from hashlib import blake2b
+from secrets import token_hex
+from threading import Lock
+from time import monotonic, strftime
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+
+from treeward.core import checks
+from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownId
+from treeward.data.catalogue import Id
+from treeward.explorer.explorer import Explorer
+from treeward.explorer.ledger import Given, Outcome, Row
+from treeward.explorer.looks import Decision, item_name, node_name
+from treeward.serve import wire
+from treeward.serve.settings import Settings
+from treeward.store.base import User
+from treeward.store.events import CHANGE, NOTED, REWARD, SHOWN
+from treeward.store.sqlite import SQLiteStore
+
+_KINDS = {SHOWN: "shown", REWARD: "reward", CHANGE: "change", NOTED: "noted"}
+_POPULAR = 1_000
+_FRESH = 60.0
+_HISTORY = 100
+
+
+class Service:
+    """An explorer with a mode, a holdout, and default rewards."""
+
+    def __init__(self, explorer: Explorer, settings: Settings) -> None:
+        self.explorer, self.settings = explorer, settings
+        self._salt = blake2b(explorer.store.secret(), digest_size=16, person=b"holdout").digest()
+        self._popular: tuple[float, list[Id]] = (-math.inf, [])
+        self._lift: tuple[float, wire.Lift] | None = None
+        self.matched = self.compared = self.decisions = 0
+        self._open: deque[tuple[float, User, Row]] = deque()
+        self._open_lock = Lock()
+        if settings.default_reward is not None:
+            # When they were shown is not known any more: their window begins again.
+            deadline = monotonic() + settings.window
+            self._open.extend((deadline, user, row) for user, row in explorer.ledger.open_rows())
+
+    def held_out(self, user: User) -> bool:
+        """Tell whether a user belongs to those who are not explored for: the same answer for ever."""
+        if not self.settings.holdout:
+            return False
+        name = b"s" + user.encode() if isinstance(user, str) else b"i%d" % user
+        drawn = int.from_bytes(blake2b(name, key=self._salt, digest_size=8).digest(), "little")
+        return drawn < self.settings.holdout * 2**64
+
+    def recommend(self, asks: Sequence[wire.Ask]) -> list[wire.Recommendation | Exception]:
+        """Answer many requests with as few calls as their users and filters allow."""
+        answers: list[wire.Recommendation | Exception | None] = [None] * len(asks)
+        groups: dict[object, list[tuple[int, wire.Ask]]] = {}
+        for i, ask in enumerate(asks):
+            if self.settings.mode == "apprentice" or (self.settings.holdout and self.held_out(ask.user)):
+                answers[i] = self._caught(self._other, ask)
+                continue
+            key: object = ask.n
+            if ask.allow is not None or ask.where is not None:
+                key = (ask.n, repr(ask.allow), repr(ask.where))
+            group, round = groups.setdefault((key, 0), []), 0
+            while any(ask.user == other.user for _, other in group) if len(group) < 8 else False:
+                round += 1
+                group = groups.setdefault((key, round), [])
+            group.append((i, ask))
+        for group in groups.values():
+            self._together(group, answers)
+        return [
+            answer if answer is not None else InvalidArgument("recommend", "user", "answered", "") for answer in answers
+        ]
+
+    def _together(
+        self, group: list[tuple[int, wire.Ask]], answers: list[wire.Recommendation | Exception | None]
+    ) -> None:
+        if len({ask.user for _, ask in group}) < len(group):
+            for one in group:
+                self._together([one], answers)
+            return
+        first = group[0][1]
+        exclude = {ask.user: ask.exclude for _, ask in group if ask.exclude} or None
+        try:
+            made = self.explorer.recommend(
+                [ask.user for _, ask in group], first.n, exclude=exclude, allow=first.allow, where=first.where
+            )
+        except TreewardError as error:
+            if len(group) == 1:
+                answers[group[0][0]] = error
+                return
+            for one in group:  # somebody's request cannot be fulfilled: the others' can
+                self._together([one], answers)
+            return
+        for at, (i, _) in enumerate(group):
+            answers[i] = self._answer(made[at * first.n : (at + 1) * first.n], "explore")
+
+    def _caught(self, work: Any, ask: wire.Ask) -> wire.Recommendation | Exception:
+        try:
+            answer: wire.Recommendation = work(ask)
+            return answer
+        except TreewardError as error:
+            return error
+
+    def _other(self, ask: wire.Ask) -> wire.Recommendation:
+        """Serve the caller's own items, or what is popular."""
+        if self.settings.mode == "apprentice":
+            if len(ask.fallback) < ask.n:
+                rule = f"at least {ask.n} of the caller's own items, which an apprentice serves"
+                raise InvalidArgument("recommend", "fallback", rule, ask.fallback)
+            if not self.held_out(ask.user):
+                own = self.explorer.recommend([ask.user], ask.n, exclude=ask.exclude, allow=ask.allow, where=ask.where)
+                self.compared += ask.n
+                self.matched += sum(one.item == theirs for one, theirs in zip(own, ask.fallback, strict=False))
+        chosen, kind = ask.fallback[: ask.n], "fallback"
+        if len(chosen) < ask.n:
+            chosen, kind = self._popular_for(ask), "popular"
+        return self._answer(self.explorer.adopt(ask.user, chosen), kind)
+
+    def _popular_for(self, ask: wire.Ask) -> list[Id]:
+        shut, only = set(ask.exclude), None if ask.allow is None else set(ask.allow)
+        found = [item for item in self.popular() if item not in shut and (only is None or item in only)][: ask.n]
+        if len(found) < ask.n:
+            raise NothingLeft(f"{ask.n} item(s) were asked for, but only {len(found)} popular ones may be shown")
+        return found
+
+    def popular(self) -> list[Id]:
+        """Return the items that earned most, from the events of the last minute or before."""
+        made, items = self._popular
+        if monotonic() - made > _FRESH:
+            ids = self.explorer.catalogue.ids
+            earned = np.zeros(len(ids))
+            for _, events in self.explorer.store.read_all():
+                counted = events[events["kind"] != SHOWN]
+                rows = self.explorer.rows_of(counted["item"])
+                np.add.at(earned, rows[rows >= 0], counted["reward"][rows >= 0])
+            best = np.argsort(-earned, kind="stable")[:_POPULAR]
+            items = ids[best].to_list()
+            self._popular = (monotonic(), items)
+        return items
+
+    def _answer(self, made: list[Decision], kind: str) -> wire.Recommendation:
+        self.decisions += len(made)
+        if self.settings.default_reward is not None:
+            deadline = monotonic() + self.settings.window
+            with self._open_lock:
+                self._open.extend((deadline, *self.explorer.ledger.row_of(one.id)) for one in made)
+        own = kind == "explore"
+        return wire.Recommendation(
+            [
+                wire.Choice(
+                    one.id, one.item, one.slot, one.mean if own else None, one.width if own else None,
+                    one.propensity if own else None, one.path, kind,
+                )
+                for one in made
+            ],
+            self.explorer.snapshot,
+        )  # fmt: skip
+
+    def feedback(self, rewards: Sequence[wire.Reward]) -> list[Outcome | TreewardError]:
+        """Record rewards, each for itself; on disk when this returns."""
+        outcomes: list[Outcome | TreewardError] = ["duplicate"] * len(rewards)
+        rows: list[tuple[Given, float]] = []
+        at: list[int] = []
+        for i, one in enumerate(rewards):
+            if isinstance(one.decision_id, str) and one.user is UNSET and one.item is UNSET:
+                rows.append((one.decision_id, one.reward))
+            elif one.decision_id is UNSET and isinstance(one.user, str | int) and isinstance(one.item, str | int):
+                rows.append(((one.user, one.item), one.reward))
+            else:
+                rule = "by decision_id alone, or by user and item"
+                outcomes[i] = InvalidArgument("feedback", "reward", rule, "neither, or both")
+                continue
+            at.append(i)
+        for i, outcome in zip(at, self.explorer.feedback_each(rows), strict=True):
+            outcomes[i] = outcome
+        return outcomes
+
+    def expire(self) -> int:
+        """Give decisions whose window has passed the default reward; return how many."""
+        if self.settings.default_reward is None:
+            return 0
+        now, due = monotonic(), []
+        with self._open_lock:
+            while self._open and self._open[0][0] <= now:
+                due.append(self._open.popleft()[1:])
+        return self.explorer.ledger.expire(due, self.settings.default_reward) if due else 0
+
+    def user(self, user: User) -> wire.UserView:
+        """Return what is known of a user."""
+        events = self.explorer.store.read(user)
+        rows = self.explorer.rows_of(events["item"])[-_HISTORY:]
+        ids = self.explorer.catalogue.ids
+        history = [
+            wire.Event(_KINDS[kind], ids[row] if row >= 0 else None, None if kind == SHOWN else reward)
+            for row, kind, reward in zip(
+                rows.tolist(), events["kind"][-_HISTORY:].tolist(), events["reward"][-_HISTORY:].tolist(), strict=True
+            )
+        ]
+        interests = [wire.Interest(*one) for one in self.explorer.interests(user)[:_HISTORY]]
+        return wire.UserView(user, len(events), self.held_out(user), interests, history)
+
+    def item(self, item: Id) -> wire.ItemView:
+        """Return an item."""
+        shop = self.explorer.catalogue
+        row = shop.row(item)
+        held: dict[str, Any] = shop.table.row(row, named=True)
+        plain = {name: value for name, value in held.items() if isinstance(value, str | int | float | bool | None)}
+        title = item_name(shop, row) if shop.titles is not None else None
+        return wire.ItemView(shop.ids[row], title, plain, list(self.explorer.path_of(row)))
+
+    def node(self, node: int) -> wire.NodeView:
+        """Return a node of the tree."""
+        tree = self.explorer.tree
+        if not 0 <= node < len(tree.parent):
+            raise UnknownId(f"the tree has no node {node}; its nodes are 0 to {len(tree.parent) - 1}")
+        parent = int(tree.parent[node])
+        inside = tree.items_of(node)
+        return wire.NodeView(
+            node, node_name(tree, node), int(tree.level[node]), parent if parent >= 0 else None, len(inside),
+            list(tree.children_of(node)), self.explorer.catalogue.ids[np.asarray(inside[:20])].to_list(),
+        )  # fmt: skip
+
+    def lift(self) -> wire.Lift:
+        """Return what exploring is worth, from the events of the last minute or before."""
+        if self._lift is None or monotonic() - self._lift[0] > _FRESH:
+            self._lift = monotonic(), self._find_lift()
+        return self._lift[1]
+
+    def _find_lift(self) -> wire.Lift:
+        means: dict[bool, list[float]] = {False: [], True: []}
+        counts: dict[bool, int] = {False: 0, True: 0}
+        earned: dict[bool, float] = {False: 0.0, True: 0.0}
+        for user, events in self.explorer.store.read_all():
+            shown = int((events["kind"] == SHOWN).sum())
+            if shown:
+                out = self.held_out(user)
+                reward = float(events["reward"][(events["kind"] != SHOWN) & (events["nonce"] != 0)].sum())
+                means[out].append(reward / shown)
+                counts[out] += shown
+                earned[out] += reward
+        groups = [
+            wire.Group(len(means[out]), counts[out], earned[out] / counts[out] if counts[out] else 0.0)
+            for out in (False, True)
+        ]
+        gap = low = high = None
+        one, other = (np.array(means[out]) for out in (False, True))
+        if len(one) > 1 and len(other) > 1:
+            gap = float(one.mean() - other.mean())
+            half = 1.96 * math.sqrt(one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other))
+            low, high = gap - half, gap + half
+        return wire.Lift(groups[0], groups[1], gap, low, high, self.matched, self.compared)
+
+    def backup(self) -> str:
+        """Copy the store to a new file beside it, and return which."""
+        store = self.explorer.store
+        if not isinstance(store, SQLiteStore):
+            raise InvalidArgument("backup", "store", "one that is a file", repr(store))
+        target = store.path.with_name(f"{store.path.name}.{strftime('%Y%m%dT%H%M%S')}-{token_hex(2)}.backup")
+        store.backup(target)
+        return str(target)
+
+    def forget(self, user: User) -> wire.Erased:
+        """Erase a user."""
+        with self._open_lock:
+            self._open = deque(one for one in self._open if one[1] != user)
+        return wire.Erased(self.explorer.forget(user))
+
+
+def parse_id(text: str, integers: bool, what: str) -> Id:
+    """Return an id from a path, as its kind is."""
+    if not integers:
+        return text
+    try:
+        return checks.integer(what, "id", int(text), low=-(2**63))
+    except ValueError as error:
+        raise UnknownId(f"there is no {what} {text[:40]!r}: ids are integers here") from error

@@ -1,0 +1,166 @@
+"""How a service is set up: one table of settings, from a TOML file, the environment and flags, in this order."""
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from treeward.core import checks
+from treeward.core.errors import InvalidArgument
+from treeward.policy import TREE_POLICIES
+
+PREFIX = "TREEWARD_"
+ROLES = ("read", "write", "admin")
+"""What a key may do: each also what those before it may."""
+
+
+def _of(about: str, default: Any = None, **more: Any) -> Any:
+    return field(default=default, metadata={"about": about}, **more)
+
+
+@dataclass(frozen=True)
+class Key:
+    """Somebody who may call, known by the SHA-256 of their key."""
+
+    name: str
+    sha256: str
+    role: Literal["read", "write", "admin"] = "write"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a service can be told; the comment of each is the table in the docs."""
+
+    items: str = _of("the catalogue: .csv, .tsv, .parquet or .npy", "")
+    tree: str = _of("a saved tree; by default one is built", "")
+    store: str = _of("the file events live in, or `memory`", "treeward.db")
+    policy: str = _of("how to explore: `flat`, `cb-category`, `cb-leaf`, `hcb` or `phcb`", "phcb")
+    bandit: str = _of("`linucb`, `thompson` or `epsilon`", "linucb")
+    strength: float = _of("the bandit's alpha, v or epsilon; 0: its own default", 0.0)
+    budget: int = _of("score computations a decision", 50)
+    repeats: bool = _of("whether an item may be shown to a user again", True)
+    on_repeat: Literal["reject", "max", "sum", "last"] = _of("what another reward for a decision does", "reject")
+    reward_low: float = _of("the least reward there may be", 0.0)
+    reward_high: float = _of("the largest", 1.0)
+    window: float = _of("seconds in which feedback to a decision counts; 0: always", 0.0)
+    default_reward: float | None = _of("what a decision earns if nothing came in the window; none by default", None)
+    exposures: Literal["background", "strict"] = _of(
+        "what was shown is on disk within 50 ms, or before the reply", "background"
+    )
+    mode: Literal["online", "frozen", "apprentice"] = _of(
+        "learn; record rewards but learn nothing; or serve the caller's own item and learn beside it", "online"
+    )
+    holdout: float = _of("the share of users who get the caller's fallback or what is popular", 0.0)
+    host: str = _of("where to listen; anything but loopback needs a key", "127.0.0.1")
+    port: int = _of("0: any free one", 8000)
+    admin_port: int = _of("where metrics and admin routes listen, on loopback; 0: any free one; -1: nowhere", 8001)
+    keys: tuple[Key, ...] = _of("tables with `name`, `role` and `sha256`; see `treeward serve --new-key`", ())
+    memory: int = _of("megabytes for the state of the users asked for lately", 1024)
+    max_body: int = _of("bytes of a request's body", 1 << 20)
+    max_batch: int = _of("rows of a batch, and items of a recommendation", 1000)
+    max_connections: int = _of("connections at a time", 1000)
+    max_waiting: int = _of("requests that may wait; more are answered 503", 2000)
+    header_timeout: float = _of("seconds until a request's headers must be there", 10.0)
+    body_timeout: float = _of("seconds until its body must be there", 10.0)
+    rate: float = _of("requests a second and key; 0: any", 0.0)
+    log: Literal["json", "off"] = _of("the access log, on stderr", "json")
+
+    def check(self) -> None:
+        """Refuse what cannot be, before anything is loaded."""
+        owner = "serve"
+        try:
+            msgspec.convert(asdict(self), type(self))
+        except msgspec.ValidationError as error:
+            raise InvalidArgument(owner, "settings", "of the types that are documented", str(error)) from error
+        if not self.items:
+            raise InvalidArgument(owner, "items", "the path of a catalogue", self.items)
+        checks.one_of(owner, "policy", self.policy, TREE_POLICIES)
+        checks.number(owner, "reward_high", self.reward_high, above=self.reward_low)
+        checks.number(owner, "holdout", self.holdout, low=0, below=1)
+        if self.default_reward is not None:
+            checks.number(owner, "default_reward", self.default_reward, low=self.reward_low, high=self.reward_high)
+            if not self.window:
+                raise InvalidArgument(owner, "window", "above 0 where there is a default_reward", self.window)
+        for name in ("window", "rate", "strength"):
+            checks.number(owner, name, getattr(self, name), low=0)
+        for name in ("header_timeout", "body_timeout"):
+            checks.number(owner, name, getattr(self, name), above=0)
+        for name in ("budget", "memory", "max_body", "max_batch", "max_connections", "max_waiting"):
+            checks.integer(owner, name, getattr(self, name), low=1)
+        checks.integer(owner, "port", self.port, low=0, high=65535)
+        checks.integer(owner, "admin_port", self.admin_port, low=-1, high=65535)
+        self._check_keys()
+
+    def _check_keys(self) -> None:
+        for key in self.keys:
+            if len(key.sha256) != 64 or not set(key.sha256) <= set("0123456789abcdef"):
+                raise InvalidArgument("serve", "keys", "with sha256 in 64 hexadecimal digits", key.name)
+        if len({key.name for key in self.keys}) != len(self.keys):
+            raise InvalidArgument("serve", "keys", "with names that are all different", [key.name for key in self.keys])
+        if not self.keys and not is_loopback(self.host):
+            rule = "127.0.0.1, ::1 or localhost as long as there are no keys (treeward serve --new-key makes one)"
+            raise InvalidArgument("serve", "host", rule, self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach a host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_settings(
+    path: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Settings:
+    """Return settings: flags before the environment (TREEWARD_PORT=...) before the file; checked."""
+    told: dict[str, Any] = {}
+    if path is not None:
+        try:
+            told = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidArgument("serve", "config", "a TOML file that can be read", f"{path}: {error}") from error
+    kinds = {one.name: one.type for one in fields(Settings)}
+    for name in told:
+        checks.one_of("serve", "config", name, kinds)
+    for name, value in (os.environ if environment is None else environment).items():
+        if name.startswith(PREFIX):
+            known = checks.one_of(
+                "serve", "environment", name.removeprefix(PREFIX).lower(), [one for one in kinds if one != "keys"]
+            )
+            told[known] = parsed(known, value, name)
+    told |= {name: value for name, value in (flags or {}).items() if value is not None}
+    try:
+        made = msgspec.convert(told, Settings)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument("serve", "settings", "of the types that are documented", str(error)) from error
+    made.check()
+    return made
+
+
+def parsed(name: str, text: str, owner: str) -> Any:
+    """Return a setting from how it is written in the environment or on the command line."""
+    kinds = {one.name: one.type for one in fields(Settings) if one.name != "keys"}
+    checks.one_of("serve", owner, name, kinds)
+    try:
+        return msgspec.convert(text, kinds[name], strict=False)
+    except msgspec.ValidationError as error:
+        rule = (
+            "of the setting's type"
+            if isinstance(kinds[name], type(Literal[""]))
+            else getattr(kinds[name], "__name__", "right")
+        )
+        raise InvalidArgument("serve", owner, f"{rule} ({error})", text) from error
+
+
+def table() -> list[tuple[str, str, str]]:
+    """Return name, default and meaning of every setting."""
+    return [
+        (one.name, "" if one.default in ("", (), None) else str(one.default), one.metadata["about"])
+        for one in fields(Settings)
+    ]

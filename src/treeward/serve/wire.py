@@ -1,0 +1,194 @@
+"""What goes over the wire: one type a body, from which the OpenAPI document is made."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+LONGEST_ID = 512
+
+User = Annotated[str, Meta(max_length=LONGEST_ID)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Item = Annotated[str, Meta(max_length=4096)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=1, le=65536)]
+
+
+class Ask(Struct, forbid_unknown_fields=True):
+    """Items for a user."""
+
+    user: User
+    n: Count = 1
+    exclude: list[Item] = []
+    allow: list[Item] | None = None
+    where: dict[str, Any] | None = None
+    """A condition on the catalogue's columns: a value, a list of values, or {"min": ..., "max": ...}."""
+    fallback: list[Item] = []
+    """The caller's own items, best first: for users held out, and what an apprentice serves."""
+
+
+class AskMany(Struct, forbid_unknown_fields=True):
+    """Items for many users."""
+
+    requests: list[Ask]
+
+
+class Choice(Struct):
+    """An item for a user."""
+
+    decision_id: str
+    item: str | int
+    slot: int
+    mean: float | None
+    width: float | None
+    propensity: float | None
+    path: tuple[int, ...]
+    policy: str
+    """`explore`, `fallback` (the caller's own item), or `popular`."""
+
+
+class Recommendation(Struct):
+    """What to show."""
+
+    items: list[Choice]
+    snapshot: int
+
+
+class Problem(Struct):
+    """What went wrong."""
+
+    error: str
+    """A name to act on."""
+    message: str
+    """A sentence to read."""
+
+
+class Reward(Struct, forbid_unknown_fields=True):
+    """What came of a decision: by its id, or by user and item where that got lost."""
+
+    reward: float
+    decision_id: str | UnsetType = UNSET
+    user: User | UnsetType = UNSET
+    item: Item | UnsetType = UNSET
+
+
+class RewardMany(Struct, forbid_unknown_fields=True):
+    """What came of many decisions."""
+
+    rewards: list[Reward]
+
+
+class Taken(Struct):
+    """What a reward did: `recorded`, `changed` an earlier one, or `duplicate`."""
+
+    outcome: str
+    duplicate: bool
+
+
+class Row(Struct):
+    """One row of a batch: its status is what the single call would have answered."""
+
+    status: int
+    body: Any
+
+
+class Rows(Struct):
+    """One row a row, in the same order."""
+
+    rows: list[Row]
+
+
+class Interest(Struct):
+    """What is known of a user's interest in a node."""
+
+    node: int
+    name: str
+    items: int
+    mean: float
+    width: float
+    visits: int
+    reward: float
+
+
+class Event(Struct):
+    """One event of a user."""
+
+    kind: str
+    item: str | int | None
+    reward: float | None
+
+
+class UserView(Struct):
+    """What is known of a user."""
+
+    user: str | int
+    events: int
+    held_out: bool
+    interests: list[Interest]
+    history: list[Event]
+
+
+class Erased(Struct):
+    """What was erased."""
+
+    events: int
+
+
+class Saved(Struct):
+    """Where a backup is."""
+
+    path: str
+
+
+class ItemView(Struct):
+    """An item."""
+
+    item: str | int
+    title: str | None
+    columns: dict[str, Any]
+    path: list[int]
+
+
+class NodeView(Struct):
+    """A node of the tree."""
+
+    node: int
+    name: str
+    level: int
+    parent: int | None
+    items: int
+    children: list[int]
+    some_items: list[str | int]
+
+
+class Health(Struct):
+    """Whether it is well, and if not, why."""
+
+    ok: bool
+    reason: str
+
+
+class Group(Struct):
+    """Users who are explored for, or held out."""
+
+    users: int
+    decisions: int
+    reward: float
+    """Mean reward of a decision; one without feedback earned nothing."""
+
+
+class Lift(Struct):
+    """What exploring is worth: the difference of the two groups' mean rewards a decision, by user."""
+
+    explored: Group
+    held_out: Group
+    difference: float | None
+    low: float | None
+    """95 % interval ..."""
+    high: float | None
+    """... by user, Welch."""
+    matched: int
+    """Decisions of an apprentice that were what the caller showed ..."""
+    compared: int
+    """... of so many."""
+
+
+encode = msgspec.json.Encoder(decimal_format="number").encode

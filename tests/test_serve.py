@@ -1,0 +1,590 @@
+"""The service, over HTTP, as its callers meet it."""
+
+import asyncio
+import base64
+import random
+import socket
+import sqlite3
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+import treeward as tw
+from tests.serving import kill, serving, start, stop
+from tests.test_cli import run as cli
+from treeward.client import AsyncClient, Client, ServiceError
+from treeward.core.errors import InvalidArgument
+from treeward.data.synthetic import synthetic_catalogue
+from treeward.serve.keys import Buckets, Keys, new_key
+from treeward.serve.routes import ROUTES
+from treeward.serve.settings import Key, Settings, is_loopback, read_settings, table
+from treeward.store.check import check
+from treeward.store.sqlite import SQLiteStore
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory):
+    path = tmp_path_factory.mktemp("shop") / "items"
+    synthetic_catalogue(1_000, dim=8, seed=0).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(items, tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("service"), items) as running:
+        yield running
+
+
+@pytest.fixture
+def http(service):
+    with httpx.Client(base_url=service.url, timeout=10) as client:
+        yield client
+
+
+def ask(http, **body):
+    answer = http.post("/v1/recommend", json={"user": "ada", **body})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["items"]
+
+
+def test_recommend_and_feedback(http):
+    made = ask(http, user="eva", n=3)
+    assert [one["slot"] for one in made] == [0, 1, 2]
+    assert len({one["item"] for one in made}) == 3
+    assert set(made[0]) == {"decision_id", "item", "slot", "mean", "width", "propensity", "path", "policy"}
+    assert made[0]["policy"] == "explore"
+    reward = {"decision_id": made[0]["decision_id"], "reward": 1}
+    assert http.post("/v1/feedback", json=reward).json() == {"outcome": "recorded", "duplicate": False}
+    assert http.post("/v1/feedback", json=reward).json() == {"outcome": "duplicate", "duplicate": True}
+    other = http.post("/v1/feedback", json={**reward, "reward": 0.5})
+    assert (other.status_code, other.json()["error"]) == (409, "conflict")
+    told = http.get("/v1/users/eva").json()
+    assert [one["kind"] for one in told["history"]] == ["shown"] * 3 + ["reward"]
+    assert told["history"][3] == {"kind": "reward", "item": made[0]["item"], "reward": 1.0}
+    assert sum(one["visits"] for one in told["interests"]) == 1
+    assert http.delete("/v1/users/eva").json() == {"events": 4}
+    assert http.get("/v1/users/eva").json()["events"] == 0
+    gone = http.post("/v1/feedback", json=reward)
+    assert (gone.status_code, gone.json()["error"]) == (404, "unknown_decision")
+
+
+def test_filters(http):
+    assert ask(http, allow=[7])[0]["item"] == 7
+    assert {one["item"] for one in ask(http, allow=[7, 8, 9], exclude=[8], n=2)} == {7, 9}
+    shop = synthetic_catalogue(1_000, dim=8, seed=0)
+    category = shop.categories[3]
+    assert shop.categories[ask(http, where={"category": category})[0]["item"]] == category
+    none = http.post("/v1/recommend", json={"user": "ada", "allow": [7], "n": 2})
+    assert (none.status_code, none.json()["error"]) == (409, "nothing_left")
+    for bad in ({"where": {"colour": "red"}}, {"n": 0}, {"n": 70_000}, {"n": 2_000}, {"allow": ["x"]}, {"colour": 1}):
+        answer = http.post("/v1/recommend", json={"user": "ada", **bad})
+        assert answer.status_code == 400, bad
+        assert answer.json()["error"] == "invalid"
+
+
+def test_batches_have_a_status_a_row(http):
+    rows = http.post(
+        "/v1/recommend/batch", json={"requests": [{"user": "a"}, {"user": "a", "n": 2}, {"user": 5, "allow": []}]}
+    ).json()["rows"]
+    assert [row["status"] for row in rows] == [200, 200, 409]
+    id = rows[0]["body"]["items"][0]["decision_id"]
+    rewards = [
+        {"decision_id": id, "reward": 1}, {"decision_id": id, "reward": 1}, {"decision_id": id, "reward": 0},
+        {"decision_id": "x", "reward": 1}, {"decision_id": id, "reward": 7}, {"reward": 1},
+        {"user": "a", "item": 3, "reward": 1}, {"user": "a", "item": "3", "reward": 1},
+    ]  # fmt: skip
+    told = http.post("/v1/feedback/batch", json={"rewards": rewards}).json()["rows"]
+    assert [row["status"] for row in told] == [200, 200, 409, 404, 400, 400, 200, 404]
+    assert [row["body"].get("outcome") for row in told[:2]] == ["recorded", "duplicate"]
+    for empty in ({"rewards": []}, {"rewards": [{"reward": 1}] * 1_001}):
+        assert http.post("/v1/feedback/batch", json=empty).status_code == 400
+
+
+def test_feedback_by_user_and_item(http):
+    [made] = ask(http, user="uwe")
+    given = {"user": "uwe", "item": made["item"], "reward": 0.5}
+    assert http.post("/v1/feedback", json=given).json()["outcome"] == "recorded"
+    by_id = http.post("/v1/feedback", json={"decision_id": made["decision_id"], "reward": 0.5})
+    assert by_id.json()["duplicate"], "it was for the decision that showed the item"
+    assert http.post("/v1/feedback", json={**given, "item": 12}).json()["outcome"] == "recorded"
+    history = http.get("/v1/users/uwe").json()["history"]
+    assert [(one["kind"], one["item"]) for one in history] == [
+        ("shown", made["item"]), ("reward", made["item"]), ("reward", 12),
+    ]  # fmt: skip
+
+
+def test_users_are_strings_or_integers(http):
+    for user, path in ((7, "int:7"), ("7", "7"), ("int:7", "str:int:7"), ("a/b ü?", "a%2Fb%20%C3%BC%3F")):
+        before = http.get(f"/v1/users/{path}").json()
+        assert (before["user"], before["events"]) == (user, 0)
+        ask(http, user=user)
+        assert http.get(f"/v1/users/{path}").json()["events"] == 1
+
+
+def test_looking_at_items_and_the_tree(http):
+    root = http.get("/v1/tree/0").json()
+    assert (root["items"], root["parent"], root["level"]) == (1_000, None, 1)
+    item = http.get("/v1/items/5").json()
+    leaf = http.get(f"/v1/tree/{item['path'][-1]}").json()
+    assert leaf["children"] == []
+    assert leaf["parent"] == (item["path"][-2] if len(item["path"]) > 1 else 0)
+    assert item["title"] == item["columns"]["title"]
+    for path in (
+        "/v1/items/9999",
+        "/v1/items/x",
+        "/v1/tree/-1",
+        "/v1/tree/99999",
+        "/v1/tree/x",
+        "/nothing",
+        "/v1/users/",
+    ):
+        assert http.get(path).status_code == 404, path
+    assert http.put("/v1/recommend").headers["allow"] == "POST"
+    assert http.put("/v1/recommend").status_code == 405
+
+
+def test_health_metrics_docs(http, service):
+    assert http.get("/livez").json()["ok"]
+    assert http.get("/readyz").json() == {"ok": True, "reason": ""}
+    metrics = httpx.get(f"{service.admin}/metrics").text
+    assert 'treeward_requests_total{route="/v1/recommend",status="200"}' in metrics
+    assert "treeward_store_ok 1.0" in metrics
+    assert http.get("/metrics").status_code == 404, "not where callers are"
+    assert httpx.post(f"{service.admin}/v1/recommend", json={"user": "a"}).status_code == 404
+    page = http.get("/docs")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "POST /v1/feedback" in page.text
+    told = http.get("/openapi.json").json()
+    assert told["openapi"] == "3.1.0"
+    assert {(method.upper(), path) for path, methods in told["paths"].items() for method in methods} == {
+        (route.method, route.path) for route in ROUTES if not route.admin
+    }
+    saved = httpx.post(f"{service.admin}/admin/backup").json()["path"]
+    assert SQLiteStore(saved).secret()
+    assert http.get("/livez", headers={"x-request-id": "abc-1"}).headers["x-request-id"] == "abc-1"
+    assert http.get("/livez", headers={"x-request-id": 'a"b'}).headers["x-request-id"] != 'a"b'
+
+
+NUMBERS = [
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "1e400",
+    '"1"',
+    "true",
+    "null",
+    "[]",
+    "{}",
+    "1e308",
+    "-1",
+    "2",
+    "",
+    "1" * 5_000,
+]
+
+
+@pytest.mark.parametrize("value", NUMBERS)
+def test_strange_numbers(http, value):
+    [made] = ask(http)
+    body = f'{{"decision_id": "{made["decision_id"]}", "reward": {value}}}'
+    answer = http.post("/v1/feedback", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    body = f'{{"user": "ada", "n": {value}}}'
+    answer = http.post("/v1/recommend", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == (200 if value == "2" else 400)
+
+
+def test_fuzzed_bodies(http):
+    rng = random.Random(0)
+    bodies = [b'{"user": "ada"}', b'{"decision_id": "AQAA", "reward": 0.5}', b"[" * 100_000, b'{"a":' * 50_000]
+    for _ in range(400):
+        body = bytearray(rng.choice(bodies[:2]))
+        for _ in range(rng.randint(1, 4)):
+            body[rng.randrange(len(body))] = rng.randrange(256)
+        bodies.append(bytes(body))
+    for body in bodies:
+        for path in ("/v1/recommend", "/v1/feedback"):
+            answer = http.post(path, content=body, headers={"content-type": "application/json"})
+            assert answer.status_code < 500, body
+    assert http.post("/v1/recommend", content=b"user=ada").status_code in (400, 415)
+    form = http.post("/v1/recommend", data={"user": "ada"})
+    assert (form.status_code, form.json()["error"]) == (415, "not_json"), "a page elsewhere can send forms"
+
+
+def test_no_tampered_decision_is_taken(http):
+    [made] = ask(http)
+    id = made["decision_id"]
+    rng = random.Random(1)
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    forged = {id[:at] + rng.choice(letters.replace(id[at], "")) + id[at + 1 :] for at in range(len(id))}
+    forged |= {id + "A", id[:-1], id + "=", " " + id, id.lower(), ""}
+    other = tw.Explorer(synthetic_catalogue(1_000, dim=8, seed=0)).recommend(["ada"])[0].id
+    for one in [*forged - {id}, other, base64.urlsafe_b64encode(b"\x01" * 60).decode()]:
+        answer = http.post("/v1/feedback", json={"decision_id": one, "reward": 1})
+        assert answer.status_code == 404, one
+
+
+def test_schemathesis_finds_nothing(service):
+    schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    wanted = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
+    for found in schema.get_all_operations():
+
+        @given(case=found.ok().as_strategy())
+        @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        def each(case):
+            case.call_and_validate(checks=wanted)
+
+        each()
+
+
+def test_the_client(service):
+    with Client(service.url) as client:
+        assert client.ready()
+        [made] = client.recommend("cleo", where={"category": {"min": "A"}}, exclude=[1])
+        assert client.feedback(made["decision_id"], 1.0)["outcome"] == "recorded"
+        rows = client.feedback_many([(made["decision_id"], 1.0), ("x", 1.0)])
+        assert [row["status"] for row in rows] == [200, 404]
+        assert client.user("cleo")["events"] == 2
+        with pytest.raises(ServiceError, match="404 unknown_decision") as told:
+            client.feedback("nothing", 1.0)
+        assert (told.value.status, told.value.error) == (404, "unknown_decision")
+        assert client.forget("cleo") == 2
+
+    async def both():
+        async with AsyncClient(service.url) as client:
+            [made] = await client.recommend("cleo", n=1, allow=[4], fallback=[2])
+            told = await client.feedback(made["decision_id"], 0.5)
+            return told["outcome"], (await client.user("cleo"))["events"]
+
+    assert asyncio.run(both()) == ("recorded", 2)
+    with Client("http://127.0.0.1:9", tries=2) as nobody:
+        assert not nobody.ready()
+        with pytest.raises(httpx.ConnectError):
+            nobody.recommend("ada")
+
+
+def test_many_at_once_get_what_they_would_alone(service):
+    with httpx.Client(base_url=service.url, limits=httpx.Limits(max_connections=32), timeout=20) as http:
+
+        def one(i):
+            [made] = ask(http, user=f"crowd-{i % 40}")
+            answer = http.post("/v1/feedback", json={"decision_id": made["decision_id"], "reward": i % 2})
+            return answer.json()["outcome"]
+
+        with ThreadPoolExecutor(32) as pool:
+            outcomes = list(pool.map(one, range(400)))
+        assert set(outcomes) == {"recorded"}
+        assert sum(http.get(f"/v1/users/crowd-{i}").json()["events"] for i in range(40)) == 800
+
+
+def test_it_stops_and_goes_on(items, tmp_path):
+    with serving(tmp_path, items) as one:
+        with Client(one.url) as client:
+            [made] = client.recommend("ada")
+            [open_] = client.recommend("ada")
+            client.feedback(made["decision_id"], 1.0)
+            before = client.user("ada")
+        assert stop(one) == 0
+        assert "everything is on disk" in (tmp_path / "stderr").read_text()
+    with serving(tmp_path, items) as two, Client(two.url) as client:
+        assert client.user("ada") == before
+        assert client.feedback(made["decision_id"], 1.0)["duplicate"]
+        assert client.feedback(open_["decision_id"], 1.0)["outcome"] == "recorded"
+    told = cli("fsck", tmp_path / "events.db", "--items", items)
+    assert "4 events of 1 users; the last is event 4, of 'ada'" in told
+    assert "clean" in told
+    with Client(two.url, tries=1) as client, pytest.raises(httpx.TransportError):
+        client.recommend("ada")
+
+
+def test_killed_under_load_it_loses_nothing_acknowledged(items, tmp_path):
+    acknowledged, shown = {}, []
+    rng = random.Random(0)
+    for _ in range(5):
+        running = start(tmp_path, items, "--set", "log=off")
+        ended = threading.Event()
+
+        def live(name, running=running, ended=ended):
+            with httpx.Client(base_url=running.url, timeout=5) as http:
+                while not ended.is_set():
+                    try:
+                        [made] = http.post("/v1/recommend", json={"user": name}).json()["items"]
+                        reward = random.random()
+                        body = {"decision_id": made["decision_id"], "reward": reward}
+                        shown.append((made["decision_id"], reward))
+                        if http.post("/v1/feedback", json=body).status_code == 200:
+                            acknowledged[made["decision_id"]] = reward
+                    except httpx.TransportError:
+                        return
+
+        with ThreadPoolExecutor(16) as pool:
+            for i in range(16):
+                pool.submit(live, f"user-{i}")
+            time.sleep(rng.uniform(0.2, 1.0))
+            kill(running)
+            ended.set()
+    assert len(acknowledged) > 100
+    assert check(tmp_path / "events.db").problems == ()
+    with serving(tmp_path, items) as running, Client(running.url, timeout=30) as client:
+        for first in range(0, len(acknowledged), 500):
+            some = list(acknowledged.items())[first : first + 500]
+            rows = client.feedback_many(some)
+            assert all(row["body"].get("duplicate") for row in rows), "each is there, once, with its reward"
+        unsure = [pair for pair in shown if pair[0] not in acknowledged]
+        assert {row["status"] for row in client.feedback_many(unsure)} <= {200} if unsure else True
+
+
+def test_the_harness_notices_a_loss(items, tmp_path):
+    """What the test above looks for is what it would find: a store that drops a write is caught."""
+    with serving(tmp_path, items) as running, Client(running.url) as client:
+        [made] = client.recommend("ada")
+        client.feedback(made["decision_id"], 1.0)
+    file = sqlite3.connect(tmp_path / "events.db")
+    with file:
+        file.execute("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)")
+    file.close()
+    with serving(tmp_path, items) as running, Client(running.url) as client:
+        assert not client.feedback(made["decision_id"], 1.0)["duplicate"]
+
+
+def test_windows_and_default_rewards(items, tmp_path):
+    options = ("--set", "window=1.5", "--set", "default_reward=0.25")
+    with serving(tmp_path, items, *options) as running, Client(running.url, tries=1) as client:
+        one, other = client.recommend("ada", 2)
+        client.feedback(one["decision_id"], 1.0)
+        time.sleep(3.2)
+        with pytest.raises(ServiceError, match="410 too_late"):
+            client.feedback(other["decision_id"], 1.0)
+        history = client.user("ada")["history"]
+        assert [(one["kind"], one["reward"]) for one in history[2:]] == [("reward", 1.0), ("reward", 0.25)]
+        client.recommend("bob")
+    with serving(tmp_path, items, *options) as running, Client(running.url) as client:
+        time.sleep(3.2)  # what was open when it stopped has its window again
+        assert [one["kind"] for one in client.user("bob")["history"]] == ["shown", "reward"]
+
+
+def test_frozen_records_but_does_not_learn(items, tmp_path):
+    with serving(tmp_path, items, "--mode", "frozen") as running, Client(running.url) as client:
+        before = client.user("ada")["interests"]
+        [made] = client.recommend("ada")
+        assert client.feedback(made["decision_id"], 1.0)["outcome"] == "recorded"
+        assert client.feedback(made["decision_id"], 1.0)["duplicate"]
+        after = client.user("ada")
+        assert [one["mean"] for one in after["interests"]] == [one["mean"] for one in before]
+        assert after["history"][-1] == {"kind": "noted", "item": made["item"], "reward": 1.0}
+
+
+def test_apprentices_serve_the_callers_item(items, tmp_path):
+    with serving(tmp_path, items, "--mode", "apprentice") as running, Client(running.url, tries=1) as client:
+        with pytest.raises(ServiceError, match="caller's own items"):
+            client.recommend("ada")
+        for i in range(3):
+            [made] = client.recommend("ada", fallback=[i])
+            assert (made["item"], made["policy"], made["propensity"]) == (i, "fallback", None)
+            client.feedback(made["decision_id"], 1.0)
+        assert sum(one["visits"] for one in client.user("ada")["interests"]) == 3
+        lift = httpx.get(f"{running.url}/v1/lift").json()
+        assert (lift["compared"], 0 <= lift["matched"] <= 3) == (3, True)
+
+
+def test_holdouts_and_lift(items, tmp_path):
+    with serving(tmp_path, items, "--set", "holdout=0.5") as running, Client(running.url) as client:
+        out = {}
+        for i in range(40):
+            [made] = client.recommend(f"u{i}", fallback=[3] if i % 2 else [])
+            out[i] = made["policy"]
+            client.feedback(made["decision_id"], 1.0 if made["policy"] == "explore" else 0.25)
+            assert client.user(f"u{i}")["held_out"] == (made["policy"] != "explore")
+        assert {"explore", "fallback", "popular"} == set(out.values())
+        assert all(kind != "popular" for i, kind in out.items() if i % 2)
+        lift = httpx.get(f"{running.url}/v1/lift").json()
+        assert lift["difference"] == pytest.approx(0.75)
+        assert lift["low"] <= 0.75 <= lift["high"]
+        assert lift["explored"]["users"] + lift["held_out"]["users"] == 40
+        [again] = client.recommend("u0", fallback=[3])
+        assert (again["policy"] == "explore") == (out[0] == "explore"), "for ever"
+
+
+@pytest.fixture(scope="module")
+def keyed(items, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keyed")
+    keys = {role: new_key() for role in ("read", "write", "admin")}
+    lines = "".join(f'[[keys]]\nname = "{role}r"\nrole = "{role}"\nsha256 = "{key[1]}"\n' for role, key in keys.items())
+    (folder / "settings.toml").write_text(
+        f"rate = 200\nbody_timeout = 1.0\nheader_timeout = 1.0\nmax_body = 20000\n{lines}"
+    )
+    with serving(folder, items, "--config", folder / "settings.toml") as running:
+        yield running, {role: key[0] for role, key in keys.items()}, folder
+
+
+def test_who_may_do_what(keyed):
+    running, keys, folder = keyed
+    ranks = {"read": 1, "write": 2, "admin": 3, None: 0}
+    tried = {None: None, "wrong": "tw_nothing", **keys}
+    for route in ROUTES:
+        path = route.path.replace("{user}", "ada").replace("{item}", "1").replace("{node}", "0")
+        for name, key in tried.items():
+            headers = {"authorization": f"Bearer {key}"} if key else {}
+            base = running.admin if route.admin else running.url
+            body = {"json": {}} if route.takes else {}
+            status = httpx.request(route.method, base + path, headers=headers, **body).status_code
+            if route.role is None:
+                assert status == 200, route
+            elif name in (None, "wrong"):
+                assert status == 401, (route, name)
+            elif ranks[name] < ranks[route.role]:
+                assert status == 403, (route, name)
+            else:
+                assert status in (200, 400), (route, name)
+    assert httpx.get(running.url + "/v1/lift", headers={"authorization": "Basic x"}).status_code == 401
+    time.sleep(1)
+    log = (folder / "stderr").read_text()
+    assert '"key":"writer"' in log
+    for key in tried.values():
+        assert key is None or key not in log
+    assert "Bearer" not in log
+
+
+def test_limits(keyed):
+    running, keys, _ = keyed
+    headers = {"authorization": f"Bearer {keys['write']}"}
+    big = httpx.post(running.url + "/v1/recommend", json={"user": "a", "exclude": list(range(9_000))}, headers=headers)
+    assert (big.status_code, big.json()["error"]) == (413, "too_large")
+    with httpx.Client(base_url=running.url, headers={"authorization": f"Bearer {keys['read']}"}) as http:
+        codes = [http.get("/v1/tree/0") for _ in range(900)]
+    refused = [answer for answer in codes if answer.status_code == 429]
+    assert refused
+    assert int(refused[0].headers["retry-after"]) >= 1
+    assert {answer.status_code for answer in codes} == {200, 429}
+
+
+def talk(url, *parts, pause=0.0, wait=4.0):
+    """Send parts of a request slowly, and return what came back until the connection was closed."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=wait) as line:
+        for part in parts:
+            try:
+                line.sendall(part)
+            except OSError:
+                break
+            time.sleep(pause)
+        heard = b""
+        try:
+            while more := line.recv(4096):
+                heard += more
+        except OSError:
+            pass
+        return heard
+
+
+def test_slow_callers_are_cut(keyed):
+    running, keys, _ = keyed
+    start = time.time()
+    assert talk(running.url) == b"", "nothing was sent"
+    assert time.time() - start < 3
+    assert talk(running.url, *([b"GET /livez HTTP/1.1\r\n"] + [b"x-a: b\r\n"] * 4), pause=0.4) == b""
+    head = f"POST /v1/recommend HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {keys['write']}\r\n".encode()
+    head += b"content-type: application/json\r\ncontent-length: 15\r\n\r\n"
+    assert b" 408 " in talk(running.url, head, b'{"user"')
+    assert b" 200 " in talk(running.url, head, b'{"user": "ada"}', pause=0.1, wait=0.5)
+
+
+def test_settings(tmp_path, items):
+    path = tmp_path / "settings.toml"
+    path.write_text('items = "a.npy"\nport = 9000\nmode = "frozen"\n')
+    made = read_settings(path, {"TREEWARD_PORT": "9001", "TREEWARD_REPEATS": "false", "HOME": "x"}, {"mode": "online"})
+    assert (made.items, made.port, made.repeats, made.mode) == ("a.npy", 9_001, False, "online")
+    assert {name for name, _, _ in table()} == {one for one in Settings.__dataclass_fields__}
+    docs = (Path(__file__).parent.parent / "docs" / "serve.md").read_text()
+    for name, default, about in table():
+        assert f"| `{name}` | {f'`{default}`' if default else ''} | {about} |" in docs
+    for text, why in (
+        ("prot = 1", "did you mean 'port'"),
+        ("port = 'x'", "Expected `int`, got `str` - at `.*port`"),
+        ("port = 70000", "port must be an integer from 0 to 65535"),
+        ("host = '0.0.0.0'", "as long as there are no keys"),
+        ("holdout = 1.0", "holdout"),
+        ("default_reward = 0.0", "window must be above 0"),
+        ("policy = 'hmab'", "policy must be one of"),
+        ("mode = 'of'", "Invalid enum value 'of'"),
+        ("[[keys]]\nname = 'a'\nsha256 = 'x'", "64 hexadecimal digits"),
+        ("port = ", "a TOML file"),
+    ):
+        path.write_text(f"items = 'x'\n{text}\n")
+        with pytest.raises(InvalidArgument, match=why):
+            read_settings(path, {})
+    with pytest.raises(InvalidArgument, match="did you mean 'port'"):
+        read_settings(None, {"TREEWARD_PROT": "1"})
+    with pytest.raises(InvalidArgument, match="TREEWARD_PORT"):
+        read_settings(None, {"TREEWARD_PORT": "many"})
+    with pytest.raises(InvalidArgument, match="path of a catalogue"):
+        read_settings(None, {})
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
+    told = cli("serve", items, "--check")
+    assert "sound: phcb with linucb" in told
+    assert "a file that exists" in cli("serve", tmp_path / "no", "--check", code=1)
+    assert "--set" in cli("serve", items, "--set", "port", "--check", code=1)
+    assert "no keys" in cli("serve", items, "--host", "0.0.0.0", code=1)
+    key = cli("serve", "--new-key", "shop", "--role", "read")
+    assert 'role = "read"' in key
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy = cli("serve", items, "--port", taken.getsockname()[1], code=1)
+        assert "one that is free here" in busy
+
+
+def test_keys_and_buckets():
+    key, digest = new_key()
+    keys = Keys([Key("a", digest, "read")])
+    assert keys.find(f"Bearer {key}".encode()).name == "a"
+    for wrong in (None, b"", key.encode(), f"Bearer {key}x".encode(), f"Bearer {digest}".encode(), b"Bearer "):
+        assert keys.find(wrong) is None
+    assert Keys([]).find(None).role == "admin"
+    buckets = Buckets(2.0)
+    assert [buckets.wait_of("a", 0.0) for _ in range(5)] == [0, 0, 0, 0, 0.5]
+    assert buckets.wait_of("b", 0.0) == 0
+    assert buckets.wait_of("a", 0.5) == 0
+    assert Buckets(0.0).wait_of("a", 0.0) == 0
+
+
+def test_a_store_in_use_is_told(items, tmp_path):
+    store = SQLiteStore(tmp_path / "events.db")
+    told = cli("serve", items, "--store", store.path, "--port", 0, "--admin-port", 0, code=1)
+    assert "another process has it open" in told
+    store.close()
+    assert "there is no such store" in cli("fsck", tmp_path / "no.db", code=1)
+
+
+def test_backup_and_salvage_from_the_command_line(tmp_path):
+    from treeward.store.events import event
+
+    store = SQLiteStore(tmp_path / "events.db")
+    for i in range(30):
+        store.append(["ada"], event(i, 0.5, nonce=i + 1))
+    store.close()
+    cli("store", "backup", tmp_path / "events.db", tmp_path / "copy.db")
+    file = sqlite3.connect(tmp_path / "copy.db")
+    with file:
+        file.execute("UPDATE events SET event = zeroblob(27) WHERE seq = 21")
+    file.close()
+    assert "event 21 is not what was written" in cli("fsck", tmp_path / "copy.db", code=1)
+    told = cli("store", "salvage", tmp_path / "copy.db", tmp_path / "saved.db")
+    assert "20 events of 1 users" in told
+    assert "it and all after it are left out" in told
+    assert SQLiteStore(tmp_path / "saved.db").read("ada")["item"].tolist() == list(range(20))
+    assert "exists already" in cli("store", "salvage", tmp_path / "copy.db", tmp_path / "saved.db", code=1)
