@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEFINED_BY := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint unit coverage bench docs dist clean
+.PHONY: help demo test lint unit coverage bench torture docs dist clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -52,7 +52,11 @@ coverage: .venv/dev ## the tests with kernels interpreted, so that every line is
 		--ignore tests/test_cli.py --ignore tests/test_docs.py --ignore tests/test_browser.py
 
 bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a named baseline (about 20 minutes)
-	@missed=0; for script in benchmarks/*.py; do $(BIN)/python $$script || missed=1; done; exit $$missed
+	@missed=0; for script in $(filter-out benchmarks/load.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || missed=1; done; exit $$missed
+
+torture: .venv/dev .venv/kernels ## the service killed 200 times, 100,000 fuzzed bodies, every torn tail (half an hour)
+	$(BIN)/python tests/torture.py 200
+	TREEWARD_TORTURE=1 $(BIN)/python -m pytest -q tests/test_sqlite.py tests/test_serve.py -k "torn or fuzz or schemathesis"
 
 docs: .venv/docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -48,6 +48,8 @@ def test_commands_in_the_docs_run(page, tmp_path):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_run(path, tmp_path):
+    if path.name == "shop.py":  # waits for visitors: see test_the_shop
+        return
     subprocess.run([sys.executable, path], cwd=tmp_path, check=True, capture_output=True)
 
 

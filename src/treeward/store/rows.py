@@ -30,6 +30,7 @@ class Block(NamedTuple):
 def read_blocks(file: sqlite3.Connection, progress: Progress) -> Iterator[Block]:
     """Return all rows of events; the rows of a block before its damaged one are whole."""
     [[last]] = file.execute("SELECT coalesce(max(seq), 0) FROM events").fetchall()
+    # The last number is only for the progress: in a torn file it may be wrong, and every row must be looked at.
     stage = Stage(progress, "reading events", 1 + int(last) // _ROWS_AT_ONCE)
     cursor = file.execute("SELECT seq, user, event, crc FROM events ORDER BY seq")
     while rows := cursor.fetchmany(_ROWS_AT_ONCE):

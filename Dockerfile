@@ -1,0 +1,11 @@
+# Untested: written for a machine that has Docker.
+FROM python:3.11-slim
+WORKDIR /app
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY src src
+RUN pip install --no-cache-dir -c constraints.txt '.[serve]' && useradd --create-home treeward
+USER treeward
+WORKDIR /data
+EXPOSE 8000
+# Beyond loopback a key is needed: mount settings.toml with [[keys]] and host = "0.0.0.0".
+CMD ["treeward", "serve", "--config", "/data/settings.toml"]
