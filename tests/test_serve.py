@@ -533,7 +533,7 @@ def test_backup_and_salvage_from_the_command_line(tmp_path):
     cli("store", "backup", tmp_path / "events.db", tmp_path / "copy.db")
     file = sqlite3.connect(tmp_path / "copy.db")
     with file:
-        file.execute("UPDATE events SET event = zeroblob(27) WHERE seq = 21")
+        file.execute("UPDATE events SET records = zeroblob(35) WHERE seq = 21")
     file.close()
     assert "event 21 is not what was written" in cli("fsck", tmp_path / "copy.db", code=1)
     told = cli("store", "salvage", tmp_path / "copy.db", tmp_path / "saved.db")

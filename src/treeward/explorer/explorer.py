@@ -239,6 +239,7 @@ class Explorer(Views):
         events["kind"], events["snapshot"] = SHOWN, self._decider.snapshot
         events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
         self.store.append([user for user in who for _ in range(n)], events, within=self._within or 0.0)
+        self._decider.seats.passed(who, n)
 
     def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
         """Return decisions as their caller sees them."""

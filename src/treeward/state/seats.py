@@ -16,6 +16,7 @@ from treeward.store.base import EventStore, User
 from treeward.store.events import EVENT, Kept
 
 _WORTH_KEEPING = 128
+"""Rewards from which on a state is taken up again about as fast as it is rebuilt, or faster."""
 _FIRST_EVENTS = 8
 
 
@@ -92,6 +93,16 @@ class Seats:
     def seen(self, seats: NDArray[np.int64]) -> list[int]:
         """Return how many events the state in each seat knows."""
         return [self._seen[seat] for seat in seats.tolist()]
+
+    def passed(self, users: Sequence[User], count: int) -> None:
+        """Take the last `count` events of users for known: exposures, which change no state where items may repeat."""
+        if self.plan.once:
+            return
+        for user in users:
+            seat = self._seat_of.get(user)
+            # If more came in between, all of it is read when the user is next asked for.
+            if seat is not None and self.store.count(user) == self._seen[seat] + count:
+                self._seen[seat] += count
 
     def drop(self, user: User) -> None:
         """Give up a user's seat without keeping anything."""
@@ -177,7 +188,7 @@ class Seats:
             return
         kept = self.store.kept(user)
         fresh = kept is not None and kept.events == self._seen[seat] and belongs(kept.state, self._digest)
-        if self._seen[seat] >= _WORTH_KEEPING and not fresh:
+        if self.state.posterior.pulls[seat].max() >= _WORTH_KEEPING and not fresh:
             self.store.keep(user, Kept(self._seen[seat], self._epoch[seat], freeze(self.state, seat, self._digest)))
 
 

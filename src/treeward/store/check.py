@@ -8,9 +8,9 @@ import numpy as np
 
 from treeward.core.errors import StoreDamaged, StoreError
 from treeward.core.progress import Progress, silent
-from treeward.store.events import EVENT, NOTED, REWARD
+from treeward.store.events import NOTED, REWARD
 from treeward.store.journal import connect
-from treeward.store.rows import read_blocks
+from treeward.store.rows import add, read
 
 _TABLES = ("meta", "users", "moves", "items", "snapshots")
 
@@ -40,21 +40,22 @@ def check(path: str | Path, progress: Progress = silent) -> Report:
         count, last, twice = 0, "none", 0
         rewarded: set[tuple[int, int]] = set()
         try:
-            for block in read_blocks(file, progress):
-                events = np.frombuffer(block.packed, dtype=EVENT)
-                count += len(events)
-                seen.update(np.unique(block.user).tolist())
-                if len(events):
-                    last = f"event {int(block.seq[-1])}, of {names.get(int(block.user[-1]))!r}"
-                of = np.isin(events["kind"], (REWARD, NOTED)) & (events["nonce"] != 0)
-                pairs = set(zip(block.user[of].tolist(), events["nonce"][of].tolist(), strict=True))
-                twice += int(of.sum()) - len(pairs) + len(pairs & rewarded)
-                rewarded |= pairs
-                if not np.isfinite(events["reward"]).all() or (events["kind"] > NOTED).any():
-                    problems.append("there are events that mean nothing")
-                if block.damaged is not None:
-                    problems.append(f"event {block.damaged} is not what was written")
+            for row in read(file, progress):
+                if not row.whole:
+                    problems.append(f"event {row.seq} is not what was written")
                     break
+                held = row.records[row.records["user"] != 0]
+                who, events = held["user"], held["event"]
+                count += len(events)
+                seen.update(np.unique(who).tolist())
+                if len(events):
+                    last = f"event {row.seq + len(row.records) - 1}, of {names.get(int(row.records['user'][-1]))!r}"
+                of = np.isin(events["kind"], (REWARD, NOTED)) & (events["nonce"] != 0)
+                pairs = list(zip(who[of].tolist(), events["nonce"][of].tolist(), strict=True))
+                twice += len(pairs) - len(set(pairs) - rewarded)
+                rewarded.update(pairs)
+                if not np.isfinite(events["reward"]).all() or (events["kind"] > NOTED).any():
+                    problems.append(f"from event {row.seq} on there are some that mean nothing")
         except sqlite3.DatabaseError as error:
             problems.append(f"after {last}: {error}")
         if twice:
@@ -86,17 +87,13 @@ def salvage(path: str | Path, target: str | Path, progress: Progress = silent) -
                 marks = ", ".join("?" * len(rows[0]))
                 made.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
         try:
-            for block in read_blocks(source, progress):
-                whole = [int(one) for one in block.seq]
-                if whole:
-                    bounds = (whole[0], whole[-1])
-                    held = source.execute("SELECT * FROM events WHERE seq BETWEEN ? AND ? ORDER BY seq", bounds)
-                    made.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", held)
-                    count, last = count + len(whole), f"event {whole[-1]}"
-                    users.update(block.user.tolist())
-                if block.damaged is not None:
-                    problems.append(f"event {block.damaged} is not what was written; it and all after it are left out")
+            for row in read(source, progress):
+                if not row.whole:
+                    problems.append(f"event {row.seq} is not what was written; it and all after it are left out")
                     break
+                add(made, row.seq, row.records.tobytes())
+                count, last = count + len(row.records), f"event {row.seq + len(row.records) - 1}"
+                users.update(np.unique(row.records["user"]).tolist())
         except sqlite3.DatabaseError as error:
             problems.append(f"after {last}: {error}; all after it is left out")
         made.execute("COMMIT")

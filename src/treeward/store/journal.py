@@ -10,6 +10,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from treeward.core.errors import StoreDamaged, StoreError, StoreFailed, StoreInUse, StoreVersion
+from treeward.store.rows import add
 
 APPLICATION = 0x74726565
 """What SQLite's header calls files of ours."""
@@ -18,7 +19,7 @@ MIGRATIONS = (
     """
     CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
     CREATE TABLE users (number INTEGER PRIMARY KEY, name, retired INTEGER NOT NULL DEFAULT 0);
-    CREATE TABLE events (seq INTEGER PRIMARY KEY, user INTEGER NOT NULL, event BLOB NOT NULL, crc INTEGER NOT NULL);
+    CREATE TABLE events (seq INTEGER PRIMARY KEY, records BLOB NOT NULL, crc INTEGER NOT NULL);
     CREATE TABLE moves (sealed BLOB, at INTEGER, target, since INTEGER, PRIMARY KEY (sealed, at)) WITHOUT ROWID;
     CREATE TABLE items (first INTEGER PRIMARY KEY, ids BLOB NOT NULL, crc INTEGER NOT NULL);
     CREATE TABLE snapshots (number INTEGER PRIMARY KEY, digest TEXT NOT NULL);
@@ -87,7 +88,9 @@ def _told(path: Path, error: sqlite3.Error) -> StoreError:
 
 class _Entry(NamedTuple):
     number: int
-    write: Write
+    write: Write | None
+    records: bytes
+    """Events to add; those of neighbours become one row."""
     alone: bool
     """Outside the transaction that the others share."""
     due: float
@@ -111,6 +114,8 @@ class Journal:
         self.path = path
         self.connection = connect(path, create=create)
         self.failed: StoreFailed | None = None
+        self.next_seq = 1
+        """The number of the next event."""
         self.commits = 0
         """How many transactions were committed."""
         self._queue: list[_Entry] = []
@@ -124,12 +129,12 @@ class Journal:
         self._thread = Thread(target=self._run, name="treeward-writer", daemon=True)
         self._thread.start()
 
-    def put(self, write: Write, *, alone: bool = False, within: float = 0.0) -> int:
-        """Add a write and return its number; it may wait `within` seconds for company. Does not wait."""
+    def put(self, write: Write | None = None, records: bytes = b"", *, alone: bool = False, within: float = 0.0) -> int:
+        """Add a write, and then events, and return its number; it may wait `within` seconds. Does not wait itself."""
         with self._changed:
             self.refuse()
             self._number += 1
-            self._queue.append(_Entry(self._number, write, alone, monotonic() + within))
+            self._queue.append(_Entry(self._number, write, records, alone, monotonic() + within))
             self._changed.notify_all()
             return self._number
 
@@ -203,10 +208,15 @@ class Journal:
                 self._changed.notify_all()
 
     def _commit(self, batch: list[_Entry]) -> None:
-        if batch[0].alone:
+        if batch[0].alone and batch[0].write is not None:
             batch[0].write(self.connection)
             return
         self.connection.execute("BEGIN IMMEDIATE")
         for entry in batch:
-            entry.write(self.connection)
+            if entry.write is not None:
+                entry.write(self.connection)
+        # A row of many: this thread hands the interpreter over at every statement, and gets it back when others let it.
+        records = b"".join([entry.records for entry in batch])
+        if records:
+            self.next_seq = add(self.connection, self.next_seq, records)
         self.connection.execute("COMMIT")

@@ -17,6 +17,7 @@ from treeward.store.base import User
 from treeward.store.events import CHANGE, EVENT, NOTED, REWARD, SHOWN, Kept
 
 _NONE = b""
+_NONCE = slice(EVENT.fields["nonce"][1], EVENT.fields["nonce"][1] + 8)  # type: ignore[index]
 
 
 class MemoryStore:
@@ -71,15 +72,23 @@ class MemoryStore:
         if not all(isinstance(user, str | int) for user in users):
             raise InvalidArgument("MemoryStore.append", "users", "strings or integers", users)
         new = np.ones(len(users), dtype=np.bool_)
+        size, packed = EVENT.itemsize, np.ascontiguousarray(events).tobytes()
+        kinds, nonces = events["kind"].tolist(), events["nonce"].tolist()
         with self._lock:
             for i, user in enumerate(users):
-                kind, nonce = int(events["kind"][i]), int(events["nonce"][i])
-                if kind in (REWARD, NOTED) and nonce != 0:
-                    new[i] = not self.rewards_of(user, nonce)
-                elif kind == CHANGE and known is not None:
-                    new[i] = len(self.rewards_of(user, nonce)) == known[i]
+                log = self._logs.get(user)
+                if log is None:
+                    log = self._logs[user] = bytearray()
+                event = packed[i * size : (i + 1) * size]
+                if kinds[i] in (REWARD, NOTED) and nonces[i] != 0:
+                    # Nearly always the nonce's bytes are nowhere in the log, and then it has no reward.
+                    new[i] = event[_NONCE] not in log or not self.rewards_of(user, nonces[i])
+                elif kinds[i] == CHANGE and known is not None:
+                    new[i] = len(self.rewards_of(user, nonces[i])) == known[i]
                 if new[i]:
-                    self._logs.setdefault(user, bytearray()).extend(events[i].tobytes())
+                    log += event
+                elif not log:
+                    del self._logs[user]
         return new
 
     def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:
@@ -110,6 +119,8 @@ class MemoryStore:
     def rewards_of(self, user: User, nonce: int) -> list[float]:
         """Return the reward of a user's decision and the changes made to it since."""
         with self._lock:
+            if nonce.to_bytes(8, "little", signed=True) not in self._logs.get(user, _NONE):
+                return []
             # Copied, here as above: a view that outlives the lock would forbid the log to grow.
             events = np.frombuffer(bytes(self._logs.get(user, _NONE)), dtype=EVENT)
             values: list[float] = events["reward"][(events["nonce"] == nonce) & (events["kind"] != SHOWN)].tolist()

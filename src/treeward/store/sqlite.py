@@ -19,10 +19,9 @@ from treeward.store.base import User
 from treeward.store.events import EVENT, Kept
 from treeward.store.journal import Journal, Write
 from treeward.store.memory import MemoryStore
-from treeward.store.rows import pack_rows, read_blocks
+from treeward.store.rows import RECORD, erase, read
 
-_ROWS_A_SLICE = 50_000
-_ADD_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?)"
+_ROWS_A_SLICE = 1_000
 _ADD_USER = "INSERT INTO users (number, name) VALUES (?, ?)"
 _ADD_MOVE = "INSERT OR REPLACE INTO moves VALUES (?, ?, ?, ?)"
 _SET = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
@@ -72,7 +71,7 @@ class SQLiteStore(MemoryStore):
         self.path = Path(path)
         self._journal = Journal(self.path, create=checks.flag("SQLiteStore", "create", create))
         self._numbers: dict[User, int] = {}
-        self._next_user = self._next_seq = 1
+        self._next_user = 1
         try:
             retired = self._load(progress or silent)
         except BaseException:
@@ -118,7 +117,7 @@ class SQLiteStore(MemoryStore):
             if not new.all():
                 users = [user for user, fresh in zip(users, new.tolist(), strict=True) if fresh]
                 events = events[new]
-            number = self._journal.put(self._adding(users, events), within=within or 0.0)
+            number = self._journal.put(*self._adding(users, events), within=within or 0.0)
         if within is None:
             # Also if nothing is new: what is here already may still be on its way to the disk.
             self._journal.wait(number)
@@ -132,7 +131,7 @@ class SQLiteStore(MemoryStore):
             super().extend(users, counts, events)
             owners = [user for user, count in zip(users, counts.tolist(), strict=True) if count]
             many = [count for count in counts.tolist() if count]
-            number = self._journal.put(self._adding(owners, events, many))
+            number = self._journal.put(*self._adding(owners, events, many))
         self._journal.wait(number)
 
     def forget(self, user: User) -> int:
@@ -155,9 +154,9 @@ class SQLiteStore(MemoryStore):
             self._check_open()
             sealed, events = self._followers(source), self.read(source)
             moved = super().merge(source, target)
-            add = self._adding([target] if len(events) else [], events, [len(events)] if len(events) else [])
+            name, records = self._adding([target] if len(events) else [], events, [len(events)] if len(events) else [])
             move, retired = self._moving(source, sealed)
-            number = self._journal.put(lambda file: (add(file), move(file)))
+            number = self._journal.put(lambda file: (name and name(file), move(file)), records)
         self._journal.wait(number)
         self._purge(retired)
         return moved
@@ -246,19 +245,16 @@ class SQLiteStore(MemoryStore):
             fresh.append((number, user))
         return number
 
-    def _adding(self, users: Sequence[User], events: AnyArray, counts: list[int] | None = None) -> Write:
-        """Return what writes events: one for each user, or as many as `counts` says."""
+    def _adding(
+        self, users: Sequence[User], events: AnyArray, counts: list[int] | None = None
+    ) -> tuple[Write | None, bytes]:
+        """Return what writes the names of new users, and the records of events: one a user, or as `counts` says."""
         fresh: list[tuple[int, User]] = []
         owners = [self._number(user, fresh) for user in users]
-        first, packed = self._next_seq, np.ascontiguousarray(events).tobytes()
-        self._next_seq += len(events)
-
-        def write(file: sqlite3.Connection) -> None:
-            if fresh:
-                file.executemany(_ADD_USER, fresh)
-            file.executemany(_ADD_EVENT, pack_rows(first, owners, counts, packed))
-
-        return write
+        records = np.empty(len(events), dtype=RECORD)
+        records["user"] = owners if counts is None else np.repeat(owners, counts)
+        records["event"] = events
+        return (lambda file: file.executemany(_ADD_USER, fresh)) if fresh else None, records.tobytes()
 
     def _followers(self, user: User) -> list[bytes]:
         """Return the sealed names of all who would move with a user."""
@@ -282,18 +278,17 @@ class SQLiteStore(MemoryStore):
         """Wipe the rows of users who are gone, a slice at a time so that others are not kept waiting."""
         if not retired:
             return
-        marks = ", ".join("?" * len(retired))
-        for first in range(0, self._next_seq, _ROWS_A_SLICE):
-            bounds = (*retired, first, first + _ROWS_A_SLICE)
+        after: int | None = 0
+        while after is not None:
+            last: list[int | None] = []
+            at = after
             self._journal.wait(
-                self._journal.put(
-                    lambda file, bounds=bounds: file.execute(  # type: ignore[misc]
-                        f"DELETE FROM events WHERE user IN ({marks}) AND seq >= ? AND seq < ?", bounds
-                    )
-                )
+                self._journal.put(lambda file, at=at, last=last: last.append(erase(file, retired, at, _ROWS_A_SLICE)))  # type: ignore[misc]
             )
+            [after] = last
+        numbers = [(number,) for number in retired]
         self._journal.wait(
-            self._journal.put(lambda file: file.execute(f"DELETE FROM users WHERE number IN ({marks})", retired))
+            self._journal.put(lambda file: file.executemany("DELETE FROM users WHERE number = ?", numbers))
         )
 
     def _load(self, progress: Progress) -> list[int]:
@@ -335,24 +330,24 @@ class SQLiteStore(MemoryStore):
 
     def _fill(self, file: sqlite3.Connection, names: dict[int, User], retired: set[int], progress: Progress) -> None:
         """Read every event, and hand each user theirs."""
-        owners, packed = [np.zeros(0, dtype=np.int64)], [b""]
-        for block in read_blocks(file, progress):
-            if block.damaged is not None:
-                what = f"event {block.damaged} is not what was written"
+        parts = [np.zeros(0, dtype=RECORD)]
+        for row in read(file, progress):
+            if not row.whole:
+                what = f"event {row.seq} is not what was written"
                 raise StoreDamaged(f"{self.path}: {what}; `treeward store salvage` saves what can be read")
-            owners.append(block.user)
-            packed.append(block.packed)
-            self._next_seq = max(self._next_seq, int(block.seq[-1]) + 1)
-        owner, events = np.concatenate(owners), np.frombuffer(b"".join(packed), dtype=EVENT)
+            parts.append(row.records)
+            self._journal.next_seq = row.seq + len(row.records)
+        records = np.frombuffer(b"".join([part.tobytes() for part in parts]), dtype=RECORD)
+        owner, events = records["user"], records["event"]
         order = np.argsort(owner, kind="stable")
         numbers, counts = np.unique(owner, return_counts=True)
-        events = np.frombuffer(events.view(np.dtype((np.void, EVENT.itemsize)))[order].tobytes(), dtype=EVENT)
+        events = np.frombuffer(events[order].tobytes(), dtype=EVENT)
         users: list[User] = []
         mine = np.ones(len(numbers), dtype=np.bool_)
         for i, number in enumerate(numbers.tolist()):
             if number in names:
                 users.append(names[number])
-            elif number in retired:
+            elif number in retired or number == 0:
                 mine[i] = False
             else:
                 raise StoreDamaged(f"{self.path}: there are events of a user {number} of whom nothing else is known")
