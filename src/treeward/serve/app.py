@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
 from time import monotonic, perf_counter, time
 from traceback import extract_tb
@@ -31,6 +31,7 @@ _PAGE = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),
 )
+_CLOSE = ((b"connection", b"close"),)
 _SECONDS_A_SWEEP = 1.0
 _SECONDS_A_LOG = 0.5
 
@@ -43,15 +44,16 @@ class Refused(Exception):
         self.reply = Reply(status, wire.encode(wire.Problem(error, message)), headers=headers)
 
 
-class _Headers:
+class Headers:
     """The headers that matter."""
 
     __slots__ = ("authorization", "kind", "request_id")
 
-    def __init__(self, scope: Scope) -> None:
-        self.authorization = self.kind = None
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self.authorization: bytes | None = None
+        self.kind: bytes | None = None
         given = None
-        for name, value in scope["headers"]:
+        for name, value in headers:
             if name == b"authorization":
                 self.authorization = value
             elif name == b"x-request-id":
@@ -90,6 +92,10 @@ class App:
         self._named = {
             (route.method, route.path[: route.path.index("{")]): route for route in ROUTES if "{" in route.path
         }
+        self.hot = {
+            (b"POST", path.encode()): self._plain[False]["POST", path] for path in ("/v1/recommend", "/v1/feedback")
+        }
+        """The routes that most requests are for."""
         self._asks: Batcher[wire.Ask, wire.Recommendation] | None = None
         self._rewards: Batcher[wire.Reward, Outcome] | None = None
 
@@ -123,19 +129,19 @@ class App:
         if scope["type"] != "http":
             return
         start = perf_counter()
-        headers = _Headers(scope)
+        headers = Headers(scope["headers"])
         route: Route | None = None
         caller = "-"
         try:
             route, arguments = self._route(scope["method"], scope["raw_path"] or b"/", admin)
             if route.role is not None:
-                caller = self._admit(headers.authorization, route.role)
+                caller = self.admit(headers.authorization, route.role)
             body = None
             if route.takes is not None:
-                body = self._decoded(route, headers.kind, await self._body(receive))
+                body = self.decoded(route, headers.kind, await self._body(receive))
             reply = await getattr(self, "_" + route.handler)(Request(body, arguments))
         except Exception as error:
-            reply = self._refusal(error, headers.request_id)
+            reply = self.refusal(error, headers.request_id)
         await send(
             {
                 "type": "http.response.start",
@@ -150,14 +156,33 @@ class App:
         )
         await send({"type": "http.response.body", "body": reply.body})
         took = perf_counter() - start
+        self.seen(route, scope["method"], reply.status, took, caller, headers.request_id)
+
+    def seen(
+        self, route: Route | None, method: str, status: int, seconds: float, caller: str, request_id: bytes
+    ) -> None:
+        """Count a request that was answered, and log it: never its body, its key or its user."""
         name = route.path if route is not None else "-"
-        self.count.seen(name, reply.status, took)
+        self.count.seen(name, status, seconds)
         if self.settings.log == "json":
             line = b'{"time":%.3f,"id":"%s","method":%s,"route":"%s","status":%d,"ms":%.2f,"key":%s}\n'
-            who = wire.encode(scope["method"]), name.encode()
-            self._lines.append(line % (time(), headers.request_id, *who, reply.status, took * 1e3, wire.encode(caller)))
+            told = (wire.encode(method), name.encode(), status, seconds * 1e3, wire.encode(caller))
+            self._lines.append(line % (time(), request_id, *told))
 
-    def _refusal(self, error: Exception, request_id: bytes) -> Reply:
+    def ask(self, route: Route, body: Any) -> "asyncio.Future[Any]":
+        """Put the body of a hot route into its batch."""
+        assert self._asks is not None
+        assert self._rewards is not None
+        if route.takes is wire.Reward:
+            return self._rewards.ask(body)
+        self._check_ask(body)
+        return self._asks.ask(body)
+
+    def said(self, route: Route, answer: Any) -> bytes:
+        """Return what a hot route's caller reads."""
+        return wire.encode(_taken(answer) if route.takes is wire.Reward else answer)
+
+    def refusal(self, error: Exception, request_id: bytes) -> Reply:
         """Return what tells a caller of an error; one nobody thought of goes to the log, without its caller's data."""
         if isinstance(error, Refused):
             return error.reply
@@ -187,7 +212,8 @@ class App:
             raise Refused(405, "method", f"{path[:80]} takes {allow.decode()}", ((b"allow", allow),))
         raise Refused(404, "no_route", f"there is nothing at {path[:80]}")
 
-    def _admit(self, authorization: bytes | None, role: str) -> str:
+    def admit(self, authorization: bytes | None, role: str) -> str:
+        """Return the name of a caller who may do what needs a role, now."""
         key = self.keys.find(authorization)
         if key is None:
             raise Refused(401, "key", "send a key: Authorization: Bearer ...", ((b"www-authenticate", b"Bearer"),))
@@ -212,16 +238,23 @@ class App:
                     message = await receive()
                     body += message.get("body", b"")
         except TimeoutError:
-            close = ((b"connection", b"close"),)
-            raise Refused(408, "timeout", f"the body took over {self.settings.body_timeout:g} s", close) from None
+            raise self.too_slow() from None
         if message["type"] == "http.disconnect":
             raise Refused(400, "invalid", "the caller went away")
         if len(body) > self.settings.max_body:
-            close = ((b"connection", b"close"),)
-            raise Refused(413, "too_large", f"a body may have {self.settings.max_body} bytes", close)
+            raise self.too_large()
         return body
 
-    def _decoded(self, route: Route, kind: bytes | None, body: bytes) -> Any:
+    def too_large(self) -> Refused:
+        """Return what is said of a body over the limit."""
+        return Refused(413, "too_large", f"a body may have {self.settings.max_body} bytes", _CLOSE)
+
+    def too_slow(self) -> Refused:
+        """Return what is said of a body that does not come."""
+        return Refused(408, "timeout", f"the body took over {self.settings.body_timeout:g} s", _CLOSE)
+
+    def decoded(self, route: Route, kind: bytes | None, body: bytes) -> Any:
+        """Return a body as the route's type."""
         if kind is not None and kind.partition(b";")[0].strip().lower() != b"application/json":
             raise Refused(415, "not_json", "send it with Content-Type: application/json")
         try:
@@ -234,9 +267,8 @@ class App:
             raise InvalidArgument("batch", name, f"1 to {self.settings.max_batch} rows", f"{len(rows)} rows")
 
     async def _recommend(self, request: Request) -> Reply:
-        assert self._asks is not None
-        self._check_ask(request.body)
-        return Reply(200, wire.encode(await self._asks.ask(request.body)))
+        route = self.hot[b"POST", b"/v1/recommend"]
+        return Reply(200, self.said(route, await self.ask(route, request.body)))
 
     def _check_ask(self, ask: wire.Ask) -> None:
         if ask.n > self.settings.max_batch:
@@ -251,8 +283,8 @@ class App:
         return _rows(answers)
 
     async def _feedback(self, request: Request) -> Reply:
-        assert self._rewards is not None
-        return Reply(200, wire.encode(_taken(await self._rewards.ask(request.body))))
+        route = self.hot[b"POST", b"/v1/feedback"]
+        return Reply(200, self.said(route, await self.ask(route, request.body)))
 
     async def _feedback_batch(self, request: Request) -> Reply:
         assert self._rewards is not None

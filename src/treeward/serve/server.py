@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from treeward.bandit import BANDITS
 from treeward.bandit.rules import Bandit
@@ -18,6 +17,7 @@ from treeward.data.catalogue import Catalogue
 from treeward.explorer.explorer import Explorer
 from treeward.policy import TREE_POLICIES
 from treeward.serve.app import App
+from treeward.serve.protocol import Protocol
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings
 from treeward.store.base import EventStore
@@ -59,37 +59,6 @@ def open_explorer(settings: Settings, progress: Progress = silent) -> Explorer:
     except BaseException:
         store.close()
         raise
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's, which waits for headers for ever, with an end to that."""
-
-    header_timeout = 10.0
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._headers_due = self.loop.call_later(self.header_timeout, self._give_up)
-
-    def _give_up(self) -> None:
-        if getattr(self, "cycle", None) is None:
-            self._cut()
-
-    def on_headers_complete(self) -> None:
-        self._headers_due.cancel()
-        super().on_headers_complete()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._headers_due.cancel()
-        self._headers_due = self.loop.call_later(self.header_timeout, self._cut)
-
-    def _cut(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._headers_due.cancel()
-        super().connection_lost(exc)
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -138,11 +107,12 @@ def _warm(explorer: Explorer) -> None:
 
 async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, str], None]) -> None:
     settings = app.settings
-    protocol = type("Protocol", (_Protocol,), {"header_timeout": settings.header_timeout})
+    ours = type("ServiceProtocol", (Protocol,), {"service": app})
     servers = []
     for index, application in enumerate((app.public, app.admin)[: len(sockets)]):
         config = uvicorn.Config(
-            application, http=protocol, interface="asgi3", ws="none", lifespan="off", proxy_headers=False,
+            application, http=ours if index == 0 else "httptools", interface="asgi3", ws="none", lifespan="off",
+            proxy_headers=False,
             access_log=False, log_level="error", server_header=False, date_header=False, timeout_keep_alive=75,
             limit_concurrency=settings.max_connections if index == 0 else 100, timeout_graceful_shutdown=_DRAIN,
             backlog=2048,

@@ -1,0 +1,168 @@
+"""HTTP for the hot routes: straight from the parser to the batch and back, without a task a request.
+
+Everything else, and everything unusual (pipelining behind another request, Expect, a full house), goes uvicorn's way.
+"""
+
+import asyncio
+from time import perf_counter
+from typing import Any, ClassVar, NamedTuple
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from treeward.serve.app import App, Headers, Refused
+from treeward.serve.routes import Reply, Route
+
+
+class _Going(NamedTuple):
+    """A request on its way."""
+
+    route: Route
+    headers: Headers
+    start: float
+    body: bytearray
+    keep_alive: bool
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, which waits for headers for ever, with an end to that and a short way for the hot routes."""
+
+    service: ClassVar[App]
+    """Set by a subclass, made for one application."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin."""
+        super().connection_made(transport)
+        self._in_headers = True
+        self._arriving: _Going | None = None
+        self._waiting: _Going | None = None
+        self._closing = False
+        self._caller = "-"
+        self._timer: asyncio.TimerHandle | None = None
+        self._arm(self.service.settings.header_timeout, self._cut)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; whoever stops in the middle of a request has only so long to go on."""
+        super().data_received(data)
+        if self._timer is None:
+            if self._in_headers:
+                self._arm(self.service.settings.header_timeout, self._cut)
+            elif self._arriving is not None:
+                self._arm(self.service.settings.body_timeout, self._late)
+
+    def on_message_begin(self) -> None:
+        """Expect headers."""
+        super().on_message_begin()
+        self._in_headers = True
+
+    def on_headers_complete(self) -> None:
+        """Choose the way."""
+        self._in_headers = False
+        self._disarm()
+        route = self.service.hot.get((self.parser.get_method(), self.url))
+        busy = self._waiting is not None or (self.cycle is not None and not self.cycle.response_complete)
+        if self._waiting is not None:  # somebody does not wait for answers: one at a time, then a new connection
+            self._closing = True
+            self.flow.pause_reading()
+            return
+        full = self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency
+        if route is None or busy or full or self.expect_100_continue or self.parser.should_upgrade():
+            super().on_headers_complete()
+            return
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        self._arriving = _Going(route, Headers(self.headers), perf_counter(), bytearray(), keep_alive)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body, up to what is allowed."""
+        going = self._arriving
+        if going is not None:
+            going.body.extend(body)
+            if len(going.body) > self.service.settings.max_body:
+                self._refuse(self.service.too_large())
+        elif not self._closing:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Hand a whole request on."""
+        going, self._arriving = self._arriving, None
+        if going is None:
+            if not self._closing and self._waiting is None:
+                super().on_message_complete()
+            return
+        self._disarm()
+        self._waiting = going
+        try:
+            self._caller = self.service.admit(going.headers.authorization, going.route.role or "admin")
+            asked = self.service.decoded(going.route, going.headers.kind, bytes(going.body))
+            self.service.ask(going.route, asked).add_done_callback(self._answered)
+        except Exception as error:
+            self._write(self.service.refusal(error, going.headers.request_id))
+
+    def shutdown(self) -> None:
+        """Close as soon as nothing waits for an answer."""
+        if self._waiting is not None or self._arriving is not None:
+            self._closing = True
+        else:
+            super().shutdown()
+
+    def _answered(self, future: "asyncio.Future[Any]") -> None:
+        going = self._waiting
+        if going is None or future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            self._write(Reply(200, self.service.said(going.route, future.result())))
+        elif isinstance(error, Exception):
+            self._write(self.service.refusal(error, going.headers.request_id))
+
+    def _write(self, reply: Reply) -> None:
+        going, self._waiting = self._waiting, None
+        if going is None:
+            return
+        close = self._closing or not going.keep_alive or any(name == b"connection" for name, _ in reply.headers)
+        if not self.transport.is_closing():
+            head = [
+                STATUS_LINE[reply.status],
+                b"content-type: application/json\r\ncontent-length: %d\r\nx-request-id: " % len(reply.body),
+                going.headers.request_id,
+                b"\r\n",
+            ]
+            head += [b"%s: %s\r\n" % pair for pair in reply.headers if pair[0] != b"connection"]
+            self.transport.write(b"".join([*head, b"connection: close\r\n\r\n" if close else b"\r\n", reply.body]))
+        self.server_state.total_requests += 1
+        if close:
+            self.transport.close()
+        else:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        took = perf_counter() - going.start
+        self.service.seen(going.route, "POST", reply.status, took, self._caller, going.headers.request_id)
+
+    def _refuse(self, refused: Refused) -> None:
+        """Answer before all of the request is there, and close."""
+        self._waiting, self._arriving = self._arriving, None
+        self._closing = True
+        self._write(refused.reply)
+
+    def _late(self) -> None:
+        self._timer = None
+        if self._arriving is not None:
+            self._refuse(self.service.too_slow())
+
+    def _cut(self) -> None:
+        self._timer = None
+        if self._in_headers and not self.transport.is_closing():
+            self.transport.close()
+
+    def _arm(self, seconds: float, then: Any) -> None:
+        self._timer = self.loop.call_later(seconds, then)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
