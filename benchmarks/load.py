@@ -84,7 +84,7 @@ async def _drive(host: str, port: int, path: str, bodies: Sequence[bytes], conne
                  keep: bool) -> Load:  # fmt: skip
     loop = asyncio.get_running_loop()
     requests = [
-        b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+        b"POST %s HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
         % (path.encode(), len(body), body)
         for body in bodies
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.serving import kill, serving, start
+from tests.serving import serving, start
 from tests.torture import campaign
 from treeward.client import Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
@@ -66,7 +66,10 @@ def test_a_disk_that_fails_is_never_acknowledged(items, tmp_path, faulty, fault)
             client.feedback(made[2]["decision_id"], 1.0)
         with pytest.raises(ServiceError, match="503 store"):
             client.recommend("ada")
-    kill(running)
+    running.process.terminate()
+    assert running.process.wait(30) == 1, "it says that not everything is on disk"
+    running.process.stdout.close()
+    assert "everything is on disk" not in (tmp_path / "stderr").read_text()
     assert check(tmp_path / "events.db").problems == ()
     with serving(tmp_path, items) as again, Client(again.url) as client:
         assert client.feedback(made[0]["decision_id"], 1.0)["duplicate"]

@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,10 +29,13 @@ import treeward as tw
 from tests.serving import serving, stop
 from tests.test_cli import run as cli
 from treeward.client import AsyncClient, Client, ServiceError
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import InvalidArgument, UnknownDecision
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.serve import wire
+from treeward.serve.batch import Batcher, Full
 from treeward.serve.keys import Buckets, Keys, new_key
 from treeward.serve.routes import ROUTES
+from treeward.serve.service import Service
 from treeward.serve.settings import Key, Settings, is_loopback, read_settings, table
 from treeward.store.sqlite import SQLiteStore
 
@@ -120,6 +124,8 @@ def test_feedback_by_user_and_item(http):
     assert http.post("/v1/feedback", json=given).json()["outcome"] == "recorded"
     by_id = http.post("/v1/feedback", json={"decision_id": made["decision_id"], "reward": 0.5})
     assert by_id.json()["duplicate"], "it was for the decision that showed the item"
+    assert http.post("/v1/feedback", json=given).json()["duplicate"], "sent again, it counts once"
+    assert http.post("/v1/feedback", json={**given, "reward": 1}).status_code == 409
     assert http.post("/v1/feedback", json={**given, "item": 12}).json()["outcome"] == "recorded"
     history = http.get("/v1/users/uwe").json()["history"]
     assert [(one["kind"], one["item"]) for one in history] == [
@@ -173,7 +179,8 @@ def test_health_metrics_docs(http, service):
     assert {(method.upper(), path) for path, methods in told["paths"].items() for method in methods} == {
         (route.method, route.path) for route in ROUTES if not route.admin
     }
-    saved = httpx.post(f"{service.admin}/admin/backup").json()["path"]
+    assert httpx.post(f"{service.admin}/admin/backup").status_code == 415, "no form of another page gets there"
+    saved = httpx.post(f"{service.admin}/admin/backup", json={}).json()["path"]
     assert SQLiteStore(saved).secret()
     assert http.get("/livez", headers={"x-request-id": "abc-1"}).headers["x-request-id"] == "abc-1"
     assert http.get("/livez", headers={"x-request-id": 'a"b'}).headers["x-request-id"] != 'a"b'
@@ -220,7 +227,15 @@ def test_fuzzed_bodies(http):
         for path in ("/v1/recommend", "/v1/feedback"):
             answer = http.post(path, content=body, headers={"content-type": "application/json"})
             assert answer.status_code < 500, body
-    assert http.post("/v1/recommend", content=b"user=ada").status_code in (400, 415)
+    assert http.post("/v1/recommend", content=b'{"user": "ada"}').status_code == 415
+    away = http.post("/v1/recommend", json={"user": "ada"}, headers={"host": "evil.example"})
+    assert (away.status_code, away.json()["error"]) == (403, "host")
+    for depth in (2, 500):
+        where = b'{"user":"u","where":{"price":' + b'{"min":' * depth + b"1" + b"}" * depth + b"}}"
+        start = time.perf_counter()
+        answer = http.post("/v1/recommend", content=where, headers={"content-type": "application/json"})
+        assert answer.status_code == 400
+        assert time.perf_counter() - start < 1
     form = http.post("/v1/recommend", data={"user": "ada"})
     assert (form.status_code, form.json()["error"]) == (415, "not_json"), "a page elsewhere can send forms"
 
@@ -337,6 +352,14 @@ def test_frozen_records_but_does_not_learn(items, tmp_path):
         after = client.user("ada")
         assert [one["mean"] for one in after["interests"]] == [one["mean"] for one in before]
         assert after["history"][-1] == {"kind": "noted", "item": made["item"], "reward": 1.0}
+    with (
+        serving(tmp_path, items, "--mode", "frozen", "--set", "on_repeat=last") as running,
+        Client(running.url) as client,
+    ):
+        assert client.feedback(made["decision_id"], 0.25)["outcome"] == "changed"
+        again = client.user("ada")
+        assert [one["mean"] for one in again["interests"]] == [one["mean"] for one in before]
+        assert again["history"][-1]["kind"] == "noted change"
 
 
 def test_apprentices_serve_the_callers_item(items, tmp_path):
@@ -350,6 +373,9 @@ def test_apprentices_serve_the_callers_item(items, tmp_path):
         assert sum(one["visits"] for one in client.user("ada")["interests"]) == 3
         lift = httpx.get(f"{running.url}/v1/lift").json()
         assert (lift["compared"], 0 <= lift["matched"] <= 3) == (3, True)
+        assert lift["explored"]["decisions"] == 3, "only what was served was shown"
+        [made] = client.recommend("ada", fallback=[9], allow=[])
+        assert made["item"] == 9
 
 
 def test_holdouts_and_lift(items, tmp_path):
@@ -366,8 +392,21 @@ def test_holdouts_and_lift(items, tmp_path):
         assert lift["difference"] == pytest.approx(0.75)
         assert lift["low"] <= 0.75 <= lift["high"]
         assert lift["explored"]["users"] + lift["held_out"]["users"] == 40
+        shop = synthetic_catalogue(1_000, dim=8, seed=0)
+        for i in range(40):
+            [choice] = client.recommend(f"u{i}", where={"category": shop.categories[7]})
+            assert shop.categories[choice["item"]] == shop.categories[7]
         [again] = client.recommend("u0", fallback=[3])
         assert (again["policy"] == "explore") == (out[0] == "explore"), "for ever"
+
+
+def test_nobody_held_out_sees_an_item_twice(items, tmp_path):
+    options = ("--set", "holdout=0.9", "--set", "repeats=false")
+    with serving(tmp_path, items, *options) as running, Client(running.url) as client:
+        shown = [client.recommend(f"u{i % 5}", 2) for i in range(25)]
+        for i in range(5):
+            mine = [one["item"] for made in shown[i::5] for one in made]
+            assert len(set(mine)) == len(mine)
 
 
 @pytest.fixture(scope="module")
@@ -452,6 +491,30 @@ def test_slow_callers_are_cut(keyed):
     head += b"content-type: application/json\r\ncontent-length: 15\r\n\r\n"
     assert b" 408 " in talk(running.url, head, b'{"user"')
     assert b" 200 " in talk(running.url, head, b'{"user": "ada"}', pause=0.1, wait=0.5)
+    for first in (head + b'{"user": "ada"}', b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"):
+        start = time.time()
+        assert b" 200 " in talk(running.url, first, b"\r\n", pause=0.2)
+        assert time.time() - start < 3, "a line end is no sign of life"
+    start = time.time()
+    keyless = b"POST /v1/feedback/batch HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n"
+    assert b" 401 " in talk(running.url, keyless, b"x")
+    assert time.time() - start < 3, "what was refused is not waited for"
+    assert talk(running.url, b"GET /livez HTTP/1.1\r\nx: " + b"y" * 300_000, b"y" * 300_000) == b""
+
+
+def test_the_cap_on_connections(items, tmp_path):
+    with serving(tmp_path, items, "--set", "max_connections=8") as running:
+        host, _, port = running.url.removeprefix("http://").partition(":")
+        with httpx.Client(base_url=running.url) as early:
+            assert early.get("/livez").status_code == 200
+            idle = [socket.create_connection((host, int(port))) for _ in range(7)]
+            time.sleep(0.2)
+            assert early.get("/livez").status_code == 200, "who is in stays in"
+            assert b" 503 " in talk(running.url)
+            for line in idle:
+                line.close()
+            time.sleep(0.2)
+            assert httpx.get(running.url + "/livez").status_code == 200
 
 
 def test_settings(tmp_path, items):
@@ -474,6 +537,11 @@ def test_settings(tmp_path, items):
         ("mode = 'of'", "Invalid enum value 'of'"),
         ("[[keys]]\nname = 'a'\nsha256 = 'x'", "64 hexadecimal digits"),
         ("port = ", "a TOML file"),
+        ("bandit = 'linucbb'", "did you mean 'linucb'"),
+        ("bandit = 'epsilon'\nstrength = 5.0", "epsilon must be"),
+        ("tree = '/nowhere/tree'", "a saved tree that exists"),
+        ("store = '/nowhere/x.db'", "in a folder that exists"),
+        ("memory = 99999999999", "memory must be"),
     ):
         path.write_text(f"items = 'x'\n{text}\n")
         with pytest.raises(InvalidArgument, match=why):
@@ -565,3 +633,47 @@ def test_the_shop(service):
     finally:
         process.terminate()
         process.wait()
+
+
+def test_batches_find_room_for_all_or_none():
+    async def go():
+        gate = threading.Event()
+        batcher = Batcher("test", lambda asked: (gate.wait(5), list(asked))[1], 10)
+        first = batcher.ask_many(range(30))  # nobody waits: any number is fine
+        with pytest.raises(Full):
+            batcher.ask_many([1])
+        with pytest.raises(Full):
+            batcher.ask(1)
+        gate.set()
+        assert await asyncio.gather(*first) == list(range(30))
+        assert batcher.waiting == 0
+        assert await batcher.ask(5) == 5
+        await asyncio.to_thread(batcher.close)
+
+    asyncio.run(go())
+
+
+def test_whoever_was_erased_meanwhile_stays_erased():
+    shop = synthetic_catalogue(200, dim=4, seed=0)
+    explorer = tw.Explorer(shop, exposures="all")
+    service = Service(explorer, Settings(items="x", window=0.01, default_reward=0.0))
+    [made] = service.recommend([wire.Ask("ada")])[0].items
+    append, store = explorer.store.append, explorer.store
+
+    def late(*arguments, **options):
+        store.append = append
+        store.forget("ada")
+        return append(*arguments, **options)
+
+    store.append = late
+    [outcome] = service.feedback([wire.Reward(1.0, decision_id=made.decision_id)])
+    assert isinstance(outcome, UnknownDecision)
+    assert store.count("ada") == 0
+    time.sleep(0.05)
+    assert service.expire() == 0
+    assert store.count("ada") == 0
+    service.recommend([wire.Ask("anon")])
+    explorer.merge("anon", "known")
+    time.sleep(0.05)
+    assert service.expire() == 1
+    assert (store.count("anon"), store.count("known")) == (0, 2)

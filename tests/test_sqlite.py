@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Barrier, Thread
 
 import numpy as np
@@ -17,6 +18,7 @@ import treeward as tw
 from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError, StoreFailed, StoreInUse, StoreVersion
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.store import journal
+from treeward.store.check import check, salvage
 from treeward.store.events import EVENT, SHOWN, Kept, event
 from treeward.store.sqlite import SQLiteStore
 from treeward.testing import check_store
@@ -229,7 +231,7 @@ def test_schemas_move_forward_only(path, monkeypatch):
     store = SQLiteStore(path)
     store.append(["ada"] * 3, many(3))
     store.close()
-    monkeypatch.setattr(journal, "MIGRATIONS", (*journal.MIGRATIONS, "ALTER TABLE users ADD COLUMN colour"))
+    monkeypatch.setattr(journal, "MIGRATIONS", (*journal.MIGRATIONS, "CREATE TABLE colours (colour)"))
     newer = SQLiteStore(path)
     assert newer.count("ada") == 3
     newer.append(["bob"], event(1, 1.0))
@@ -359,3 +361,106 @@ def test_an_explorer_goes_on_where_it_was(path):
     assert again.interests("ada") == before
     assert again.feedback({late.id: 1.0}) == {late.id: "recorded"}
     assert again.feedback({late.id: 1.0}) == {late.id: "duplicate"}
+
+
+def test_other_ids_than_before_are_refused_and_change_nothing(path):
+    store = SQLiteStore(path)
+    store.number_items(pl.Series([1, 2, 3]))
+    with pytest.raises(InvalidArgument, match="item ids that are integers, as in the store"):
+        store.number_items(pl.Series(["a"]))
+    store.close()
+    again = SQLiteStore(path)
+    assert again.number_items(pl.Series([3, 4])).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE users SET name = 'eve' WHERE name = 'ada'",
+        "UPDATE items SET crc = crc + 1",
+        "UPDATE meta SET value = 9 WHERE name = 'epoch'",
+        "UPDATE snapshots SET digest = 'other'",
+        "UPDATE moves SET target = 'eve'",
+    ],
+)
+def test_damage_anywhere_is_found(path, change):
+    store = SQLiteStore(path)
+    store.number_items(pl.Series(["x", "y"]))
+    store.number_snapshot("digest")
+    store.append(["ada", "bob"], many(2))
+    store.merge("bob", "ada")
+    store.close()
+    assert check(path).problems == ()
+    with opened(path) as file:
+        assert file.execute(change).rowcount > 0
+    assert len(check(path).problems) > 0
+    with pytest.raises(StoreDamaged, match="is not what was written"):
+        SQLiteStore(path)
+
+
+def test_fsck_and_salvage_see_the_write_ahead_log(path, tmp_path):
+    code = f"""
+from treeward.store.sqlite import SQLiteStore
+from tests.test_sqlite import many
+import os
+store = SQLiteStore({str(path)!r})
+for i in range(50):
+    store.append(["ada"], many(1, start=i))
+os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parent.parent)
+    assert path.with_name(path.name + "-wal").stat().st_size > 0
+    saved = salvage(path, tmp_path / "saved.db")
+    assert (saved.events, saved.problems) == (50, ())
+    assert SQLiteStore(tmp_path / "saved.db").count("ada") == 50
+    assert check(path).events == 50
+    for wrong in (tmp_path / "no.db", tmp_path):
+        with pytest.raises(StoreError):
+            salvage(wrong, tmp_path / "new.db")
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StoreVersion, match="empty file"):
+        check(tmp_path / "empty.db")
+    assert (tmp_path / "empty.db").stat().st_size == 0
+
+
+def test_a_checkpoint_that_fails_is_not_passed_over(path, monkeypatch):
+    store = SQLiteStore(path)
+
+    class Failing:
+        def __init__(self, file):
+            self.file = file
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def execute(self, statement, *values):
+            if "wal_checkpoint" in statement:
+                raise sqlite3.OperationalError("disk I/O error")
+            return self.file.execute(statement, *values)
+
+    store._journal.connection = Failing(store._journal.connection)
+    store.append(["ada"], event(1, 1.0, nonce=1))
+    monkeypatch.setattr(journal, "_LOG_BYTES", 0)
+    with pytest.raises(StoreFailed, match="disk I/O error"):
+        store.append(["ada"], event(1, 1.0, nonce=2))
+    assert store.failed is not None
+    store.close()
+
+
+def test_the_log_goes_into_the_database_in_time(path, monkeypatch):
+    monkeypatch.setattr(journal, "_LOG_BYTES", 50_000)
+    store = SQLiteStore(path)
+    for i in range(100):
+        store.append(["ada"], event(i, 1.0, nonce=i + 1))
+    assert path.with_name(path.name + "-wal").stat().st_size < 60_000
+    assert path.stat().st_size > 10_000
+
+
+def test_nothing_is_added_for_users_of_another_epoch(path):
+    store = SQLiteStore(path)
+    epoch = store.epoch
+    assert store.append(["ada"], event(1, 1.0, nonce=1), epoch=epoch).all()
+    store.forget("bob")
+    assert not store.append(["ada"], event(1, 1.0, nonce=2), epoch=epoch).any()
+    store.close()
+    assert SQLiteStore(path).count("ada") == 1

@@ -228,4 +228,5 @@ def _path_of(user: User) -> str:
 
     if isinstance(user, int):
         return f"/v1/users/int:{user}"
-    return "/v1/users/" + quote(f"str:{user}" if user.startswith(("int:", "str:")) else user, safe="")
+    plain = user.strip(".") and not user.startswith(("int:", "str:"))
+    return "/v1/users/" + quote(user if plain else f"str:{user}", safe="")

@@ -58,11 +58,18 @@ def fsck(
     say(f"{told.events:,} events of {told.users:,} users; the last is {told.last}")
     problems = list(told.problems)
     if items is not None and not problems:
+        from tempfile import TemporaryDirectory
+
         from treeward.serve.server import open_explorer
         from treeward.serve.settings import read_settings
+        from treeward.store.sqlite import SQLiteStore
 
-        with progress() as report:
-            explorer = open_explorer(read_settings(config, flags={"items": str(items), "store": str(store)}), report)
+        with progress() as report, TemporaryDirectory() as folder:  # looking changes nothing
+            copy = Path(folder) / "copy.db"
+            held = SQLiteStore(store, create=False)
+            held.backup(copy)
+            held.close()
+            explorer = open_explorer(read_settings(config, flags={"items": str(items), "store": str(copy)}), report)
             wrong, checked = explorer.verify(report)
             explorer.store.close()
         say(f"{checked:,} remembered states recomputed")

@@ -205,12 +205,20 @@ class Explorer(Views):
             self.store.flush()
         return made
 
-    def preview(self, user: User, n: int = 1) -> list[Decision]:
-        """Choose items for a user without recording that they were shown."""
+    def preview(
+        self,
+        user: User,
+        n: int = 1,
+        *,
+        exclude: Exclude | None = None,
+        allow: Iterable[Id] | None = None,
+        where: Where | None = None,
+    ) -> list[Decision]:
+        """Choose items for a user as `recommend` does, without recording that they were shown."""
         [who] = users_of("Explorer.preview", [user])
         n = checks.integer("Explorer.preview", "n", n, low=1, high=min(len(self.catalogue), 1 << SLOT_BITS))
         with self._lock:
-            closed = Closed(*self._filters.base(None, None), *self._filters.extra(None, [who]))
+            closed = Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, [who]))
             return self._described([who], n, self._decider.decide([who], n, closed))
 
     def adopt(self, user: User, items: Sequence[Id]) -> list[Decision]:
@@ -323,7 +331,9 @@ class Explorer(Views):
         [who] = users_of("Explorer.forget", [user])
         with self._lock:
             self._decider.seats.drop(who)
-            return self.store.forget(who)
+            gone = self.store.forget(who, wait=False)
+        self.store.flush()
+        return gone
 
     def merge(self, anonymous: User, known: User) -> int:
         """Make one user's events another's, as at login; return how many.
@@ -335,6 +345,7 @@ class Explorer(Views):
         if source == target:
             raise InvalidArgument("Explorer.merge", "known", "another user than the anonymous one", known)
         with self._lock:
-            moved = self.store.merge(source, target)
+            moved = self.store.merge(source, target, wait=False)
             self._decider.seats.drop(source)
-            return moved
+        self.store.flush()
+        return moved

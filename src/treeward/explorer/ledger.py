@@ -13,7 +13,7 @@ from treeward.explorer.names import users_of
 from treeward.explorer.rewards import change_of
 from treeward.explorer.tickets import Sealer, Ticket
 from treeward.store.base import EventStore, User
-from treeward.store.events import CHANGE, EVENT, NOTED, REWARD, SHOWN
+from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN
 
 Outcome = Literal["recorded", "duplicate", "changed"]
 Given = str | tuple[User, Id]
@@ -47,7 +47,7 @@ class Ledger:
         self._store, self._number_of, self._on_repeat, self._window = store, number_of, on_repeat, window
         self.limits = limits
         self.sealer = Sealer(store.secret())
-        self._reward = REWARD if learns else NOTED
+        self._reward, self._change = (REWARD, CHANGE) if learns else (NOTED, AMENDED)
 
     def ticket(self, id: str) -> tuple[User, Ticket]:
         """Return who an id's user is now, and what the id says."""
@@ -72,11 +72,17 @@ class Ledger:
                 found.append((user, (item, node, 0.0, nonce, snapshot, self._reward)))
         return found
 
-    def expire(self, rows: Sequence[tuple[User, Row]], reward: float) -> int:
-        """Give decisions that still have no reward this one, and return how many that were."""
-        events = np.array([row for _, row in rows], dtype=EVENT)
-        events["reward"] = reward
-        return int(self._store.append([user for user, _ in rows], events).sum())
+    def expire(self, rows: Sequence[tuple[User, Row, int]], reward: float) -> int:
+        """Give decisions that still have no reward this one, and return how many that were; users are of an epoch."""
+        while True:
+            now = self._store.epoch
+            found = [(self._store.resolve(user, epoch), row) for user, row, epoch in rows]
+            known = [(user, row) for user, row in found if user is not None]
+            events = np.array([row for _, row in known], dtype=EVENT)
+            events["reward"] = reward
+            new = self._store.append([user for user, _ in known], events, epoch=now)
+            if self._store.epoch == now or new.any():
+                return int(new.sum())
 
     def settle(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
         """Record rewards by decision id, all of them or none."""
@@ -111,7 +117,8 @@ class Ledger:
         """Record rewards for different decisions; `strict`: raise the first error, and record nothing."""
         outcomes: list[Outcome | TreewardError] = ["duplicate"] * len(given)
         waiting = list(range(len(given)))
-        while waiting:  # more than once only if somebody else changed the same decisions in between
+        while waiting:  # more than once if somebody changed the same decisions in between, or users were forgotten
+            epoch = self._store.epoch
             rows: list[tuple[int, User, Row, int]] = []
             for i in waiting:
                 try:
@@ -124,10 +131,11 @@ class Ledger:
                 if made is not None:
                     rows.append((i, *made))
             events = np.array([row for _, _, row, _ in rows], dtype=EVENT)
-            new = self._store.append([user for _, user, _, _ in rows], events, np.array([known for *_, known in rows]))
+            known = np.array([before for *_, before in rows], dtype=np.int64)
+            new = self._store.append([user for _, user, _, _ in rows], events, known, epoch=epoch)
             for (i, _, row, _), fresh in zip(rows, new.tolist(), strict=True):
                 if fresh:
-                    outcomes[i] = "changed" if row[-1] == CHANGE else "recorded"
+                    outcomes[i] = "changed" if row[-1] in (CHANGE, AMENDED) else "recorded"
             waiting = [row[0] for row, fresh in zip(rows, new.tolist(), strict=True) if not fresh]
         return outcomes
 
@@ -142,18 +150,26 @@ class Ledger:
         change = change_of(of, before, reward, self._on_repeat)
         if change is None:
             return None
-        kind = CHANGE if before else self._reward
+        kind = self._change if before else self._reward
         return user, (ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind), len(before)
 
-    def _event_for(self, user: User, item: Id, reward: float) -> tuple[User, Row, int]:
-        """Return the event of a reward for the latest open decision that showed an item, or for the item itself."""
+    def _event_for(self, user: User, item: Id, reward: float) -> tuple[User, Row, int] | None:
+        """Return the event of a reward for the latest decision that showed an item, or for the item itself.
+
+        One that has no reward is preferred; if all have, this is another reward for the last.
+        """
         [who] = users_of("Explorer.feedback", [user])
         number = self._number_of(item)
         events = self._store.read(who)
         mine = events[events["item"] == number]
         closed = set(mine["nonce"][mine["kind"] != SHOWN].tolist())
-        for one in mine[::-1].tolist():
-            _, node, _, nonce, snapshot, kind = one
-            if kind == SHOWN and nonce not in closed:
-                return who, (number, node, reward, nonce, snapshot, self._reward), 0
-        return who, (number, -1, reward, 0, 0, self._reward), 0
+        shown = [one for one in mine[::-1].tolist() if one[-1] == SHOWN]
+        latest = next((one for one in shown if one[3] not in closed), shown[0] if shown else None)
+        if latest is None:
+            return who, (number, -1, reward, 0, 0, self._reward), 0
+        _, node, _, nonce, snapshot, _ = latest
+        before = self._store.rewards_of(who, nonce)
+        change = change_of(f"that showed {item!r:.20}", before, reward, self._on_repeat)
+        if change is None:
+            return None
+        return who, (number, node, change, nonce, snapshot, self._change if before else self._reward), len(before)

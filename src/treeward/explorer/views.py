@@ -45,6 +45,21 @@ class Views:
         known = self._decider.row_of
         return np.where(numbers < len(known), known[np.minimum(numbers, len(known) - 1)], -1)
 
+    def open_to(
+        self, user: User, exclude: Iterable[Id], allow: Iterable[Id] | None, where: Where | None
+    ) -> NDArray[np.bool_]:
+        """Return which of the catalogue's rows a user may be shown."""
+        with self._lock:
+            base, only = self._filters.base(allow, where)
+            extra, _ = self._filters.extra(list(exclude), [user])
+        places = np.full(len(self.catalogue), not only)
+        places[base] = only
+        places[extra] = False
+        if self._decider.plan.once:
+            rows = self.rows_of(self.store.read(user)["item"])
+            places[self._decider.place_of[rows[rows >= 0]]] = False
+        return places[self._decider.place_of]
+
     def path_of(self, row: int) -> tuple[int, ...]:
         """Return the nodes from below the root to the leaf of a catalogue row."""
         place, node = int(self._decider.place_of[row]), 0

@@ -1,9 +1,8 @@
 """The ASGI application: from bytes to a route's handler and back, with keys, limits, metrics and a log."""
 
 import asyncio
-import secrets
 import sys
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from time import monotonic, perf_counter, time
 from traceback import extract_tb
@@ -19,8 +18,9 @@ from treeward.serve.batch import Batcher
 from treeward.serve.keys import Buckets, Keys, allows
 from treeward.serve.metrics import Metrics
 from treeward.serve.openapi import document, page
-from treeward.serve.routes import ROUTES, Reply, Request, Route, problem
+from treeward.serve.routes import ROUTES, Headers, Refused, Reply, Request, Route, problem
 from treeward.serve.service import Service, parse_id
+from treeward.serve.settings import is_loopback
 from treeward.store.base import User
 
 Scope = MutableMapping[str, Any]
@@ -34,34 +34,6 @@ _PAGE = (
 _CLOSE = ((b"connection", b"close"),)
 _SECONDS_A_SWEEP = 1.0
 _SECONDS_A_LOG = 0.5
-
-
-class Refused(Exception):
-    """A request that does not reach its handler."""
-
-    def __init__(self, status: int, error: str, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        super().__init__(message)
-        self.reply = Reply(status, wire.encode(wire.Problem(error, message)), headers=headers)
-
-
-class Headers:
-    """The headers that matter."""
-
-    __slots__ = ("authorization", "kind", "request_id")
-
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        self.authorization: bytes | None = None
-        self.kind: bytes | None = None
-        given = None
-        for name, value in headers:
-            if name == b"authorization":
-                self.authorization = value
-            elif name == b"x-request-id":
-                given = value
-            elif name == b"content-type":
-                self.kind = value
-        sound = given is not None and len(given) <= 64 and given.replace(b"-", b"").isalnum()
-        self.request_id: bytes = given if given is not None and sound else secrets.token_hex(8).encode()
 
 
 class App:
@@ -135,7 +107,7 @@ class App:
         try:
             route, arguments = self._route(scope["method"], scope["raw_path"] or b"/", admin)
             if route.role is not None:
-                caller = self.admit(headers.authorization, route.role)
+                caller = self.admit(headers, route.role)
             body = None
             if route.takes is not None:
                 body = self.decoded(route, headers.kind, await self._body(receive))
@@ -212,9 +184,12 @@ class App:
             raise Refused(405, "method", f"{path[:80]} takes {allow.decode()}", ((b"allow", allow),))
         raise Refused(404, "no_route", f"there is nothing at {path[:80]}")
 
-    def admit(self, authorization: bytes | None, role: str) -> str:
+    def admit(self, headers: Headers, role: str) -> str:
         """Return the name of a caller who may do what needs a role, now."""
-        key = self.keys.find(authorization)
+        key = self.keys.find(headers.authorization)
+        if self.keys.open is not None and not _is_local(headers.host):
+            # Some page elsewhere may have had its own name lead here: without keys, nobody may call us by it.
+            raise Refused(403, "host", "without keys, the service answers as 127.0.0.1 or localhost only")
         if key is None:
             raise Refused(401, "key", "send a key: Authorization: Bearer ...", ((b"www-authenticate", b"Bearer"),))
         if not allows(key, role):
@@ -255,7 +230,7 @@ class App:
 
     def decoded(self, route: Route, kind: bytes | None, body: bytes) -> Any:
         """Return a body as the route's type."""
-        if kind is not None and kind.partition(b";")[0].strip().lower() != b"application/json":
+        if kind is None or kind.partition(b";")[0].strip().lower() != b"application/json":
             raise Refused(415, "not_json", "send it with Content-Type: application/json")
         try:
             return self._decoders[route.takes].decode(body)
@@ -279,7 +254,7 @@ class App:
         self._many(request.body.requests, "requests")
         if sum(ask.n for ask in request.body.requests) > self.settings.max_batch:
             raise InvalidArgument("batch", "n", f"at most {self.settings.max_batch} in all", "more")
-        answers = await asyncio.gather(*map(self._asks.ask, request.body.requests), return_exceptions=True)
+        answers = await asyncio.gather(*self._asks.ask_many(request.body.requests), return_exceptions=True)
         return _rows(answers)
 
     async def _feedback(self, request: Request) -> Reply:
@@ -289,7 +264,7 @@ class App:
     async def _feedback_batch(self, request: Request) -> Reply:
         assert self._rewards is not None
         self._many(request.body.rewards, "rewards")
-        outcomes = await asyncio.gather(*map(self._rewards.ask, request.body.rewards), return_exceptions=True)
+        outcomes = await asyncio.gather(*self._rewards.ask_many(request.body.rewards), return_exceptions=True)
         return _rows([one if isinstance(one, BaseException) else _taken(one) for one in outcomes])
 
     async def _user(self, request: Request) -> Reply:
@@ -324,7 +299,7 @@ class App:
         """Return why the service is not ready; nothing if it is."""
         failed = getattr(self.service.explorer.store, "failed", None)
         if failed is not None:
-            return str(failed)
+            return "the store could not be written; restart to recover"
         return "shutting down" if self.draining else ""
 
     async def _openapi(self, request: Request) -> Reply:
@@ -349,13 +324,14 @@ class App:
             await asyncio.sleep(_SECONDS_A_SWEEP)
             try:
                 await asyncio.to_thread(self.service.expire)
+                await asyncio.to_thread(self.service.refresh)
             except TreewardError as error:
                 self._note({"error": str(error)})
 
     async def _write_log(self) -> None:
         while True:
             await asyncio.sleep(_SECONDS_A_LOG)
-            self._flush_log()
+            await asyncio.to_thread(self._flush_log)  # whoever reads it may be slow
 
     def _note(self, told: dict[str, Any]) -> None:
         self._lines.append(wire.encode({"time": round(time(), 3), **told}) + b"\n")
@@ -366,6 +342,12 @@ class App:
             with suppress(OSError, ValueError):
                 sys.stderr.buffer.write(b"".join(lines))
                 sys.stderr.buffer.flush()
+
+
+def _is_local(host: bytes | None) -> bool:
+    name = (host or b"localhost").decode("latin-1")
+    name = name[1 : name.find("]")] if name.startswith("[") else name.rpartition(":")[0] or name
+    return is_loopback(name)
 
 
 def _where(error: Exception) -> str:

@@ -55,6 +55,16 @@ class Batcher(Generic[Asked, Answered]):
         self._fresh.append((asked, future))
         return future
 
+    def ask_many(self, many: Sequence[Asked]) -> "list[asyncio.Future[Answered]]":
+        """Return what will be the answers, if there is room for all; a batch that finds nobody waiting always has."""
+        if self.waiting and self.waiting + len(many) > self._most:
+            raise Full
+        most, self._most = self._most, self.waiting + len(many)
+        try:
+            return [self.ask(asked) for asked in many]
+        finally:
+            self._most = most
+
     def close(self) -> None:
         """Answer what is waiting, and end the thread."""
         self._hand_over()

@@ -9,8 +9,16 @@ from typing import Any, ClassVar, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from treeward.serve.app import App, Headers, Refused
-from treeward.serve.routes import Reply, Route
+from treeward.serve.app import App
+from treeward.serve.routes import Headers, Refused, Reply, Route
+
+_MOST_HEAD = 64 << 10
+"""Bytes of a request's headers."""
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 64\r\n"
+    b"retry-after: 1\r\nconnection: close\r\n\r\n"
+    b'{"error":"overloaded","message":"too many connections are open"}'
+)
 
 
 class _Going(NamedTuple):
@@ -30,14 +38,19 @@ class Protocol(HttpToolsProtocol):
     """Set by a subclass, made for one application."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin."""
+        """Begin, if there is room for one more."""
         super().connection_made(transport)
         self._in_headers = True
+        self._head = 0
         self._arriving: _Going | None = None
         self._waiting: _Going | None = None
         self._closing = False
         self._caller = "-"
         self._timer: asyncio.TimerHandle | None = None
+        if len(self.connections) > self.service.settings.max_connections:
+            transport.write(_FULL)
+            transport.close()
+            return
         self._arm(self.service.settings.header_timeout, self._cut)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -46,18 +59,32 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; whoever stops in the middle of a request has only so long to go on."""
+        """Take bytes; whoever stops in the middle of a request, or before the next, has only so long to go on."""
+        if self._closing or self.transport.is_closing():
+            return
         super().data_received(data)
-        if self._timer is None:
-            if self._in_headers:
-                self._arm(self.service.settings.header_timeout, self._cut)
-            elif self._arriving is not None:
+        if self._in_headers:
+            self._head += len(data)
+            if self._head > _MOST_HEAD:
+                self.transport.close()
+                return
+        if self._timer is None and self.timeout_keep_alive_task is None:
+            if self._arriving is not None:
                 self._arm(self.service.settings.body_timeout, self._late)
+            elif self._waiting is None and (self.cycle is None or self.cycle.response_complete):
+                self._in_headers = True
+                self._arm(self.service.settings.header_timeout, self._cut)
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request, unless the last one was answered before all of it was there."""
+        if self.cycle.more_body:
+            self.transport.close()
+        super().on_response_complete()
 
     def on_message_begin(self) -> None:
         """Expect headers."""
         super().on_message_begin()
-        self._in_headers = True
+        self._in_headers, self._head = True, 0
 
     def on_headers_complete(self) -> None:
         """Choose the way."""
@@ -69,8 +96,7 @@ class Protocol(HttpToolsProtocol):
             self._closing = True
             self.flow.pause_reading()
             return
-        full = self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency
-        if route is None or busy or full or self.expect_100_continue or self.parser.should_upgrade():
+        if route is None or busy or self.expect_100_continue or self.parser.should_upgrade():
             super().on_headers_complete()
             return
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
@@ -96,7 +122,7 @@ class Protocol(HttpToolsProtocol):
         self._disarm()
         self._waiting = going
         try:
-            self._caller = self.service.admit(going.headers.authorization, going.route.role or "admin")
+            self._caller = self.service.admit(going.headers, going.route.role or "admin")
             asked = self.service.decoded(going.route, going.headers.kind, bytes(going.body))
             self.service.ask(going.route, asked).add_done_callback(self._answered)
         except Exception as error:

@@ -1,6 +1,7 @@
 """Every route there is, as data: what it takes, what it gives, who may call it, and what answers."""
 
-from collections.abc import Awaitable, Callable
+import secrets
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from treeward.core.errors import (
@@ -32,6 +33,37 @@ class Reply(NamedTuple):
     body: bytes
     kind: bytes = b"application/json"
     headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Refused(Exception):
+    """A request that does not reach its handler."""
+
+    def __init__(self, status: int, error: str, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        super().__init__(message)
+        self.reply = Reply(status, wire.encode(wire.Problem(error, message)), headers=headers)
+
+
+class Headers:
+    """The headers that matter."""
+
+    __slots__ = ("authorization", "host", "kind", "request_id")
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self.authorization: bytes | None = None
+        self.kind: bytes | None = None
+        self.host: bytes | None = None
+        given = None
+        for name, value in headers:
+            if name == b"authorization":
+                self.authorization = value
+            elif name == b"x-request-id":
+                given = value
+            elif name == b"content-type":
+                self.kind = value
+            elif name == b"host":
+                self.host = value
+        sound = given is not None and len(given) <= 64 and given.replace(b"-", b"").isalnum()
+        self.request_id: bytes = given if given is not None and sound else secrets.token_hex(8).encode()
 
 
 class Route(NamedTuple):
@@ -77,12 +109,10 @@ ROUTES = (
     Route("GET", "/docs", None, "A page to read it", "docs"),
     Route("GET", "/metrics", "admin", "Metrics for Prometheus", "metrics", admin=True),
     Route(
-        "POST", "/admin/backup", "admin", "Copy the store to a file beside it", "backup", None, wire.Saved, (400,),
-        admin=True,
+        "POST", "/admin/backup", "admin", "Copy the store to a file beside it", "backup", wire.Nothing, wire.Saved,
+        (400,), admin=True,
     ),
 )  # fmt: skip
-
-Handler = Callable[[Request], Awaitable[Reply]]
 
 STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (FeedbackConflict, 409, "conflict"),

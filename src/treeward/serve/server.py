@@ -1,6 +1,7 @@
 """A service from its settings to its last request: load, warm, listen, drain."""
 
 import asyncio
+import resource
 import signal
 import socket
 import sys
@@ -9,8 +10,6 @@ from typing import Any
 
 import uvicorn
 
-from treeward.bandit import BANDITS
-from treeward.bandit.rules import Bandit
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
@@ -27,7 +26,6 @@ from treeward.tree.item_tree import ItemTree
 
 _EXPOSED_WITHIN = 0.02
 """Of the 50 ms in which an exposure is on disk, what it may wait for company; a commit takes the rest."""
-_STRENGTH = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
 _DRAIN = 20
 
 
@@ -37,9 +35,7 @@ def open_explorer(settings: Settings, progress: Progress = silent) -> Explorer:
     tree = ItemTree.load(settings.tree) if settings.tree else None
     if tree is None:
         tree = ItemTree.build(catalogue.vectors, seed=0, progress=progress)
-    kind = BANDITS[settings.bandit]
-    bandit: Bandit = kind(**{_STRENGTH[settings.bandit]: settings.strength}) if settings.strength else kind()
-    policy = TREE_POLICIES[settings.policy](bandit, budget=settings.budget)
+    policy = TREE_POLICIES[settings.policy](settings.make_bandit(), budget=settings.budget)
     store: EventStore = MemoryStore() if settings.store == "memory" else SQLiteStore(settings.store, progress=progress)
     try:
         return Explorer(
@@ -78,6 +74,8 @@ def serve(
     settings: Settings, *, progress: Progress = silent, ready: Callable[[str, str], None] = lambda *_: None
 ) -> None:
     """Run a service until SIGTERM or SIGINT; `ready` is told the two addresses once it takes requests."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, settings.max_connections + 512)), hard))
     sockets = [listening(settings.host, settings.port)]
     if settings.admin_port >= 0:
         sockets.append(listening("127.0.0.1", settings.admin_port))
@@ -90,6 +88,9 @@ def serve(
             runner.run(_serve(App(service), sockets, ready))
     finally:
         explorer.close()
+    failed = getattr(explorer.store, "failed", None)
+    if failed is not None:
+        raise failed
 
 
 def _loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -106,7 +107,6 @@ def _warm(explorer: Explorer) -> None:
 
 
 async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, str], None]) -> None:
-    settings = app.settings
     ours = type("ServiceProtocol", (Protocol,), {"service": app})
     servers = []
     for index, application in enumerate((app.public, app.admin)[: len(sockets)]):
@@ -114,8 +114,7 @@ async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, s
             application, http=ours if index == 0 else "httptools", interface="asgi3", ws="none", lifespan="off",
             proxy_headers=False,
             access_log=False, log_level="error", server_header=False, date_header=False, timeout_keep_alive=75,
-            limit_concurrency=settings.max_connections if index == 0 else 100, timeout_graceful_shutdown=_DRAIN,
-            backlog=2048,
+            timeout_graceful_shutdown=_DRAIN, backlog=2048,
         )  # fmt: skip
         servers.append(_Server(config))
     app.start()

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from secrets import token_hex
 from threading import Lock
@@ -11,9 +12,10 @@ from typing import Any
 
 import numpy as np
 from msgspec import UNSET
+from scipy.special import stdtrit
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownId
+from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownDecision, UnknownId
 from treeward.data.catalogue import Id
 from treeward.explorer.explorer import Explorer
 from treeward.explorer.ledger import Given, Outcome, Row
@@ -21,11 +23,10 @@ from treeward.explorer.looks import Decision, item_name, node_name
 from treeward.serve import wire
 from treeward.serve.settings import Settings
 from treeward.store.base import User
-from treeward.store.events import CHANGE, NOTED, REWARD, SHOWN
+from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN
 from treeward.store.sqlite import SQLiteStore
 
-_KINDS = {SHOWN: "shown", REWARD: "reward", CHANGE: "change", NOTED: "noted"}
-_POPULAR = 1_000
+_KINDS = {SHOWN: "shown", REWARD: "reward", CHANGE: "change", NOTED: "noted", AMENDED: "noted change"}
 _FRESH = 60.0
 _HISTORY = 100
 
@@ -36,15 +37,18 @@ class Service:
     def __init__(self, explorer: Explorer, settings: Settings) -> None:
         self.explorer, self.settings = explorer, settings
         self._salt = blake2b(explorer.store.secret(), digest_size=16, person=b"holdout").digest()
-        self._popular: tuple[float, list[Id]] = (-math.inf, [])
+        self._popular = np.arange(len(explorer.catalogue))
+        self._counted = -math.inf
+        self.refresh()
         self._lift: tuple[float, wire.Lift] | None = None
         self.matched = self.compared = self.decisions = 0
-        self._open: deque[tuple[float, User, Row]] = deque()
+        self._open: deque[tuple[float, User, Row, int]] = deque()
         self._open_lock = Lock()
         if settings.default_reward is not None:
             # When they were shown is not known any more: their window begins again.
             deadline = monotonic() + settings.window
-            self._open.extend((deadline, user, row) for user, row in explorer.ledger.open_rows())
+            epoch = explorer.store.epoch
+            self._open.extend((deadline, user, row, epoch) for user, row in explorer.ledger.open_rows())
 
     def held_out(self, user: User) -> bool:
         """Tell whether a user belongs to those who are not explored for: the same answer for ever."""
@@ -113,42 +117,48 @@ class Service:
                 rule = f"at least {ask.n} of the caller's own items, which an apprentice serves"
                 raise InvalidArgument("recommend", "fallback", rule, ask.fallback)
             if not self.held_out(ask.user):
-                own = self.explorer.recommend([ask.user], ask.n, exclude=ask.exclude, allow=ask.allow, where=ask.where)
-                self.compared += ask.n
-                self.matched += sum(one.item == theirs for one, theirs in zip(own, ask.fallback, strict=False))
-        chosen, kind = ask.fallback[: ask.n], "fallback"
+                self._compare(ask)
+        chosen, kind = list(ask.fallback[: ask.n]), "fallback"
         if len(chosen) < ask.n:
             chosen, kind = self._popular_for(ask), "popular"
         return self._answer(self.explorer.adopt(ask.user, chosen), kind)
 
+    def _compare(self, ask: wire.Ask) -> None:
+        """Count how often the explorer would have shown what the caller shows."""
+        try:
+            own = self.explorer.preview(ask.user, ask.n, exclude=ask.exclude, allow=ask.allow, where=ask.where)
+        except TreewardError:  # it would have had nothing to show
+            return
+        self.compared += ask.n
+        self.matched += sum(one.item == theirs for one, theirs in zip(own, ask.fallback, strict=False))
+
     def _popular_for(self, ask: wire.Ask) -> list[Id]:
-        shut, only = set(ask.exclude), None if ask.allow is None else set(ask.allow)
-        found = [item for item in self.popular() if item not in shut and (only is None or item in only)][: ask.n]
-        if len(found) < ask.n:
-            raise NothingLeft(f"{ask.n} item(s) were asked for, but only {len(found)} popular ones may be shown")
+        may = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where)
+        rows = self._popular[may[self._popular]][: ask.n]
+        if len(rows) < ask.n:
+            raise NothingLeft(f"{ask.n} item(s) were asked for, but only {len(rows)} may be shown")
+        found: list[Id] = self.explorer.catalogue.ids[rows].to_list()
         return found
 
-    def popular(self) -> list[Id]:
-        """Return the items that earned most, from the events of the last minute or before."""
-        made, items = self._popular
-        if monotonic() - made > _FRESH:
-            ids = self.explorer.catalogue.ids
-            earned = np.zeros(len(ids))
-            for _, events in self.explorer.store.read_all():
-                counted = events[events["kind"] != SHOWN]
-                rows = self.explorer.rows_of(counted["item"])
-                np.add.at(earned, rows[rows >= 0], counted["reward"][rows >= 0])
-            best = np.argsort(-earned, kind="stable")[:_POPULAR]
-            items = ids[best].to_list()
-            self._popular = (monotonic(), items)
-        return items
+    def refresh(self) -> None:
+        """Count anew what is popular, where anybody is held out and the last count is a minute old."""
+        if not self.settings.holdout or monotonic() - self._counted < _FRESH:
+            return
+        self._counted = monotonic()
+        earned = np.zeros(len(self.explorer.catalogue))
+        for _, events in self.explorer.store.read_all():
+            counted = events[events["kind"] != SHOWN]
+            rows = self.explorer.rows_of(counted["item"])
+            np.add.at(earned, rows[rows >= 0], counted["reward"][rows >= 0])
+        self._popular = np.argsort(-earned, kind="stable")
 
     def _answer(self, made: list[Decision], kind: str) -> wire.Recommendation:
         self.decisions += len(made)
         if self.settings.default_reward is not None:
             deadline = monotonic() + self.settings.window
-            with self._open_lock:
-                self._open.extend((deadline, *self.explorer.ledger.row_of(one.id)) for one in made)
+            epoch = self.explorer.store.epoch
+            with self._open_lock, suppress(UnknownDecision):  # who was forgotten meanwhile has no open decisions
+                self._open.extend((deadline, *self.explorer.ledger.row_of(one.id), epoch) for one in made)
         own = kind == "explore"
         return wire.Recommendation(
             [
@@ -251,7 +261,9 @@ class Service:
         one, other = (np.array(means[out]) for out in (False, True))
         if len(one) > 1 and len(other) > 1:
             gap = float(one.mean() - other.mean())
-            half = 1.96 * math.sqrt(one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other))
+            parts = np.array([group.var(ddof=1) / len(group) for group in (one, other)])
+            freedom = parts.sum() ** 2 / max((parts**2 / [len(one) - 1, len(other) - 1]).sum(), 1e-300)
+            half = float(stdtrit(max(freedom, 1.0), 0.975)) * math.sqrt(parts.sum())
             low, high = gap - half, gap + half
         return wire.Lift(groups[0], groups[1], gap, low, high, self.matched, self.compared)
 
@@ -266,9 +278,10 @@ class Service:
 
     def forget(self, user: User) -> wire.Erased:
         """Erase a user."""
+        gone = self.explorer.forget(user)
         with self._open_lock:
             self._open = deque(one for one in self._open if one[1] != user)
-        return wire.Erased(self.explorer.forget(user))
+        return wire.Erased(gone)
 
 
 def parse_id(text: str, integers: bool, what: str) -> Id:

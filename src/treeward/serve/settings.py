@@ -10,11 +10,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from treeward.bandit import BANDITS
+from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
+from treeward.explorer.rewards import checked_range
 from treeward.policy import TREE_POLICIES
 
 PREFIX = "TREEWARD_"
+_STRENGTH = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
 ROLES = ("read", "write", "admin")
 """What a key may do: each also what those before it may."""
 
@@ -80,7 +84,12 @@ class Settings:
         if not self.items:
             raise InvalidArgument(owner, "items", "the path of a catalogue", self.items)
         checks.one_of(owner, "policy", self.policy, TREE_POLICIES)
-        checks.number(owner, "reward_high", self.reward_high, above=self.reward_low)
+        self.make_bandit().rule(1)
+        checked_range((self.reward_low, self.reward_high))
+        if self.tree and not Path(self.tree).exists():
+            raise InvalidArgument(owner, "tree", "a saved tree that exists", self.tree)
+        if self.store != "memory" and not Path(self.store).absolute().parent.is_dir():
+            raise InvalidArgument(owner, "store", "in a folder that exists", self.store)
         checks.number(owner, "holdout", self.holdout, low=0, below=1)
         if self.default_reward is not None:
             checks.number(owner, "default_reward", self.default_reward, low=self.reward_low, high=self.reward_high)
@@ -92,9 +101,15 @@ class Settings:
             checks.number(owner, name, getattr(self, name), above=0)
         for name in ("budget", "memory", "max_body", "max_batch", "max_connections", "max_waiting"):
             checks.integer(owner, name, getattr(self, name), low=1)
+        checks.integer(owner, "memory", self.memory, low=1, high=1 << 24)
         checks.integer(owner, "port", self.port, low=0, high=65535)
         checks.integer(owner, "admin_port", self.admin_port, low=-1, high=65535)
         self._check_keys()
+
+    def make_bandit(self) -> Bandit:
+        """Return the bandit."""
+        kind = BANDITS[checks.one_of("serve", "bandit", self.bandit, BANDITS)]
+        return kind(**{_STRENGTH[self.bandit]: self.strength}) if self.strength else kind()
 
     def _check_keys(self) -> None:
         for key in self.keys:

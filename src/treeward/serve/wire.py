@@ -10,6 +10,8 @@ LONGEST_ID = 512
 User = Annotated[str, Meta(max_length=LONGEST_ID)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Item = Annotated[str, Meta(max_length=4096)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=65536)]
+Scalar = str | int | float | bool | None
+Condition = Scalar | list[Scalar] | dict[str, Scalar]
 
 
 class Ask(Struct, forbid_unknown_fields=True):
@@ -19,7 +21,7 @@ class Ask(Struct, forbid_unknown_fields=True):
     n: Count = 1
     exclude: list[Item] = []
     allow: list[Item] | None = None
-    where: dict[str, Any] | None = None
+    where: dict[str, Condition] | None = None
     """A condition on the catalogue's columns: a value, a list of values, or {"min": ..., "max": ...}."""
     fallback: list[Item] = []
     """The caller's own items, best first: for users held out, and what an apprentice serves."""
@@ -130,6 +132,10 @@ class Erased(Struct):
     """What was erased."""
 
     events: int
+
+
+class Nothing(Struct, forbid_unknown_fields=True):
+    """An empty object: there is nothing to say."""
 
 
 class Saved(Struct):

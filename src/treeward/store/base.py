@@ -26,12 +26,14 @@ class EventStore(Protocol):
         known: NDArray[np.int64] | None = None,
         *,
         within: float | None = None,
+        epoch: int | None = None,
     ) -> NDArray[np.bool_]:
         """Add one event a user, all in one step, and return which were added.
 
         A reward for a decision (a nonce other than 0) that this user has a reward for already is not added again. A
         change is added only if the decision has `known` rewards and changes so far, where that is given. They are safe
-        when this returns or, with `within`, so many seconds later.
+        when this returns or, with `within`, so many seconds later. With `epoch`, nothing at all is added if users were
+        forgotten or merged since then: who asks must find out anew whose events these are.
         """
         ...
 
@@ -63,11 +65,14 @@ class EventStore(Protocol):
         """Return everybody's events."""
         ...
 
-    def forget(self, user: User) -> int:
-        """Remove all there is of a user and return how many events that were; their decisions become unknown."""
+    def forget(self, user: User, *, wait: bool = True) -> int:
+        """Remove all there is of a user and return how many events that were; their decisions become unknown.
+
+        Nobody finds them from now on; they are gone from the disk when this returns, or at the next `flush`.
+        """
         ...
 
-    def merge(self, source: User, target: User) -> int:
+    def merge(self, source: User, target: User, *, wait: bool = True) -> int:
         """Put one user's events behind another's and return how many; open decisions move along."""
         ...
 

@@ -1,6 +1,8 @@
 """What can be said of a store's file without trusting it."""
 
+import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,11 +10,11 @@ import numpy as np
 
 from treeward.core.errors import StoreDamaged, StoreError
 from treeward.core.progress import Progress, silent
-from treeward.store.events import NOTED, REWARD
+from treeward.store.events import AMENDED, NOTED, REWARD
 from treeward.store.journal import connect
-from treeward.store.rows import add, read
+from treeward.store.rows import Row, add, read, read_items, unseal
 
-_TABLES = ("meta", "users", "moves", "items", "snapshots")
+_TABLES = {"meta": "its head", "users": "a user", "moves": "a merge or an erasure", "snapshots": "a tree", "items": ""}
 
 
 class Report(NamedTuple):
@@ -26,68 +28,107 @@ class Report(NamedTuple):
     problems: tuple[str, ...]
 
 
+class _Tally:
+    """Counts events, and what is wrong with them."""
+
+    def __init__(self, names: dict[int, object], items: int, snapshots: int) -> None:
+        self._names, self._items, self._snapshots = names, items, snapshots
+        self._seen: set[int] = set()
+        self._rewarded: set[tuple[int, int]] = set()
+        self.count, self.last, self.twice = 0, "none", 0
+        self.problems: list[str] = []
+
+    def add(self, row: Row) -> None:
+        held = row.records[row.records["user"] != 0]
+        who, events = held["user"], held["event"]
+        self.count += len(events)
+        self._seen.update(np.unique(who).tolist())
+        if len(events):
+            user = self._names.get(int(row.records["user"][-1]))
+            self.last = f"event {row.seq + len(row.records) - 1}, of {user!r}"
+        of = np.isin(events["kind"], (REWARD, NOTED)) & (events["nonce"] != 0)
+        pairs = list(zip(who[of].tolist(), events["nonce"][of].tolist(), strict=True))
+        self.twice += len(pairs) - len(set(pairs) - self._rewarded)
+        self._rewarded.update(pairs)
+        if not np.isfinite(events["reward"]).all() or (events["kind"] > AMENDED).any():
+            self.problems.append(f"from event {row.seq} on there are some that mean nothing")
+        if self._items and ((events["item"] >= self._items) | (events["snapshot"] >= max(1, self._snapshots))).any():
+            self.problems.append(f"from event {row.seq} on there are some of items or trees that nothing is known of")
+
+    def told(self) -> Report:
+        problems = list(self.problems)
+        if self.twice:
+            problems.append(f"{self.twice} decision(s) have more than one reward")
+        strangers = self._seen - set(self._names)
+        if strangers:
+            problems.append(f"there are events of {len(strangers)} user(s) of whom nothing else is known")
+        return Report(self.count, len(self._seen), self.last, tuple(problems))
+
+
 def check(path: str | Path, progress: Progress = silent) -> Report:
     """Look at every row of a store: checksums, references, decisions that have two rewards, SQLite's own structure."""
     file = connect(Path(path), create=False)
-    problems: list[str] = []
     try:
-        try:
-            problems += [f"SQLite: {row[0]}" for row in file.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
-            names = dict(file.execute("SELECT number, name FROM users"))
-        except sqlite3.DatabaseError as error:
-            return Report(0, 0, "none", (f"SQLite: {error}",))
-        seen: set[int] = set()
-        count, last, twice = 0, "none", 0
-        rewarded: set[tuple[int, int]] = set()
+        problems = [f"SQLite: {row[0]}" for row in file.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+        held = {name: file.execute(f"SELECT * FROM {name}").fetchall() for name in _TABLES}
+        for name, rows in held.items():
+            for row in rows:
+                try:
+                    read_items(path, *row) if name == "items" else unseal(path, _TABLES[name], row)
+                except StoreDamaged as error:
+                    problems.append(str(error))
+        items = sum(len(read_items(path, *row)) for row in held["items"]) if not problems else 0
+        tally = _Tally({row[0]: row[1] for row in held["users"]}, items, len(held["snapshots"]))
         try:
             for row in read(file, progress):
                 if not row.whole:
                     problems.append(f"event {row.seq} is not what was written")
                     break
-                held = row.records[row.records["user"] != 0]
-                who, events = held["user"], held["event"]
-                count += len(events)
-                seen.update(np.unique(who).tolist())
-                if len(events):
-                    last = f"event {row.seq + len(row.records) - 1}, of {names.get(int(row.records['user'][-1]))!r}"
-                of = np.isin(events["kind"], (REWARD, NOTED)) & (events["nonce"] != 0)
-                pairs = list(zip(who[of].tolist(), events["nonce"][of].tolist(), strict=True))
-                twice += len(pairs) - len(set(pairs) - rewarded)
-                rewarded.update(pairs)
-                if not np.isfinite(events["reward"]).all() or (events["kind"] > NOTED).any():
-                    problems.append(f"from event {row.seq} on there are some that mean nothing")
+                tally.add(row)
         except sqlite3.DatabaseError as error:
-            problems.append(f"after {last}: {error}")
-        if twice:
-            problems.append(f"{twice} decision(s) have more than one reward")
-        strangers = seen - set(names)
-        if strangers:
-            problems.append(f"there are events of {len(strangers)} user(s) of whom nothing else is known")
-        return Report(count, len(seen), last, tuple(problems))
+            problems.append(f"after {tally.last}: {error}")
+        told = tally.told()
+        return told._replace(problems=(*problems, *told.problems))
+    except sqlite3.DatabaseError as error:
+        return Report(0, 0, "none", (f"SQLite: {error}",))
     finally:
         file.close()
 
 
 def salvage(path: str | Path, target: str | Path, progress: Progress = silent) -> Report:
     """Copy what can be read of a store to a new one, up to the first event that is not what was written."""
-    if Path(target).exists():
-        raise StoreError(f"{target}: exists already")
-    source = sqlite3.connect(f"file:{Path(path).absolute()}?mode=ro&immutable=1", uri=True)
-    made = connect(Path(target), create=True)
+    source, made = Path(path), Path(target)
+    if not source.is_file():
+        raise StoreError(f"{source}: there is no such store")
+    if made.exists():
+        raise StoreError(f"{made}: exists already")
+    with tempfile.TemporaryDirectory(dir=made.absolute().parent) as folder:  # reading a write-ahead log changes files
+        for suffix in ("", "-wal"):
+            if source.with_name(source.name + suffix).exists():
+                shutil.copy(source.with_name(source.name + suffix), Path(folder) / f"store{suffix}")
+        part = Path(folder) / "saved"
+        told = _rescue(Path(folder) / "store", part, progress)
+        part.replace(made)
+    return told
+
+
+def _rescue(source: Path, target: Path, progress: Progress) -> Report:
+    file, made = sqlite3.connect(source), connect(target, create=True)
     problems: list[str] = []
     count, users, last = 0, set[int](), "none"
     try:
         made.execute("BEGIN")
-        for name in _TABLES:
+        for name, what in _TABLES.items():
             try:
-                rows = source.execute(f"SELECT * FROM {name}").fetchall()
+                rows = file.execute(f"SELECT * FROM {name}").fetchall()
+                for row in rows:
+                    read_items("the store", *row) if name == "items" else unseal("the store", what, row)
             except sqlite3.DatabaseError as error:
-                raise StoreDamaged(f"{path}: its table of {name} cannot be read ({error}): restore a backup") from error
+                raise StoreDamaged(f"its table of {name} cannot be read ({error}): restore a backup") from error
             if rows:
-                marks = ", ".join("?" * len(rows[0]))
-                made.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+                made.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
         try:
-            for row in read(source, progress):
+            for row in read(file, progress):
                 if not row.whole:
                     problems.append(f"event {row.seq} is not what was written; it and all after it are left out")
                     break
@@ -97,11 +138,8 @@ def salvage(path: str | Path, target: str | Path, progress: Progress = silent) -
         except sqlite3.DatabaseError as error:
             problems.append(f"after {last}: {error}; all after it is left out")
         made.execute("COMMIT")
-    except BaseException:
-        made.close()
-        Path(target).unlink(missing_ok=True)
-        raise
+        made.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
-        source.close()
+        file.close()
         made.close()
-    return Report(count, len(users), last, tuple(problems))
+    return Report(count, len(users - {0}), last, tuple(problems))

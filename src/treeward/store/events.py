@@ -6,9 +6,9 @@ import numpy as np
 
 from treeward.core.types import AnyArray
 
-SHOWN, REWARD, CHANGE, NOTED = range(4)
-"""The user was shown an item; what came of it; by how much that was changed later; what came of it, to be counted but
-not learned from."""
+SHOWN, REWARD, CHANGE, NOTED, AMENDED = range(5)
+"""The user was shown an item; what came of it; by how much that was changed later; the last two again, to be counted
+but not learned from."""
 
 EVENT = np.dtype(
     [

@@ -17,24 +17,30 @@ APPLICATION = 0x74726565
 
 MIGRATIONS = (
     """
-    CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-    CREATE TABLE users (number INTEGER PRIMARY KEY, name, retired INTEGER NOT NULL DEFAULT 0);
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER) WITHOUT ROWID;
+    CREATE TABLE users (number INTEGER PRIMARY KEY, name, retired INTEGER NOT NULL, crc INTEGER);
     CREATE TABLE events (seq INTEGER PRIMARY KEY, records BLOB NOT NULL, crc INTEGER NOT NULL);
-    CREATE TABLE moves (sealed BLOB, at INTEGER, target, since INTEGER, PRIMARY KEY (sealed, at)) WITHOUT ROWID;
+    CREATE TABLE moves (
+        sealed BLOB, at INTEGER, target, since INTEGER, crc INTEGER, PRIMARY KEY (sealed, at)
+    ) WITHOUT ROWID;
     CREATE TABLE items (first INTEGER PRIMARY KEY, ids BLOB NOT NULL, crc INTEGER NOT NULL);
-    CREATE TABLE snapshots (number INTEGER PRIMARY KEY, digest TEXT NOT NULL);
+    CREATE TABLE snapshots (number INTEGER PRIMARY KEY, digest TEXT NOT NULL, crc INTEGER);
     CREATE TABLE kept (user INTEGER PRIMARY KEY, events INTEGER, epoch INTEGER, state BLOB);
     """,
 )
 """What brings a file from each version to the next; the first makes it."""
 
 Write = Callable[[sqlite3.Connection], object]
+_LOG_BYTES = 8 << 20
+"""When the write-ahead log is this long, it goes into the database."""
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     """Open a file for this process alone, brought up to this version's schema."""
     if not create and not path.exists():
         raise StoreError(f"{path}: there is no such store")
+    if not create and path.is_file() and not path.stat().st_size:
+        raise StoreVersion(f"{path}: an empty file is no store")
     if path.is_dir():
         raise StoreError(f"{path}: a store is a file, and this is a folder")
     try:
@@ -58,6 +64,7 @@ def _prepare(made: sqlite3.Connection, path: Path) -> None:
     made.execute("PRAGMA locking_mode = EXCLUSIVE")
     made.execute("PRAGMA synchronous = FULL")
     made.execute("PRAGMA secure_delete = ON")
+    made.execute("PRAGMA wal_autocheckpoint = 0")  # SQLite would pass over what goes wrong there
     [[name]] = made.execute("PRAGMA application_id").fetchall()
     [[version]] = made.execute("PRAGMA user_version").fetchall()
     [[tables]] = made.execute("SELECT count(*) FROM sqlite_schema").fetchall()
@@ -69,6 +76,9 @@ def _prepare(made: sqlite3.Connection, path: Path) -> None:
     if mode != "wal":
         raise StoreError(f"{path}: its file system does not take a write-ahead log")
     made.execute("BEGIN EXCLUSIVE")
+    if version == len(MIGRATIONS):
+        made.execute("ROLLBACK")  # it was for the lock, which stays
+        return
     made.execute(f"PRAGMA application_id = {APPLICATION}")
     for step in MIGRATIONS[version:]:
         for statement in step.split(";"):
@@ -111,7 +121,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, *, create: bool) -> None:
-        self.path = path
+        self.path, self._log = path, path.with_name(path.name + "-wal")
         self.connection = connect(path, create=create)
         self.failed: StoreFailed | None = None
         self.next_seq = 1
@@ -197,6 +207,8 @@ class Journal:
         while batch := self._next():
             try:
                 self._commit(batch)
+                if self._log.exists() and self._log.stat().st_size > _LOG_BYTES:
+                    self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             except Exception as error:
                 with self._changed:
                     self.failed = StoreFailed(f"{self.path}: could not be written ({error}); restart to recover")

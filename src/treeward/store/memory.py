@@ -14,10 +14,15 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray
 from treeward.store.base import User
-from treeward.store.events import CHANGE, EVENT, NOTED, REWARD, SHOWN, Kept
+from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN, Kept
 
 _NONE = b""
 _NONCE = slice(EVENT.fields["nonce"][1], EVENT.fields["nonce"][1] + 8)  # type: ignore[index]
+
+
+def _kind_of(ids: dict[User, int]) -> pl.DataType | None:
+    first = next(iter(ids), None)
+    return None if first is None else (pl.String() if isinstance(first, str) else pl.Int64())
 
 
 class MemoryStore:
@@ -65,6 +70,7 @@ class MemoryStore:
         known: NDArray[np.int64] | None = None,
         *,
         within: float | None = None,
+        epoch: int | None = None,
     ) -> NDArray[np.bool_]:
         """Add one event a user, all in one step, and return which were added."""
         if len(users) != len(events) or events.dtype != EVENT:
@@ -75,6 +81,8 @@ class MemoryStore:
         size, packed = EVENT.itemsize, np.ascontiguousarray(events).tobytes()
         kinds, nonces = events["kind"].tolist(), events["nonce"].tolist()
         with self._lock:
+            if epoch is not None and epoch != self._epoch:
+                return np.zeros(len(users), dtype=np.bool_)
             for i, user in enumerate(users):
                 log = self._logs.get(user)
                 if log is None:
@@ -83,7 +91,7 @@ class MemoryStore:
                 if kinds[i] in (REWARD, NOTED) and nonces[i] != 0:
                     # Nearly always the nonce's bytes are nowhere in the log, and then it has no reward.
                     new[i] = event[_NONCE] not in log or not self.rewards_of(user, nonces[i])
-                elif kinds[i] == CHANGE and known is not None:
+                elif kinds[i] in (CHANGE, AMENDED) and known is not None:
                     new[i] = len(self.rewards_of(user, nonces[i])) == known[i]
                 if new[i]:
                     log += event
@@ -134,7 +142,7 @@ class MemoryStore:
         """Return everybody's events."""
         return ((user, self.read(user)) for user in self.users())
 
-    def forget(self, user: User) -> int:
+    def forget(self, user: User, *, wait: bool = True) -> int:
         """Remove all there is of a user and return how many events that were."""
         with self._lock:
             gone = len(self._logs.pop(user, _NONE)) // EVENT.itemsize
@@ -142,7 +150,7 @@ class MemoryStore:
             self._move(user, None)
             return gone
 
-    def merge(self, source: User, target: User) -> int:
+    def merge(self, source: User, target: User, *, wait: bool = True) -> int:
         """Put one user's events behind another's and return how many."""
         if source == target:
             raise InvalidArgument("MemoryStore.merge", "target", "another user than the source", target)
@@ -195,6 +203,11 @@ class MemoryStore:
     def number_items(self, ids: pl.Series) -> NDArray[np.int32]:
         """Return the numbers that events have for items, giving new ones to items not seen before."""
         with self._lock:
+            known_as = self._ids.dtype if isinstance(self._ids, pl.Series) else _kind_of(self._ids)
+            if known_as is not None and ids.dtype.is_integer() != known_as.is_integer():
+                kinds = {True: "integers", False: "strings"}
+                rule = f"with item ids that are {kinds[known_as.is_integer()]}, as in the store"
+                raise InvalidArgument(type(self).__name__, "catalogue", rule, kinds[ids.dtype.is_integer()])
             # The first catalogue's rows are the numbers: a table of its own would cost 100 bytes an item and more.
             if isinstance(self._ids, dict) and not self._ids:
                 self._ids = ids

@@ -1,13 +1,16 @@
 """Events in a SQLite file: a row holds the events of one commit, packed, with a checksum over all it says."""
 
+import io
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
+import polars as pl
 
+from treeward.core.errors import StoreDamaged
 from treeward.core.progress import Progress, Stage
 from treeward.core.types import AnyArray
 from treeward.store.events import EVENT
@@ -33,6 +36,18 @@ class Row(NamedTuple):
 def checksum(seq: int, records: bytes) -> int:
     """Return what a row must have for a checksum."""
     return crc32(records, crc32(_SEQ.pack(seq)))
+
+
+def seal(*values: object) -> tuple[object, ...]:
+    """Return values with a checksum behind them."""
+    return (*values, crc32(repr(values).encode(errors="surrogatepass")))
+
+
+def unseal(path: object, what: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return values without their checksum, if it is theirs."""
+    if seal(*row[:-1])[-1] != row[-1]:
+        raise StoreDamaged(f"{path}: {what} is not what was written; restore a backup")
+    return row[:-1]
 
 
 def add(file: sqlite3.Connection, seq: int, records: bytes) -> int:
@@ -81,3 +96,10 @@ def erase(file: sqlite3.Connection, users: Iterable[int], after: int, count: int
             wiped = records.tobytes()
             file.execute("UPDATE events SET records = ?, crc = ? WHERE seq = ?", (wiped, checksum(seq, wiped), seq))
     return int(found[-1][0]) if len(found) == count else None
+
+
+def read_items(path: object, first: int, packed: bytes, crc: int) -> pl.Series:
+    """Return item ids from a number on."""
+    if crc32(packed) != crc:
+        raise StoreDamaged(f"{path}: the list of items from number {first} is not what was written")
+    return pl.read_ipc(io.BytesIO(packed))["id"]

@@ -1,6 +1,7 @@
 """`SQLiteStore`: events in one SQLite file; what is acknowledged is on disk."""
 
 import io
+import os
 import secrets
 import sqlite3
 from collections.abc import Sequence
@@ -19,12 +20,12 @@ from treeward.store.base import User
 from treeward.store.events import EVENT, Kept
 from treeward.store.journal import Journal, Write
 from treeward.store.memory import MemoryStore
-from treeward.store.rows import RECORD, erase, read
+from treeward.store.rows import RECORD, erase, read, read_items, seal, unseal
 
 _ROWS_A_SLICE = 1_000
-_ADD_USER = "INSERT INTO users (number, name) VALUES (?, ?)"
-_ADD_MOVE = "INSERT OR REPLACE INTO moves VALUES (?, ?, ?, ?)"
-_SET = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+_ADD_USER = "INSERT OR REPLACE INTO users VALUES (?, ?, ?, ?)"
+_ADD_MOVE = "INSERT OR REPLACE INTO moves VALUES (?, ?, ?, ?, ?)"
+_SET = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
 
 
 class SQLiteStore(MemoryStore):
@@ -72,6 +73,8 @@ class SQLiteStore(MemoryStore):
         self._journal = Journal(self.path, create=checks.flag("SQLiteStore", "create", create))
         self._numbers: dict[User, int] = {}
         self._next_user = 1
+        self._retired: list[int] = []
+        self._wipes = False
         try:
             retired = self._load(progress or silent)
         except BaseException:
@@ -105,6 +108,7 @@ class SQLiteStore(MemoryStore):
         known: NDArray[np.int64] | None = None,
         *,
         within: float | None = None,
+        epoch: int | None = None,
     ) -> NDArray[np.bool_]:
         """Add one event a user, all in one step, and return which were added.
 
@@ -113,7 +117,7 @@ class SQLiteStore(MemoryStore):
         _check_names("SQLiteStore.append", users)
         with self._lock:
             self._check_open()
-            new = super().append(users, events, known)
+            new = super().append(users, events, known, epoch=epoch)
             if not new.all():
                 users = [user for user, fresh in zip(users, new.tolist(), strict=True) if fresh]
                 events = events[new]
@@ -134,20 +138,20 @@ class SQLiteStore(MemoryStore):
             number = self._journal.put(*self._adding(owners, events, many))
         self._journal.wait(number)
 
-    def forget(self, user: User) -> int:
+    def forget(self, user: User, *, wait: bool = True) -> int:
         """Remove all there is of a user, from the disk too, and return how many events that were."""
         with self._lock:
             self._check_open()
+            known = user in self._numbers
             sealed = self._followers(user)
             gone = super().forget(user)
-            move, retired = self._moving(user, sealed)
-            number = self._journal.put(move)
-        self._journal.wait(number)
-        self._purge(retired)
-        self._journal.wait(self._journal.put(_checkpoint, alone=True))
+            self._journal.put(self._moving(user, sealed))
+            self._wipes |= known
+        if wait:
+            self.flush()
         return gone
 
-    def merge(self, source: User, target: User) -> int:
+    def merge(self, source: User, target: User, *, wait: bool = True) -> int:
         """Put one user's events behind another's and return how many."""
         _check_names("SQLiteStore.merge", [source, target])
         with self._lock:
@@ -155,10 +159,10 @@ class SQLiteStore(MemoryStore):
             sealed, events = self._followers(source), self.read(source)
             moved = super().merge(source, target)
             name, records = self._adding([target] if len(events) else [], events, [len(events)] if len(events) else [])
-            move, retired = self._moving(source, sealed)
-            number = self._journal.put(lambda file: (name and name(file), move(file)), records)
-        self._journal.wait(number)
-        self._purge(retired)
+            move = self._moving(source, sealed)
+            self._journal.put(lambda file: (name and name(file), move(file)), records)
+        if wait:
+            self.flush()
         return moved
 
     def number_items(self, ids: pl.Series) -> NDArray[np.int32]:
@@ -186,7 +190,7 @@ class SQLiteStore(MemoryStore):
             if number < before:
                 return number
             written = self._journal.put(
-                lambda file: file.execute("INSERT INTO snapshots VALUES (?, ?)", (number, digest))
+                lambda file: file.execute("INSERT INTO snapshots VALUES (?, ?, ?)", seal(number, digest))
             )
         self._journal.wait(written)
         return number
@@ -196,34 +200,45 @@ class SQLiteStore(MemoryStore):
         with self._lock:
             self._check_open()
             begun = super().begin()
-            number = self._journal.put(lambda file: file.execute(_SET, ("begun", begun + 1)))
+            number = self._journal.put(lambda file: file.execute(_SET, seal("begun", begun + 1)))
         self._journal.wait(number)
         return begun
 
     def flush(self) -> None:
-        """Return when everything so far is on disk."""
+        """Return when everything so far is on disk, and what was forgotten is wiped from it."""
+        with self._lock:
+            self._check_open()
+            retired, self._retired = self._retired, []
+            wipes, self._wipes = self._wipes, False
         self._journal.wait(self._journal.hurry())
+        self._purge(retired)
+        if wipes:
+            self._journal.wait(self._journal.put(_checkpoint, alone=True))
 
     def backup(self, path: str | Path) -> None:
-        """Write the store, as it is now, to a new file, which is a store in its own right; others go on meanwhile."""
+        """Write the store, as it is now, to a new file, which is a store in its own right; writes wait meanwhile."""
         target = Path(path)
         if target.exists():
             raise InvalidArgument("SQLiteStore.backup", "path", "a file that does not exist yet", str(path))
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
 
         def copy(file: sqlite3.Connection) -> None:
             try:
-                with sqlite3.connect(target) as made:
-                    target.chmod(0o600)
-                    file.backup(made)
+                os.close(os.open(part, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600))
+                made = sqlite3.connect(part)
+                file.backup(made)
                 made.close()
+                with part.open("rb") as written:
+                    os.fsync(written.fileno())
+                part.replace(target)
             except (OSError, sqlite3.Error) as error:  # the copy failed, not the store
                 problems.append(error)
 
         problems: list[Exception] = []
-        self._journal.hurry()
+        self.flush()
         self._journal.wait(self._journal.put(copy, alone=True))
         if problems:
-            target.unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
             raise StoreError(f"{target}: the backup could not be written ({problems[0]})")
 
     def close(self) -> None:
@@ -254,25 +269,28 @@ class SQLiteStore(MemoryStore):
         records = np.empty(len(events), dtype=RECORD)
         records["user"] = owners if counts is None else np.repeat(owners, counts)
         records["event"] = events
-        return (lambda file: file.executemany(_ADD_USER, fresh)) if fresh else None, records.tobytes()
+        rows = [seal(number, name, 0) for number, name in fresh]
+        return (lambda file: file.executemany(_ADD_USER, rows)) if rows else None, records.tobytes()
 
     def _followers(self, user: User) -> list[bytes]:
         """Return the sealed names of all who would move with a user."""
         return [*self._become.get(user, set()), self._seal(user)]
 
-    def _moving(self, user: User, sealed: list[bytes]) -> tuple[Write, list[int]]:
-        """Return what writes that somebody is gone, with their name, and whose rows can go then."""
+    def _moving(self, user: User, sealed: list[bytes]) -> Write:
+        """Return what writes that somebody is gone, with their name; `flush` wipes their events."""
         retired = self._numbers.pop(user, None)
-        moves = [(name, *move) for name in sealed for move in self._moves[name]]
+        moves = [seal(name, *move) for name in sealed for move in self._moves[name]]
         epoch = self._epoch
+        self._retired += [] if retired is None else [retired]
 
         def write(file: sqlite3.Connection) -> None:
             file.executemany(_ADD_MOVE, moves)
-            file.execute(_SET, ("epoch", epoch))
-            file.execute("UPDATE users SET name = NULL, retired = 1 WHERE number = ?", (retired,))
-            file.execute("DELETE FROM kept WHERE user = ?", (retired,))
+            file.execute(_SET, seal("epoch", epoch))
+            if retired is not None:
+                file.execute(_ADD_USER, seal(retired, None, 1))
+                file.execute("DELETE FROM kept WHERE user = ?", (retired,))
 
-        return write, [] if retired is None else [retired]
+        return write
 
     def _purge(self, retired: list[int]) -> None:
         """Wipe the rows of users who are gone, a slice at a time so that others are not kept waiting."""
@@ -300,22 +318,25 @@ class SQLiteStore(MemoryStore):
             raise StoreDamaged(f"{self.path}: {error}; `treeward store salvage` saves what can be read") from error
 
     def _read(self, file: sqlite3.Connection, progress: Progress) -> list[int]:
-        meta = dict(file.execute("SELECT name, value FROM meta"))
+        meta = dict(unseal(self.path, "its head", row) for row in file.execute("SELECT * FROM meta"))
         if "secret" not in meta:
             meta["secret"] = self._secret = secrets.token_bytes(32)
-            file.execute(_SET, ("secret", self._secret))
+            file.execute(_SET, seal("secret", self._secret))
         self._secret, self._epoch, self._begun = meta["secret"], meta.get("epoch", 0), meta.get("begun", 0)
-        for sealed, at, target, since in file.execute("SELECT * FROM moves ORDER BY sealed, at"):
+        for row in file.execute("SELECT * FROM moves ORDER BY sealed, at"):
+            sealed, at, target, since = unseal(self.path, "a merge or an erasure", row)
             self._moves.setdefault(sealed, []).append((at, target, since))
             if target is not None:
                 self._become.setdefault(target, set()).add(sealed)
-        self._snapshots = [digest for _, digest in file.execute("SELECT * FROM snapshots ORDER BY number")]
-        parts = [_items(self.path, *row) for row in file.execute("SELECT * FROM items ORDER BY first")]
+        for row in file.execute("SELECT * FROM snapshots ORDER BY number"):
+            self._snapshots.append(unseal(self.path, "the name of a tree", row)[1])
+        parts = [read_items(self.path, *row) for row in file.execute("SELECT * FROM items ORDER BY first")]
         if parts:
             self._ids = pl.concat(parts)
         names: dict[int, User] = {}
         retired = []
-        for number, name, gone in file.execute("SELECT number, name, retired FROM users"):
+        for row in file.execute("SELECT * FROM users"):
+            number, name, gone = unseal(self.path, "the name of a user", row)
             self._next_user = max(self._next_user, number + 1)
             if gone:
                 retired.append(number)
@@ -354,12 +375,6 @@ class SQLiteStore(MemoryStore):
         if not mine.all():
             events, counts = events[np.repeat(mine, counts)], counts[mine]
         super().extend(users, counts, events)
-
-
-def _items(path: Path, first: int, packed: bytes, crc: int) -> pl.Series:
-    if crc32(packed) != crc:
-        raise StoreDamaged(f"{path}: the list of items from number {first} is not what was written")
-    return pl.read_ipc(io.BytesIO(packed))["id"]
 
 
 def _check_names(owner: str, users: Sequence[User]) -> None:
