@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import uvicorn
+from threadpoolctl import threadpool_limits
 
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress, silent
@@ -83,6 +84,7 @@ def serve(
     try:
         service = Service(explorer, settings)
         _warm(explorer)
+        threadpool_limits(1)  # products are small: threads that wait for each other would take the cores from requests
         sys.setswitchinterval(0.001)  # two threads share the interpreter: neither shall keep the other waiting long
         with asyncio.Runner(loop_factory=_loop()) as runner:
             runner.run(_serve(App(service), sockets, ready))

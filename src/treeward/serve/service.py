@@ -61,7 +61,7 @@ class Service:
     def recommend(self, asks: Sequence[wire.Ask]) -> list[wire.Recommendation | Exception]:
         """Answer many requests with as few calls as their users and filters allow."""
         answers: list[wire.Recommendation | Exception | None] = [None] * len(asks)
-        groups: dict[object, list[tuple[int, wire.Ask]]] = {}
+        groups: dict[object, list[dict[User, tuple[int, wire.Ask]]]] = {}
         for i, ask in enumerate(asks):
             if self.settings.mode == "apprentice" or (self.settings.holdout and self.held_out(ask.user)):
                 answers[i] = self._caught(self._other, ask)
@@ -69,24 +69,21 @@ class Service:
             key: object = ask.n
             if ask.allow is not None or ask.where is not None:
                 key = (ask.n, repr(ask.allow), repr(ask.where))
-            group, round = groups.setdefault((key, 0), []), 0
-            while any(ask.user == other.user for _, other in group) if len(group) < 8 else False:
-                round += 1
-                group = groups.setdefault((key, round), [])
-            group.append((i, ask))
-        for group in groups.values():
-            self._together(group, answers)
-        return [
-            answer if answer is not None else InvalidArgument("recommend", "user", "answered", "") for answer in answers
-        ]
+            calls = groups.setdefault(key, [])
+            for call in calls:  # one call, one decision a user
+                if ask.user not in call:
+                    call[ask.user] = (i, ask)
+                    break
+            else:
+                calls.append({ask.user: (i, ask)})
+        for calls in groups.values():
+            for call in calls:
+                self._together(list(call.values()), answers)
+        return [answer for answer in answers if answer is not None]
 
     def _together(
         self, group: list[tuple[int, wire.Ask]], answers: list[wire.Recommendation | Exception | None]
     ) -> None:
-        if len({ask.user for _, ask in group}) < len(group):
-            for one in group:
-                self._together([one], answers)
-            return
         first = group[0][1]
         exclude = {ask.user: ask.exclude for _, ask in group if ask.exclude} or None
         try:

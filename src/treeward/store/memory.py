@@ -18,6 +18,18 @@ from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN, 
 
 _NONE = b""
 _NONCE = slice(EVENT.fields["nonce"][1], EVENT.fields["nonce"][1] + 8)  # type: ignore[index]
+_KIND = EVENT.fields["kind"][1]  # type: ignore[index]
+
+
+def _has_reward(log: bytes | bytearray, nonce: bytes) -> bool:
+    """Tell whether a decision has a reward: whether the last event with its nonce is anything but its exposure.
+
+    Looked for from the end, where it nearly always is: a log may be long.
+    """
+    at = log.rfind(nonce)
+    while at >= 0 and (at - _NONCE.start) % EVENT.itemsize:  # those bytes, but not as a nonce
+        at = log.rfind(nonce, 0, at + 7)
+    return at >= 0 and log[at + _KIND - _NONCE.start] != SHOWN
 
 
 def _kind_of(ids: dict[User, int]) -> pl.DataType | None:
@@ -89,8 +101,7 @@ class MemoryStore:
                     log = self._logs[user] = bytearray()
                 event = packed[i * size : (i + 1) * size]
                 if kinds[i] in (REWARD, NOTED) and nonces[i] != 0:
-                    # Nearly always the nonce's bytes are nowhere in the log, and then it has no reward.
-                    new[i] = event[_NONCE] not in log or not self.rewards_of(user, nonces[i])
+                    new[i] = not _has_reward(log, event[_NONCE])
                 elif kinds[i] in (CHANGE, AMENDED) and known is not None:
                     new[i] = len(self.rewards_of(user, nonces[i])) == known[i]
                 if new[i]:
@@ -127,7 +138,7 @@ class MemoryStore:
     def rewards_of(self, user: User, nonce: int) -> list[float]:
         """Return the reward of a user's decision and the changes made to it since."""
         with self._lock:
-            if nonce.to_bytes(8, "little", signed=True) not in self._logs.get(user, _NONE):
+            if not _has_reward(self._logs.get(user, _NONE), nonce.to_bytes(8, "little", signed=True)):
                 return []
             # Copied, here as above: a view that outlives the lock would forbid the log to grow.
             events = np.frombuffer(bytes(self._logs.get(user, _NONE)), dtype=EVENT)
