@@ -1,10 +1,11 @@
 """A load generator: keep-alive connections that send the next request when the last is answered.
 
-On its own: ``python benchmarks/load.py URL CONNECTIONS SECONDS < bodies``, one JSON body a line, taken in turn.
+On its own: ``python benchmarks/load.py URL CONNECTIONS SECONDS [RATE] < bodies``, one JSON body a line, taken in turn.
 """
 
 import asyncio
 import json
+import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -41,8 +42,10 @@ class _Connection(asyncio.Protocol):
         statuses: dict[int, int],
         kept: list[bytes] | None,
         done: asyncio.Future[None],
+        period: float,
     ) -> None:
         self.make, self.times, self.statuses, self.kept, self.done = make, times, statuses, kept, done
+        self.period, self.next = period, time.perf_counter() + period * random.random()
         self.buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -73,7 +76,11 @@ class _Connection(asyncio.Protocol):
         if self.kept is not None:
             self.kept.append(self.buffer[head + 4 : head + 4 + length])
         self.buffer = self.buffer[head + 4 + length :]
-        self.send()
+        self.next = max(self.next + self.period, time.perf_counter())
+        if self.period:
+            asyncio.get_running_loop().call_later(self.next - time.perf_counter(), self.send)
+        else:
+            self.send()
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.done.done():
@@ -81,7 +88,7 @@ class _Connection(asyncio.Protocol):
 
 
 async def _drive(host: str, port: int, path: str, bodies: Sequence[bytes], connections: int, seconds: float,
-                 keep: bool) -> Load:  # fmt: skip
+                 keep: bool, rate: float = 0.0) -> Load:  # fmt: skip
     loop = asyncio.get_running_loop()
     requests = [
         b"POST %s HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
@@ -101,10 +108,11 @@ async def _drive(host: str, port: int, path: str, bodies: Sequence[bytes], conne
         return requests[(turn - 1) % len(requests)]
 
     start = time.perf_counter()
+    period = connections / rate if rate else 0.0
     done = [loop.create_future() for _ in range(connections)]
     for future in done:
         await loop.create_connection(
-            lambda future=future: _Connection(make, times, statuses, kept if keep else None, future), host, port
+            lambda future=future: _Connection(make, times, statuses, kept if keep else None, future, period), host, port
         )
     await asyncio.gather(*done)
     took = time.perf_counter() - start
@@ -113,17 +121,27 @@ async def _drive(host: str, port: int, path: str, bodies: Sequence[bytes], conne
 
 
 def drive(
-    url: str, path: str, bodies: Sequence[bytes], connections: int, seconds: float, *, keep: bool = False
+    url: str,
+    path: str,
+    bodies: Sequence[bytes],
+    connections: int,
+    seconds: float,
+    *,
+    keep: bool = False,
+    rate: float = 0,
 ) -> Load:
-    """Send bodies in turn over so many connections; with `keep`, each body once, and return the answers."""
+    """Send bodies in turn over so many connections, as fast as they are answered or at most `rate` a second.
+
+    With `keep`, each body is sent once, and the answers are returned.
+    """
     host, _, port = url.removeprefix("http://").partition(":")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_drive(host, int(port), path, bodies, connections, seconds, keep))
+        return runner.run(_drive(host, int(port), path, bodies, connections, seconds, keep, rate))
 
 
 if __name__ == "__main__":
     where, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     base, _, path = where.removeprefix("http://").partition("/")
     lines = [line.strip().encode() for line in sys.stdin]
-    told = drive(base, "/" + path, lines, count, seconds)
+    told = drive(base, "/" + path, lines, count, seconds, rate=float(sys.argv[4]) if len(sys.argv) > 4 else 0)
     print(json.dumps({**told._asdict(), "bodies": None, "rate": told.rate}))

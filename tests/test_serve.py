@@ -166,6 +166,7 @@ def test_looking_at_items_and_the_tree(http):
 def test_health_metrics_docs(http, service):
     assert http.get("/livez").json()["ok"]
     assert http.get("/readyz").json() == {"ok": True, "reason": ""}
+    ask(http)
     metrics = httpx.get(f"{service.admin}/metrics").text
     assert 'treeward_requests_total{route="/v1/recommend",status="200"}' in metrics
     assert "treeward_store_ok 1.0" in metrics

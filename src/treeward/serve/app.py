@@ -14,7 +14,7 @@ import msgspec
 from treeward.core.errors import InvalidArgument, TreewardError
 from treeward.explorer.ledger import Outcome
 from treeward.serve import wire
-from treeward.serve.batch import Batcher
+from treeward.serve.batch import Batcher, Full
 from treeward.serve.keys import Buckets, Keys, allows
 from treeward.serve.metrics import Metrics
 from treeward.serve.openapi import document, page
@@ -32,8 +32,7 @@ _PAGE = (
     (b"x-content-type-options", b"nosniff"),
 )
 _CLOSE = ((b"connection", b"close"),)
-_SECONDS_A_SWEEP = 1.0
-_SECONDS_A_LOG = 0.5
+_SECONDS_A_SWEEP, _SECONDS_A_LOG = 1.0, 0.5
 
 
 class App:
@@ -50,6 +49,8 @@ class App:
         self.keys, self.buckets = Keys(self.settings.keys), Buckets(self.settings.rate)
         self.count = Metrics(service)
         self.draining = False
+        self.busy = self.refusal(Full(), b"")
+        """What is answered if too many wait."""
         self._lines: list[bytes] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {
@@ -140,6 +141,11 @@ class App:
             line = b'{"time":%.3f,"id":"%s","method":%s,"route":"%s","status":%d,"ms":%.2f,"key":%s}\n'
             told = (wire.encode(method), name.encode(), status, seconds * 1e3, wire.encode(caller))
             self._lines.append(line % (time(), request_id, *told))
+
+    def full(self, route: Route) -> bool:
+        """Tell whether no more of a hot route may wait."""
+        batcher = self._rewards if route.takes is wire.Reward else self._asks
+        return batcher is None or batcher.waiting >= self.settings.max_waiting
 
     def ask(self, route: Route, body: Any) -> "asyncio.Future[Any]":
         """Put the body of a hot route into its batch."""
@@ -268,12 +274,10 @@ class App:
         return _rows([one if isinstance(one, BaseException) else _taken(one) for one in outcomes])
 
     async def _user(self, request: Request) -> Reply:
-        told = await asyncio.to_thread(self.service.user, _user_of(request.arguments[0]))
-        return Reply(200, wire.encode(told))
+        return Reply(200, wire.encode(await asyncio.to_thread(self.service.user, _user_of(request.arguments[0]))))
 
     async def _forget(self, request: Request) -> Reply:
-        told = await asyncio.to_thread(self.service.forget, _user_of(request.arguments[0]))
-        return Reply(200, wire.encode(told))
+        return Reply(200, wire.encode(await asyncio.to_thread(self.service.forget, _user_of(request.arguments[0]))))
 
     async def _item(self, request: Request) -> Reply:
         integers = self.service.explorer.catalogue.ids.dtype.is_integer()
@@ -289,7 +293,7 @@ class App:
         return Reply(200, wire.encode(await asyncio.to_thread(self.service.lift)))
 
     async def _livez(self, request: Request) -> Reply:
-        return Reply(200, wire.encode(wire.Health(True, "")))
+        return Reply(200, b'{"ok":true,"reason":""}')
 
     async def _readyz(self, request: Request) -> Reply:
         reason = self.reason()

@@ -14,6 +14,8 @@ from treeward.serve.routes import Headers, Refused, Reply, Route
 
 _MOST_HEAD = 64 << 10
 """Bytes of a request's headers."""
+_PAUSE = 0.25
+"""Seconds until a request that finds no room is told so."""
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 64\r\n"
     b"retry-after: 1\r\nconnection: close\r\n\r\n"
@@ -121,6 +123,10 @@ class Protocol(HttpToolsProtocol):
             return
         self._disarm()
         self._waiting = going
+        if self.service.full(going.route):
+            # Before anything is looked at, and not at once: who comes right back must not keep others waiting.
+            self.loop.call_later(_PAUSE, self._write, self.service.busy)
+            return
         try:
             self._caller = self.service.admit(going.headers, going.route.role or "admin")
             asked = self.service.decoded(going.route, going.headers.kind, bytes(going.body))

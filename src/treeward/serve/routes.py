@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterable
+from itertools import count
 from typing import Any, NamedTuple
 
 from treeward.core.errors import (
@@ -43,6 +44,9 @@ class Refused(Exception):
         self.reply = Reply(status, wire.encode(wire.Problem(error, message)), headers=headers)
 
 
+_PROCESS, _NUMBERS = secrets.token_hex(6).encode(), count(1)
+
+
 class Headers:
     """The headers that matter."""
 
@@ -63,7 +67,7 @@ class Headers:
             elif name == b"host":
                 self.host = value
         sound = given is not None and len(given) <= 64 and given.replace(b"-", b"").isalnum()
-        self.request_id: bytes = given if given is not None and sound else secrets.token_hex(8).encode()
+        self.request_id: bytes = given if given is not None and sound else b"%s-%x" % (_PROCESS, next(_NUMBERS))
 
 
 class Route(NamedTuple):

@@ -4,7 +4,6 @@ import asyncio
 import resource
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -85,7 +84,6 @@ def serve(
         service = Service(explorer, settings)
         _warm(explorer)
         threadpool_limits(1)  # products are small: threads that wait for each other would take the cores from requests
-        sys.setswitchinterval(0.001)  # two threads share the interpreter: neither shall keep the other waiting long
         with asyncio.Runner(loop_factory=_loop()) as runner:
             runner.run(_serve(App(service), sockets, ready))
     finally:
