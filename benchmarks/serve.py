@@ -152,10 +152,13 @@ def store_alone(folder: Path) -> list[Row]:
     events["kind"] = REWARD
     store = tw.SQLiteStore(folder / "alone.db")
     raw = os.open(folder / "raw", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-    users = [f"u{i}" for i in range(batch)]
+    random = np.random.default_rng(0)
+    names = [f"u{i}" for i in range(20_000)]
+    store.extend(names, np.full(len(names), 100), np.zeros(100 * len(names), dtype=EVENT))
     took = {"store": 0.0, "raw": 0.0}
-    for turn in range(rounds):
-        events["nonce"] = np.arange(batch) + turn * batch + 1
+    for _ in range(rounds):
+        users = [names[i] for i in random.choice(len(names), batch, replace=False)]
+        events["nonce"] = random.integers(2**47, size=batch) << 16
         start = time.perf_counter()
         store.append(users, events)
         took["store"] += time.perf_counter() - start

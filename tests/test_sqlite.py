@@ -452,7 +452,7 @@ def test_the_log_goes_into_the_database_in_time(path, monkeypatch):
     store = SQLiteStore(path)
     for i in range(100):
         store.append(["ada"], event(i, 1.0, nonce=i + 1))
-    assert path.with_name(path.name + "-wal").stat().st_size < 60_000
+    assert path.with_name(path.name + "-wal").stat().st_size < 100_000
     assert path.stat().st_size > 10_000
 
 

@@ -31,8 +31,9 @@ MIGRATIONS = (
 """What brings a file from each version to the next; the first makes it."""
 
 Write = Callable[[sqlite3.Connection], object]
-_LOG_BYTES = 8 << 20
-"""When the write-ahead log is this long, it goes into the database."""
+_LOG_BYTES = 2 << 20
+"""When about so much was written to the write-ahead log, it goes into the database."""
+_PAGES_A_COMMIT = 4 << 12
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
@@ -121,7 +122,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, *, create: bool) -> None:
-        self.path, self._log = path, path.with_name(path.name + "-wal")
+        self.path, self._logged = path, 0
         self.connection = connect(path, create=create)
         self.failed: StoreFailed | None = None
         self.next_seq = 1
@@ -207,8 +208,10 @@ class Journal:
         while batch := self._next():
             try:
                 self._commit(batch)
-                if self._log.exists() and self._log.stat().st_size > _LOG_BYTES:
-                    self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                self._logged += _PAGES_A_COMMIT + sum(len(entry.records) for entry in batch)
+                if self._logged > _LOG_BYTES:  # the file stays as long as it is, and is written from its start again
+                    self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                    self._logged = 0
             except Exception as error:
                 with self._changed:
                     self.failed = StoreFailed(f"{self.path}: could not be written ({error}); restart to recover")
