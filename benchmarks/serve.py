@@ -154,7 +154,10 @@ def store_alone(folder: Path) -> list[Row]:
     raw = os.open(folder / "raw", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     random = np.random.default_rng(0)
     names = [f"u{i}" for i in range(20_000)]
-    store.extend(names, np.full(len(names), 100), np.zeros(100 * len(names), dtype=EVENT))
+    before = np.zeros(100 * len(names), dtype=EVENT)
+    before["item"], before["kind"] = random.integers(ITEMS, size=len(before)), REWARD
+    before["nonce"], before["reward"] = random.integers(2**47, size=len(before)) << 16, random.random(len(before))
+    store.extend(names, np.full(len(names), 100), before)
     took = {"store": 0.0, "raw": 0.0}
     for _ in range(rounds):
         users = [names[i] for i in random.choice(len(names), batch, replace=False)]
