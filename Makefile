@@ -56,7 +56,7 @@ bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a name
 
 torture: .venv/dev .venv/kernels ## the service killed 200 times, 100,000 fuzzed bodies, every torn tail (half an hour)
 	$(BIN)/python tests/torture.py 200
-	TREEWARD_TORTURE=1 $(BIN)/python -m pytest -q tests/test_sqlite.py tests/test_serve.py -k "torn or fuzz or schemathesis"
+	TORTURE=1 $(BIN)/python -m pytest -q tests/test_sqlite.py tests/test_serve.py -k "torn or fuzz or schemathesis"
 
 docs: .venv/docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -219,7 +219,7 @@ def test_strange_numbers(http, value):
 def test_fuzzed_bodies(http):
     rng = random.Random(0)
     bodies = [b'{"user": "ada"}', b'{"decision_id": "AQAA", "reward": 0.5}', b"[" * 100_000, b'{"a":' * 50_000]
-    for _ in range(50_000 if os.environ.get("TREEWARD_TORTURE") else 400):
+    for _ in range(50_000 if os.environ.get("TORTURE") else 400):
         body = bytearray(rng.choice(bodies[:2]))
         for _ in range(rng.randint(1, 4)):
             body[rng.randrange(len(body))] = rng.randrange(256)
@@ -257,7 +257,7 @@ def test_no_tampered_decision_is_taken(http):
 def test_schemathesis_finds_nothing(service):
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     wanted = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
-    tries = 500 if os.environ.get("TREEWARD_TORTURE") else 25
+    tries = 500 if os.environ.get("TORTURE") else 25
     for found in schema.get_all_operations():
 
         @given(case=found.ok().as_strategy())

@@ -275,7 +275,7 @@ def test_torn_tails_leave_a_whole_prefix(path):
     seen = {True: set(), False: set()}
     for on_wal in (True, False):
         data = whole[1] if on_wal else flat
-        for cut in [*range(1, 4097, 1 if os.environ.get("TREEWARD_TORTURE") else 97), 4095, 4096]:
+        for cut in [*range(1, 4097, 1 if os.environ.get("TORTURE") else 97), 4095, 4096]:
             path.write_bytes(whole[0] if on_wal else data[:-cut])
             wal.write_bytes(data[:-cut] if on_wal else b"")
             try:

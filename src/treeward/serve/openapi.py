@@ -13,7 +13,7 @@ from treeward.serve.routes import Route
 _TOLD = {
     400: "The request breaks a rule; the message says which",
     401: "No key, or one that is not known",
-    403: "The key may not do this",
+    403: "The key may not do this, or the service was called by a name that is not its own",
     404: "There is no such thing",
     408: "The body took too long",
     409: "It contradicts what is there, or fewer items may be shown than were asked for",
@@ -54,7 +54,7 @@ def _operation(route: Route, keyed: bool) -> dict[str, Any]:
         answers["200"]["content"] = {"application/json": {"schema": _ref(route.gives)}}
     codes = set(route.errors)
     if route.role is not None:
-        codes |= {429, 503} | ({401, 403} if keyed else set())
+        codes |= {403, 429, 503} | ({401} if keyed else set())
     if route.takes is not None:
         codes |= {400, 408, 413, 415}
     for code in sorted(codes):
