@@ -143,7 +143,7 @@ class Shuffled(MemoryStore):
 
 
 class Clinging(MemoryStore):
-    def forget(self, user):
+    def forget(self, user, *, wait=True):
         return self.count(user)
 
 

@@ -22,7 +22,18 @@ from treeward.experiment.presets import PRESETS, REWARDS, TABLE_3, bases, reward
 from treeward.experiment.reference import compare
 from treeward.experiment.report import render, write_report
 from treeward.experiment.run import cell_seed, checkpoints
-from treeward.experiment.summary import by_user, curves, estimate, order_kept, paired, ratios, rounds_of, scores, tidy
+from treeward.experiment.summary import (
+    by_user,
+    curves,
+    estimate,
+    order_kept,
+    paired,
+    ratios,
+    rounds_of,
+    scores,
+    shares,
+    tidy,
+)
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +143,10 @@ def test_summaries_by_hand(outcome):
     told = {one.arm: one for one in scores(outcome, 40)}
     best = max(("LinUCB", "ConUCB", "HMAB", "ICTRUCB"), key=lambda name: earned[name].mean())
     assert told[best].gain is None
+    against = next(arm for arm in outcome.spec.arms if arm.label == best)
+    gain = estimate(earned["pHUCB"] - earned[best], shares(against))
+    assert told["pHUCB"].gain == pytest.approx((earned["pHUCB"] - earned[best]).mean()) == pytest.approx(gain.mean)
+    assert (told["pHUCB"].gain_half, told["pHUCB"].p_value) == (gain.half, gain.p_value)
     gap = earned["pHUCB"].mean(axis=1) - earned["LinUCB"].mean(axis=1)
     mine = paired(outcome, "pHUCB", "LinUCB", 40)
     assert mine.mean == pytest.approx(gap.mean())
@@ -149,6 +164,9 @@ def test_summaries_by_hand(outcome):
 
 def test_estimates():
     assert estimate(np.ones((9, 2)), False) == (1.0, 0.0, 0.0)
+    mean, half, chance = estimate(np.tile([1.0, 3.0], 50)[:, None], False)
+    assert (mean, chance) == (2.0, pytest.approx(0, abs=1e-9))
+    assert half == pytest.approx(0.1994, abs=0.001)
     assert estimate(np.zeros((9, 2)), False) == (0.0, 0.0, 1.0)
     assert estimate(np.ones((1, 5)), False) == (1.0, None, None)
     assert estimate(np.ones((5, 1)), True) == (1.0, None, None)

@@ -285,9 +285,19 @@ def test_the_client(service):
         async with AsyncClient(service.url) as client:
             [made] = await client.recommend("cleo", n=1, allow=[4], fallback=[2])
             told = await client.feedback(made["decision_id"], 0.5)
-            return told["outcome"], (await client.user("cleo"))["events"]
+            [row] = await client.feedback_many([(made["decision_id"], 0.5)])
+            assert (row["status"], await client.ready()) == (200, True)
+            seen = told["outcome"], (await client.user("cleo"))["events"], await client.forget("cleo")
+            with pytest.raises(ServiceError, match="404"):
+                await client.feedback(made["decision_id"], 0.5)
+            return seen
 
-    assert asyncio.run(both()) == ("recorded", 2)
+    assert asyncio.run(both()) == ("recorded", 2, 2)
+    block = re.search(r"```py\n(.*?)```", (Path(__file__).parent.parent / "docs" / "serve.md").read_text(), re.DOTALL)[
+        1
+    ]
+    assert "http://127.0.0.1:8000" in block
+    exec(block.replace("http://127.0.0.1:8000", service.url), {})
     with Client("http://127.0.0.1:9", tries=2) as nobody:
         assert not nobody.ready()
         with pytest.raises(httpx.ConnectError):

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -62,9 +63,13 @@ class _Calls:
             raise ServiceError(answer.status_code, body.get("error", "?"), body.get("message", answer.text[:200]))
         return body
 
-    def _pause(self, attempt: int, answer: httpx.Response | None) -> float | None:
-        """Return how long to wait before another try; None: there is none."""
-        if attempt + 1 >= self._tries or (answer is not None and answer.status_code not in (429, 503)):
+    def _pause(self, attempt: int, answer: httpx.Response | None, problem: httpx.TransportError | None) -> float | None:
+        """Return how long to wait before another try; None: the answer stands. Raise the problem of the last try."""
+        if answer is not None and answer.status_code not in (429, 503):
+            return None
+        if attempt + 1 >= self._tries:
+            if problem is not None:
+                raise problem
             return None
         after = answer.headers.get("retry-after") if answer is not None else None
         return float(after) if after is not None else random.uniform(0.5, 1) * min(0.05 * 2**attempt, 2.0)
@@ -132,22 +137,18 @@ class Client(_Calls):
             return False
 
     def _send(self, method: str, path: str, body: Any) -> Any:
-        for attempt in range(self._tries):
+        attempt = 0
+        while True:
             answer, problem = None, None
             try:
                 answer = self._http.request(method, path, json=body)
             except httpx.TransportError as error:
                 problem = error
-            if answer is not None and answer.status_code not in (429, 503):
-                break
-            pause = self._pause(attempt, answer)
-            if pause is None:
-                if problem is not None:
-                    raise problem
-                break
-            time.sleep(pause)
-        assert answer is not None
-        return self._read(answer)
+            pause = self._pause(attempt, answer, problem)
+            if pause is None and answer is not None:
+                return self._read(answer)
+            time.sleep(pause or 0.0)
+            attempt += 1
 
     def close(self) -> None:
         """Let go of connections."""
@@ -187,28 +188,41 @@ class AsyncClient(_Calls):
         told: dict[str, Any] = await self._send("POST", "/v1/feedback", {"decision_id": decision_id, "reward": reward})
         return told
 
+    async def feedback_many(self, rewards: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
+        """Say what came of many decisions; return a status and a body for each."""
+        rows = [{"decision_id": id, "reward": reward} for id, reward in rewards]
+        told: list[dict[str, Any]] = (await self._send("POST", "/v1/feedback/batch", {"rewards": rows}))["rows"]
+        return told
+
     async def user(self, user: User) -> dict[str, Any]:
         """Return what is known of a user."""
         told: dict[str, Any] = await self._send("GET", _path_of(user), None)
         return told
 
+    async def forget(self, user: User) -> int:
+        """Erase a user; return how many events that were."""
+        return int((await self._send("DELETE", _path_of(user), None))["events"])
+
+    async def ready(self) -> bool:
+        """Tell whether the service takes requests."""
+        try:
+            return (await self._http.get("/readyz")).status_code == 200
+        except httpx.TransportError:
+            return False
+
     async def _send(self, method: str, path: str, body: Any) -> Any:
-        for attempt in range(self._tries):
+        attempt = 0
+        while True:
             answer, problem = None, None
             try:
                 answer = await self._http.request(method, path, json=body)
             except httpx.TransportError as error:
                 problem = error
-            if answer is not None and answer.status_code not in (429, 503):
-                break
-            pause = self._pause(attempt, answer)
-            if pause is None:
-                if problem is not None:
-                    raise problem
-                break
-            await asyncio.sleep(pause)
-        assert answer is not None
-        return self._read(answer)
+            pause = self._pause(attempt, answer, problem)
+            if pause is None and answer is not None:
+                return self._read(answer)
+            await asyncio.sleep(pause or 0.0)
+            attempt += 1
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -224,8 +238,6 @@ class AsyncClient(_Calls):
 
 
 def _path_of(user: User) -> str:
-    from urllib.parse import quote
-
     if isinstance(user, int):
         return f"/v1/users/int:{user}"
     plain = user.strip(".") and not user.startswith(("int:", "str:"))

@@ -189,6 +189,14 @@ def _check_events(store: EventStore) -> None:
     _require(store.rewards_of("ada", 99) == store.rewards_of("nobody", 11) == [], "no reward, no list")
     seen["item"] = 0
     _require(store.read("ada")["item"].tolist() == [1, 2, 1, 9, 9, 5, 5], "what was read is a copy")
+    store.append(["eric"], event(3, 0.5, nonce=77, kind=SHOWN), within=60.0)
+    _require(store.count("eric") == 1, "what may be safe later can be read at once")
+    store.flush()
+    before = store.epoch
+    store.forget("eric")
+    _require(store.count("eric") == 0, "nothing is left of somebody forgotten")
+    late = store.append(["ada"], event(1, 1.0, nonce=78), epoch=before)
+    _require(not late.any() and store.count("ada") == 7, "nothing is added for users of another epoch")
     many = np.concatenate([event(item, 0.0) for item in range(5)])
     store.extend(["bob", "nobody", "ada"], np.array([3, 0, 2]), many)
     _require(store.read("bob")["item"].tolist() == [0, 1, 2], "many events are cut as they should be")

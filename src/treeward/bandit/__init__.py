@@ -9,4 +9,7 @@ BANDITS: dict[str, type[Bandit]] = {
     "epsilon": EpsilonGreedy,
 }
 
-__all__ = ["BANDITS", "Bandit", "EpsilonGreedy", "LinUCB", "Prior", "Thompson"]
+STRENGTHS = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
+"""What each calls the parameter that says how much it explores."""
+
+__all__ = ["BANDITS", "STRENGTHS", "Bandit", "EpsilonGreedy", "LinUCB", "Prior", "Thompson"]

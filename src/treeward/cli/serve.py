@@ -1,5 +1,6 @@
 """`treeward serve`: a catalogue as a service."""
 
+import json
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,7 +53,7 @@ def serve(
         checks.one_of("serve", "--role", role, ROLES)
         key, digest = make()
         say(f"The key, shown once: {key}")
-        say(f'For the settings:\n[[keys]]\nname = "{new_key}"\nrole = "{role}"\nsha256 = "{digest}"')
+        say(f'For the settings:\n[[keys]]\nname = {json.dumps(new_key)}\nrole = "{role}"\nsha256 = "{digest}"')
         return
     flags: dict[str, Any] = {
         "items": None if items is None else str(items), "tree": tree, "store": store, "host": host, "port": port,

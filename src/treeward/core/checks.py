@@ -3,13 +3,16 @@
 import difflib
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 
+T = TypeVar("T")
 _ROWS_AT_A_TIME = 1 << 16
 MOST_ITEMS = 2**31 - 1
 
@@ -101,6 +104,20 @@ def number(
     if not (np.isfinite(made) and inside and strictly):
         raise InvalidArgument(owner, parameter, rule, value)
     return made
+
+
+def typed(owner: str, parameter: str, value: object, kind: type[T]) -> T:
+    """Return `value`, made of plain dicts, lists and numbers, as a dataclass of this kind, if all of it is of its type.
+
+    Examples
+    --------
+    >>> typed("here", "count", 3, int)
+    3
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(owner, parameter, "of the types that are documented", str(error)) from error
 
 
 def one_of(owner: str, parameter: str, value: str, names: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from treeward.bandit import STRENGTHS
 from treeward.experiment.spec import Arm, Spec
 
 TABLE_3 = {
@@ -78,7 +79,6 @@ PRESETS = {"rewards": rewards, "bases": bases, "sensitivity": sensitivity}
 _STRENGTHS = (0.1, 0.25, 0.5, 1.0)
 _FIELDS = tuple({"q": q, "p": p} for q in (5.0, 10.0, 20.0) for p in (0.05, 0.1, 0.2))
 """What `tune` tries: the bandit's strength (alpha, v or epsilon), and pHCB's q and p."""
-_STRENGTH = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
 
 
 def tuning(spec: Spec) -> Spec:
@@ -87,7 +87,7 @@ def tuning(spec: Spec) -> Spec:
     for arm in spec.arms:
         openings: tuple[dict[str, float], ...] = _FIELDS if arm.policy == "phcb" else ({},)
         for strong, opening in product(_STRENGTHS, openings):
-            strength = {_STRENGTH[arm.bandit]: strong}
+            strength = {STRENGTHS[arm.bandit]: strong}
             told = ", ".join(f"{name} {value:g}" for name, value in {**strength, **opening}.items())
             label = f"{arm.label} | {told}"
             made = replace(

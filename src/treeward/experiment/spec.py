@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from typing import Any, Literal
 
-import msgspec
-
 from treeward.bandit import BANDITS
 from treeward.bandit.rules import Bandit
 from treeward.core import checks
@@ -156,10 +154,7 @@ def _typed(told: dict[str, Any]) -> Spec:
             checks.one_of("experiment", "reward", held["reward"], ("probability", "click"))
     if "split" in told:
         checks.one_of("experiment", "split", told["split"], ("test", "validation"))
-    try:
-        return msgspec.convert(told, Spec)
-    except msgspec.ValidationError as error:
-        raise InvalidArgument("experiment", "spec", "of the types that are documented", str(error)) from error
+    return checks.typed("experiment", "spec", told, Spec)
 
 
 def _names(kind: type) -> set[str]:

@@ -8,13 +8,12 @@ from hmac import compare_digest
 from typing import NamedTuple
 
 from treeward.core.errors import UnknownDecision
-from treeward.store.base import User
+from treeward.store.base import User, spelled
 
 _VERSION = 1
 _HEAD = struct.Struct("<BHiiHqIIq")
 _SEAL = 12
 _LONGEST = 4096
-_WHOLE, _TEXT = b"i", b"s"
 
 
 class Ticket(NamedTuple):
@@ -56,8 +55,7 @@ class Sealer:
 
     def seal(self, user: User, *fields: int) -> str:
         """Return the id of a decision: `fields` are a ticket's, without the user."""
-        name = _TEXT + user.encode(errors="surrogatepass") if isinstance(user, str) else _WHOLE + b"%d" % user
-        body = _HEAD.pack(_VERSION, *fields) + name
+        body = _HEAD.pack(_VERSION, *fields) + spelled(user)
         return urlsafe_b64encode(body + self._seal(body)).rstrip(b"=").decode()
 
     def unseal(self, id: object) -> Ticket:
@@ -77,7 +75,7 @@ class Sealer:
         if version != _VERSION:
             raise UnknownDecision(f"the id {_short(id)} is of a version that this treeward does not know")
         name = body[_HEAD.size :]
-        user: User = int(name[1:]) if name[:1] == _WHOLE else name[1:].decode(errors="surrogatepass")
+        user: User = int(name[1:]) if name[:1] == b"i" else name[1:].decode(errors="surrogatepass")
         return Ticket._make([*fields, user])
 
 

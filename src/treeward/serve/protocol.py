@@ -62,7 +62,7 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; whoever stops in the middle of a request, or before the next, has only so long to go on."""
-        if self._closing or self.transport.is_closing():
+        if self.transport.is_closing() or (self._closing and self._arriving is None):
             return
         super().data_received(data)
         if self._in_headers:

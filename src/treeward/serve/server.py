@@ -5,6 +5,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import uvicorn
@@ -32,8 +33,9 @@ _DRAIN = 20
 def open_explorer(settings: Settings, progress: Progress = silent) -> Explorer:
     """Return the explorer that settings ask for."""
     catalogue = Catalogue.load(settings.items)
-    tree = ItemTree.load(settings.tree) if settings.tree else None
-    if tree is None:
+    if settings.tree:
+        tree = ItemTree.load(settings.tree)
+    else:
         tree = ItemTree.build(catalogue.vectors, seed=0, progress=progress)
     policy = TREE_POLICIES[settings.policy](settings.make_bandit(), budget=settings.budget)
     store: EventStore = MemoryStore() if settings.store == "memory" else SQLiteStore(settings.store, progress=progress)
@@ -112,9 +114,8 @@ async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, s
     for index, application in enumerate((app.public, app.admin)[: len(sockets)]):
         config = uvicorn.Config(
             application, http=ours if index == 0 else "httptools", interface="asgi3", ws="none", lifespan="off",
-            proxy_headers=False,
-            access_log=False, log_level="error", server_header=False, date_header=False, timeout_keep_alive=75,
-            timeout_graceful_shutdown=_DRAIN, backlog=2048,
+            proxy_headers=False, access_log=False, log_level="error", server_header=False, date_header=False,
+            timeout_keep_alive=75, timeout_graceful_shutdown=_DRAIN, backlog=2048,
         )  # fmt: skip
         servers.append(_Server(config))
     app.start()
@@ -141,9 +142,7 @@ class _Server(uvicorn.Server):
     """One of two in a process: signals are handled for both."""
 
     def capture_signals(self) -> Any:
-        import contextlib
-
-        return contextlib.nullcontext()
+        return nullcontext()
 
 
 def address_of(listener: socket.socket) -> str:

@@ -22,7 +22,7 @@ from treeward.explorer.ledger import Given, Outcome, Row
 from treeward.explorer.looks import Decision, item_name, node_name
 from treeward.serve import wire
 from treeward.serve.settings import Settings
-from treeward.store.base import User
+from treeward.store.base import User, spelled
 from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN
 from treeward.store.sqlite import SQLiteStore
 
@@ -54,8 +54,7 @@ class Service:
         """Tell whether a user belongs to those who are not explored for: the same answer for ever."""
         if not self.settings.holdout:
             return False
-        name = b"s" + user.encode() if isinstance(user, str) else b"i%d" % user
-        drawn = int.from_bytes(blake2b(name, key=self._salt, digest_size=8).digest(), "little")
+        drawn = int.from_bytes(blake2b(spelled(user), key=self._salt, digest_size=8).digest(), "little")
         return drawn < self.settings.holdout * 2**64
 
     def recommend(self, asks: Sequence[wire.Ask]) -> list[wire.Recommendation | Exception]:
@@ -64,7 +63,10 @@ class Service:
         groups: dict[object, list[dict[User, tuple[int, wire.Ask]]]] = {}
         for i, ask in enumerate(asks):
             if self.settings.mode == "apprentice" or (self.settings.holdout and self.held_out(ask.user)):
-                answers[i] = self._caught(self._other, ask)
+                try:
+                    answers[i] = self._other(ask)
+                except TreewardError as error:
+                    answers[i] = error
                 continue
             key: object = ask.n
             if ask.allow is not None or ask.where is not None:
@@ -99,13 +101,6 @@ class Service:
             return
         for at, (i, _) in enumerate(group):
             answers[i] = self._answer(made[at * first.n : (at + 1) * first.n], "explore")
-
-    def _caught(self, work: Any, ask: wire.Ask) -> wire.Recommendation | Exception:
-        try:
-            answer: wire.Recommendation = work(ask)
-            return answer
-        except TreewardError as error:
-            return error
 
     def _other(self, ask: wire.Ask) -> wire.Recommendation:
         """Serve the caller's own items, or what is popular."""

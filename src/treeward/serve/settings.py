@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from treeward.bandit import BANDITS
+from treeward.bandit import BANDITS, STRENGTHS
 from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
@@ -18,7 +18,6 @@ from treeward.explorer.rewards import checked_range
 from treeward.policy import TREE_POLICIES
 
 PREFIX = "TREEWARD_"
-_STRENGTH = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
 ROLES = ("read", "write", "admin")
 """What a key may do: each also what those before it may."""
 
@@ -77,10 +76,7 @@ class Settings:
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded."""
         owner = "serve"
-        try:
-            msgspec.convert(asdict(self), type(self))
-        except msgspec.ValidationError as error:
-            raise InvalidArgument(owner, "settings", "of the types that are documented", str(error)) from error
+        checks.typed(owner, "settings", asdict(self), Settings)
         if not self.items:
             raise InvalidArgument(owner, "items", "the path of a catalogue", self.items)
         checks.one_of(owner, "policy", self.policy, TREE_POLICIES)
@@ -99,7 +95,7 @@ class Settings:
             checks.number(owner, name, getattr(self, name), low=0)
         for name in ("header_timeout", "body_timeout"):
             checks.number(owner, name, getattr(self, name), above=0)
-        for name in ("budget", "memory", "max_body", "max_batch", "max_connections", "max_waiting"):
+        for name in ("budget", "max_body", "max_batch", "max_connections", "max_waiting"):
             checks.integer(owner, name, getattr(self, name), low=1)
         checks.integer(owner, "memory", self.memory, low=1, high=1 << 24)
         checks.integer(owner, "port", self.port, low=0, high=65535)
@@ -109,7 +105,7 @@ class Settings:
     def make_bandit(self) -> Bandit:
         """Return the bandit."""
         kind = BANDITS[checks.one_of("serve", "bandit", self.bandit, BANDITS)]
-        return kind(**{_STRENGTH[self.bandit]: self.strength}) if self.strength else kind()
+        return kind(**{STRENGTHS[self.bandit]: self.strength}) if self.strength else kind()
 
     def _check_keys(self) -> None:
         for key in self.keys:
@@ -150,10 +146,7 @@ def read_settings(
             )
             told[known] = parsed(known, value, name)
     told |= {name: value for name, value in (flags or {}).items() if value is not None}
-    try:
-        made = msgspec.convert(told, Settings)
-    except msgspec.ValidationError as error:
-        raise InvalidArgument("serve", "settings", "of the types that are documented", str(error)) from error
+    made = checks.typed("serve", "settings", told, Settings)
     made.check()
     return made
 
@@ -165,12 +158,7 @@ def parsed(name: str, text: str, owner: str) -> Any:
     try:
         return msgspec.convert(text, kinds[name], strict=False)
     except msgspec.ValidationError as error:
-        rule = (
-            "of the setting's type"
-            if isinstance(kinds[name], type(Literal[""]))
-            else getattr(kinds[name], "__name__", "right")
-        )
-        raise InvalidArgument("serve", owner, f"{rule} ({error})", text) from error
+        raise InvalidArgument("serve", owner, f"of its type ({error})", text) from error
 
 
 def table() -> list[tuple[str, str, str]]:

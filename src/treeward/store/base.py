@@ -16,6 +16,17 @@ from treeward.store.events import Kept
 User = int | str
 
 
+def spelled(user: User) -> bytes:
+    """Return a user in bytes: no two are spelled the same, not even 7 and "7".
+
+    Examples
+    --------
+    >>> spelled(7), spelled("7")
+    (b'i7', b's7')
+    """
+    return b"s" + user.encode(errors="surrogatepass") if isinstance(user, str) else b"i%d" % user
+
+
 class EventStore(Protocol):
     """Keeps every user's events in the order they came. Calls may come from several threads."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray
-from treeward.store.base import User
+from treeward.store.base import User, spelled
 from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN, Kept
 
 _NONE = b""
@@ -190,8 +190,7 @@ class MemoryStore:
 
     def _seal(self, user: User) -> bytes:
         """Return a name for a user that does not tell who they are."""
-        name = b"s" + user.encode(errors="surrogatepass") if isinstance(user, str) else b"i%d" % user
-        return blake2b(name, digest_size=16, key=self._secret).digest()
+        return blake2b(spelled(user), digest_size=16, key=self._secret).digest()
 
     @property
     def epoch(self) -> int:
