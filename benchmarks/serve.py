@@ -230,7 +230,7 @@ def main() -> int:
         catalogue.save(folder / "items")
         tree = tw.ItemTree.build(catalogue.vectors, seed=0)
         tree.save(folder / "tree")
-        each = seat_bytes(tw.PHCB().plan(tree, catalogue))
+        each = seat_bytes(tw.Beam().plan(tree, catalogue))
         memory = max(1, each * USERS // 5 >> 20)
         fill(folder / "events.db", ITEMS, USERS, EVENTS, catalogue)
         del catalogue, tree

@@ -251,7 +251,7 @@ def test_chances_are_how_often_an_arm_is_taken(bandit):
         at = rule.kind, rule.strength
         chosen = best_of(*at, inverse, theta, arms.vectors, arms, 0, 0, turn << 16)
         counts[chosen] += 1
-        told[chosen] += chance_of(chosen, *at, theta, arms.vectors, arms, 0, 0, turn << 16)
+        told[chosen] += chance_of(chosen, *at, theta, 5, arms.vectors, arms, 0, 0, turn << 16)
     expected = told / np.maximum(counts, 1)
     if isinstance(bandit, Thompson):  # an estimate, whose mean over what was chosen is not that of the arm
         best = counts > 300

@@ -200,7 +200,7 @@ def test_simulate(tmp_path):
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     assert "--policy must be one of flat, cb-category" in run(*small, "--policy", "magic", code=1)
     assert "--out must be a file ending in .html or .png" in run(*small, "-o", "c.svg", code=1)
-    assert "budget must be an integer from 2" in run(*small, "--budget", 1, code=1)
+    assert "budget must be an integer from 2" in run(*small, "--policy", "hcb", "--budget", 1, code=1)
     assert "nan" not in run(*small[:3], "--users", 1, *small[5:])
     assert "--bandit must be one of linucb, thompson, epsilon" in run(*small, "--bandit", "magic", code=1)
     assert "rounds must be an integer from 1 to 300" in run(*small, "--once", "--rounds", 301, code=1)
@@ -215,7 +215,7 @@ def test_bench(tmp_path):
     assert all(0 < figure["median_us"] <= figure["p99_us"] for figure in told["figures"].values())
     assert len(told["figures"]) == 5
     assert "--policy must be one of flat" in run(*small, "--policy", "magic", code=1)
-    assert "budget must be an integer from" in run(*small, "--budget", 1, code=1)
+    assert "budget must be an integer from" in run(*small, "--policy", "hcb", "--budget", 1, code=1)
 
 
 def test_progress_bars_in_a_terminal(items, tmp_path):

@@ -128,8 +128,9 @@ def test_batch_is_singles(shop, tree, repeats):
 
 def test_one_seat_is_as_good_as_many(shop, tree):
     """A user who gives up the seat after every call, and is rebuilt, lives as one who keeps it."""
-    plan = tw.PHCB().plan(tree, shop)
-    roomy, cramped = explorer(shop, tree), explorer(shop, tree, memory=seat_bytes(plan))
+    policy = tw.PHCB()
+    plan = policy.plan(tree, shop)
+    roomy, cramped = explorer(shop, tree, policy), explorer(shop, tree, policy, memory=seat_bytes(plan))
     assert cramped._decider.seats.most == 1
     users = ["ada", "bob", "cyd"]
     for turn in range(200):
@@ -534,10 +535,11 @@ def test_explanations_reproduce_decisions(shop, tree, name, bandit):
         assert chosen[-1].id == d.item
         assert chosen[-1].mean == pytest.approx(d.mean, abs=1e-5)
         assert chosen[-1].width == pytest.approx(d.width, rel=1e-4)
-        if name != "phcb":
+        if name not in ("phcb", "beam"):
             assert tuple(option.id for option in chosen[:-1]) == d.path
         assert math.prod(s.chance * len(s.considered) / s.total for s in told.steps) == pytest.approx(d.propensity)
-        assert sum(len(s.considered) for s in told.steps if len(s.considered) > 1) == d.scores
+        considered = sum(len(s.considered) for s in told.steps if len(s.considered) > 1)
+        assert considered - d.scores in ((0, 1) if name == "beam" else (0,))  # it may draw one, and score none
         assert d.item in str(told) or told.title in str(told)
         for step in told.steps:
             means = [option.mean for option in step.considered]
@@ -545,7 +547,7 @@ def test_explanations_reproduce_decisions(shop, tree, name, bandit):
 
 
 def test_interests(shop, tree):
-    made = explorer(shop, tree)
+    made = explorer(shop, tree, tw.PHCB())
     [root] = made.interests("nobody")
     assert (root.node, root.items, root.visits, root.mean) == (0, 600, 0, 0)
     live_a_while(made, rounds=40)
@@ -603,7 +605,7 @@ def test_bad_numbers_of_items(shop, tree, n):
         ({"seed": -1}, "Explorer: seed"),
         ({"memory": 10}, "Explorer: memory must be at least .* bytes, one user's state, got 10"),
         ({"memory": 0}, "Explorer: memory must be an integer of at least 1"),
-        ({"repeats": 1}, "Explorer: repeats must be True or False"),
+        ({"repeats": 0}, "Explorer: repeats must be True, False, or a number of other items"),
         ({"policy": tw.HCB(budget=1)}, "HCB: budget"),
         ({"policy": tw.HCB(prior=tw.Prior(mean=[1.0]))}, "Prior: mean must be finite numbers of shape"),
     ],
@@ -623,7 +625,7 @@ def test_nobody_and_no_feedback(shop, tree):
     made = explorer(shop, tree)
     assert made.recommend([]) == []
     assert made.feedback({}) == {}
-    assert repr(made) == "Explorer(600 items, PHCB(LinUCB), MemoryStore(0 users))"
+    assert repr(made) == "Explorer(600 items, Beam(LinUCB), MemoryStore(0 users))"
     with made as same:
         assert same is made
 

@@ -8,13 +8,14 @@ from tests import naive
 from treeward.bandit import EpsilonGreedy, LinUCB, Thompson
 from treeward.bandit.posterior import REFRESH
 from treeward.core.errors import InvalidArgument
-from treeward.policy import HCB, PHCB, TREE_POLICIES, CBCategory, CBLeaf, Flat, LogLevel, Thresholds
+from treeward.policy import HCB, PHCB, TREE_POLICIES, Beam, CBCategory, CBLeaf, Flat, LogLevel, Thresholds
 from treeward.policy.history import History, amend, record, tally
 from treeward.policy.learn import Events, absorb, holder, leaf_at, sit, teach
 from treeward.policy.lists import Lists, insert, widened
 from treeward.policy.plan import room, scratch
 from treeward.policy.screen import Screen, left, nth, shut
-from treeward.policy.walk import Trace, decide
+from treeward.policy.steps import Trace
+from treeward.policy.walk import decide
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
 NONE = np.zeros(0, dtype=np.int32)
@@ -36,7 +37,7 @@ class Live:
 
     def decide(self, nonce, closed=NONE):
         screen = Screen(closed, False, NONE, np.zeros(1, dtype=np.int64))
-        place, node, scores = decide(
+        place, node, scores, self.work = decide(
             self.plan, self.state, 0, screen, self.seed, self.stream, nonce, self.candidates, Trace.empty()
         )
         return (int(self.plan.tree.items[place]) if place >= 0 else -1), node, scores
@@ -73,7 +74,7 @@ BANDITS = [LinUCB(0.5), LinUCB(0.5, ridge=3.0), Thompson(0.3), EpsilonGreedy(0.2
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("split", ["paper", "authors"])
-@pytest.mark.parametrize("kind", TREE_POLICIES.values())
+@pytest.mark.parametrize("kind", [kind for kind in TREE_POLICIES.values() if kind is not Beam])
 @pytest.mark.parametrize("bandit", BANDITS, ids=str)
 def test_every_round_is_the_naive_twins(kind, bandit, split, once):
     shop = catalogue()

@@ -567,7 +567,7 @@ def test_settings(tmp_path, items):
         True, True, True, False, False,
     ]  # fmt: skip
     told = cli("serve", items, "--check")
-    assert "sound: phcb with linucb" in told
+    assert "sound: beam with linucb" in told
     assert "a file that exists" in cli("serve", tmp_path / "no", "--check", code=1)
     assert "--set" in cli("serve", items, "--set", "port", "--check", code=1)
     assert "no keys" in cli("serve", items, "--host", "0.0.0.0", code=1)

@@ -1,8 +1,8 @@
 """treeward: contextual bandits that explore an entire item catalogue.
 
-Items are clustered bottom-up into a tree (`ItemTree`); a policy (`HCB`, `PHCB`, ...) walks it for each user with a
-bandit (`LinUCB`, `Thompson`, `EpsilonGreedy`); an `Explorer` recommends with it and learns, and `simulate` tries it in
-a `World`.
+Items are clustered bottom-up into a tree (`ItemTree`); a policy (`Beam`, `HCB`, `PHCB`, ...) searches it for each user
+with a bandit (`LinUCB`, `Thompson`, `EpsilonGreedy`); an `Explorer` recommends with it and learns, and `simulate` tries
+it in a `World`.
 
 Names are imported on first use, so that ``import treeward`` costs almost nothing.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from treeward.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from treeward.bandit.population import PopulationPrior as PopulationPrior
     from treeward.bandit.prior import Prior as Prior
     from treeward.bandit.rules import EpsilonGreedy as EpsilonGreedy
     from treeward.bandit.rules import LinUCB as LinUCB
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from treeward.embed.svd import svd_vectors as svd_vectors
     from treeward.explorer.explorer import Explorer as Explorer
     from treeward.explorer.looks import Decision as Decision
+    from treeward.policy.beam import Beam as Beam
     from treeward.policy.conucb import ConUCB as ConUCB
     from treeward.policy.expansion import LogLevel as LogLevel
     from treeward.policy.hcb import HCB as HCB
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ArtefactError": "treeward.core.errors",
+    "Beam": "treeward.policy.beam",
     "CBCategory": "treeward.policy.hcb",
     "CBLeaf": "treeward.policy.hcb",
     "Catalogue": "treeward.data.catalogue",
@@ -72,6 +75,7 @@ _HOME = {
     "MemoryStore": "treeward.store.memory",
     "NothingLeft": "treeward.core.errors",
     "PHCB": "treeward.policy.phcb",
+    "PopulationPrior": "treeward.bandit.population",
     "Prior": "treeward.bandit.prior",
     "SQLiteStore": "treeward.store.sqlite",
     "Thompson": "treeward.bandit.rules",
@@ -93,6 +97,7 @@ __all__ = [
     "ICTR",
     "PHCB",
     "ArtefactError",
+    "Beam",
     "CBCategory",
     "CBLeaf",
     "Catalogue",
@@ -110,6 +115,7 @@ __all__ = [
     "LogLevel",
     "MemoryStore",
     "NothingLeft",
+    "PopulationPrior",
     "Prior",
     "SQLiteStore",
     "Thompson",

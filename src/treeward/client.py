@@ -45,8 +45,10 @@ class _Calls:
 
     @staticmethod
     def _ask(user: User, n: int, exclude: Iterable[Item], allow: Iterable[Item] | None,
-             where: Mapping[str, Any] | None, fallback: Iterable[Item]) -> dict[str, Any]:  # fmt: skip
+             where: Mapping[str, Any] | None, diverse: bool, fallback: Iterable[Item]) -> dict[str, Any]:  # fmt: skip
         body: dict[str, Any] = {"user": user, "n": n, "exclude": list(exclude), "fallback": list(fallback)}
+        if diverse:
+            body["diverse"] = True
         if allow is not None:
             body["allow"] = list(allow)
         if where is not None:
@@ -102,10 +104,11 @@ class Client(_Calls):
         exclude: Iterable[Item] = (),
         allow: Iterable[Item] | None = None,
         where: Mapping[str, Any] | None = None,
+        diverse: bool = False,
         fallback: Iterable[Item] = (),
     ) -> list[dict[str, Any]]:
         """Return n items for a user, each with its decision_id."""
-        body = self._ask(user, n, exclude, allow, where, fallback)
+        body = self._ask(user, n, exclude, allow, where, diverse, fallback)
         items: list[dict[str, Any]] = self._send("POST", "/v1/recommend", body)["items"]
         return items
 
@@ -176,10 +179,11 @@ class AsyncClient(_Calls):
         exclude: Iterable[Item] = (),
         allow: Iterable[Item] | None = None,
         where: Mapping[str, Any] | None = None,
+        diverse: bool = False,
         fallback: Iterable[Item] = (),
     ) -> list[dict[str, Any]]:
         """Return n items for a user, each with its decision_id."""
-        body = self._ask(user, n, exclude, allow, where, fallback)
+        body = self._ask(user, n, exclude, allow, where, diverse, fallback)
         items: list[dict[str, Any]] = (await self._send("POST", "/v1/recommend", body))["items"]
         return items
 

@@ -24,7 +24,9 @@ class Candidates(NamedTuple):
     vectors: Floats
     """(most, d)."""
     usable: NDArray[np.int64]
-    """(widest,) room for whoever gathers the candidates to choose from among more."""
+    """(widest,) room for whoever gathers the candidates to choose from among more ..."""
+    rank: Floats
+    """(widest,) ... and for what they go by."""
     visits: NDArray[np.float64]
     """(most,) how often this user tried the arm: filled only where the rule asks for the arm's own mean."""
     rewards: NDArray[np.float64]
@@ -45,16 +47,18 @@ class Candidates(NamedTuple):
     """(most,) out: sqrt(x' A^-1 x), where the rule needs it."""
 
     @classmethod
-    def empty(cls, most: int, dim: int, widest: int = 0) -> "Candidates":
-        """Return room for `most` candidates out of `widest`."""
+    def empty(cls, most: int, dim: int, widest: int = 0, *, known: bool = False) -> "Candidates":
+        """Return room for `most` candidates out of `widest`; without vectors if their means and widths are `known`."""
+        vectors = 0 if known else most
         return cls(
             np.zeros(most, dtype=np.int64),
-            np.zeros((most, dim), dtype=np.float32),
+            np.zeros((vectors, dim), dtype=np.float32),
             np.zeros(widest, dtype=np.int64),
+            np.zeros(widest, dtype=np.float32),
             np.zeros(most),
             np.zeros(most),
             np.ones(most, dtype=np.float32),
-            np.zeros((most, dim), dtype=np.float32),
+            np.zeros((vectors, dim), dtype=np.float32),
             np.zeros((dim, dim)),
             np.zeros(dim, dtype=np.float32),
             np.zeros(most, dtype=np.float32),
@@ -93,11 +97,20 @@ def best_of(
             mean[i] = dot(x[i], theta)
     if kind == SAMPLE:
         factorise(inverse, candidates.root)
-        sampled = candidates.sampled[:count]
-        _sample(x, candidates, theta, strength, seed, stream, counter)
-        start = rng.below(seed, stream, counter + _TIES, count)
-        return _highest(sampled, candidates.width, np.float32(0.0), candidates.factor, start)
+        draw(candidates, theta, strength, seed, stream, counter)
+        return best_drawn(theta, x, candidates, seed, stream, counter)
     return best_scored(kind, strength, count, candidates, seed, stream, counter)
+
+
+@tight
+def best_drawn(theta: Floats, x: Floats, candidates: Candidates, seed: int, stream: int, counter: int) -> int:
+    """Return which of the candidates, whose vectors are `x`, is best under the theta that was drawn."""
+    count = len(x)
+    for i in range(count):
+        candidates.mean[i] = dot(x[i], theta)
+        candidates.sampled[i] = dot(x[i], candidates.drawn)
+    start = rng.below(seed, stream, counter + _TIES, count)
+    return _highest(candidates.sampled[:count], candidates.width, np.float32(0.0), candidates.factor, start)
 
 
 @tight
@@ -119,6 +132,7 @@ def chance_of(
     kind: int,
     strength: float,
     theta: Floats,
+    count: int,
     x: Floats,
     candidates: Candidates,
     seed: int,
@@ -128,9 +142,8 @@ def chance_of(
     """Return the probability with which `best_of`, or `best_scored`, takes `chosen` of the candidates it just had.
 
     Exact for LinUCB and epsilon-greedy. For Thompson sampling: the share of the decision's own draw and `_DRAWS` more,
-    out of a stream of their own, that choose it.
+    out of a stream of their own, that choose it; only that looks at the vectors `x`.
     """
-    count = len(x)
     if kind == SAMPLE:
         wins, sampled = 1, candidates.sampled[:count]
         for turn in range(1, _DRAWS + 1):
@@ -208,8 +221,8 @@ def dot(a: Floats, b: Floats) -> np.float32:
 
 
 @tight_summing
-def _sample(x: Floats, candidates: Candidates, theta: Floats, v: float, seed: int, stream: int, counter: int) -> None:
-    """Draw theta + v L z from N(theta, v^2 A^-1), and write what it makes of the candidates."""
+def draw(candidates: Candidates, theta: Floats, v: float, seed: int, stream: int, counter: int) -> None:
+    """Draw theta + v L z from N(theta, v^2 A^-1) into `candidates.drawn`, once `candidates.root` is L."""
     drawn, root = candidates.drawn, candidates.root
     for i in range(len(theta)):
         drawn[i] = theta[i]
@@ -217,5 +230,11 @@ def _sample(x: Floats, candidates: Candidates, theta: Floats, v: float, seed: in
         z = v * rng.normal(seed, stream, counter + k)
         for i in range(k, len(theta)):
             drawn[i] += np.float32(root[i, k] * z)
+
+
+@tight
+def _sample(x: Floats, candidates: Candidates, theta: Floats, v: float, seed: int, stream: int, counter: int) -> None:
+    """Draw theta, and write what it makes of the candidates."""
+    draw(candidates, theta, v, seed, stream, counter)
     for i in range(len(x)):
-        candidates.sampled[i] = dot(x[i], drawn)
+        candidates.sampled[i] = dot(x[i], candidates.drawn)

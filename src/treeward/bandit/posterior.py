@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import gram, kernel, tight, tight_summing
+from treeward.core.compiled import apart, apart_summing, gram, kernel, tight, tight_summing
 from treeward.core.types import AnyArray, Floats
 
 BLOCK = 32
@@ -118,14 +118,31 @@ def learn(
     surprise = (np.float32(reward) - guess) * scale
     for i in range(dim):
         theta[i] += z[i] * surprise
-    for i in range(dim):
-        shrink, row = z[i] * scale, inverse[i]
+    whole = dim - dim % 4
+    for i in range(0, whole, 4):  # four rows at a time: z is read once for them
+        first, second, third, fourth = z[i] * scale, z[i + 1] * scale, z[i + 2] * scale, z[i + 3] * scale
         for j in range(dim):
-            row[j] -= shrink * z[j]
+            inverse[i, j] -= first * z[j]
+            inverse[i + 1, j] -= second * z[j]
+            inverse[i + 2, j] -= third * z[j]
+            inverse[i + 3, j] -= fourth * z[j]
+    for i in range(whole, dim):
+        for j in range(dim):
+            inverse[i, j] -= z[i] * scale * z[j]
     observe(posterior, seat, slot, x, reward)
     if posterior.pulls[seat, slot] % REFRESH == 0:
         refresh(posterior, seat, slot)
     return scale, surprise
+
+
+@apart
+def fade(posterior: Posterior, seat: int, slot: int, start: Start, keep: float) -> None:
+    """Let all that was observed count `keep` times as much against the prior; only where no observation is pending."""
+    precision, moment = posterior.precision[seat, slot], posterior.moment[seat, slot]
+    for i in range(len(moment)):
+        moment[i] = start.moment[i] + keep * (moment[i] - start.moment[i])
+        for j in range(len(moment)):
+            precision[i, j] = start.precision[i, j] + keep * (precision[i, j] - start.precision[i, j])
 
 
 @tight_summing
@@ -144,17 +161,26 @@ def spread(inverse: Floats, x: Floats, z: Floats) -> np.float32:
     dim = len(x)
     for j in range(dim):
         z[j] = np.float32(0.0)
-    for i in range(dim):
-        weight, row = x[i], inverse[i]
+    whole = dim - dim % 4
+    for i in range(0, whole, 4):  # four rows at a time: z is read and written once for them
+        first, second, third, fourth = x[i], x[i + 1], x[i + 2], x[i + 3]
         for j in range(dim):
-            z[j] += weight * row[j]
+            z[j] += (
+                first * inverse[i, j]
+                + second * inverse[i + 1, j]
+                + third * inverse[i + 2, j]
+                + fourth * inverse[i + 3, j]
+            )
+    for i in range(whole, dim):
+        for j in range(dim):
+            z[j] += x[i] * inverse[i, j]
     along = np.float32(0.0)
     for i in range(dim):
         along += x[i] * z[i]
     return along
 
 
-@tight_summing
+@apart_summing
 def refresh(posterior: Posterior, seat: int, slot: int) -> None:
     """Compute A^-1 and theta from A and b in float64; only where no observation is pending."""
     precision, root, exact = posterior.precision[seat, slot], posterior.work[0], posterior.work[1]
@@ -170,7 +196,7 @@ def refresh(posterior: Posterior, seat: int, slot: int) -> None:
         theta[i] = total
 
 
-@tight_summing
+@apart_summing
 def factorise(matrix: AnyArray, root: NDArray[np.float64]) -> None:
     """Write L into `root`, zeros above it, where L L' is the positive definite `matrix` (Cholesky, in float64)."""
     for i in range(len(matrix)):

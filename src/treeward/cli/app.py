@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 import treeward
-from treeward.cli import bench, data, demo, embed, experiment, serve, simulate, store, tree, world
+from treeward.cli import bench, data, demo, embed, experiment, prior, serve, simulate, store, tree, world
 from treeward.cli.console import console, errors
 from treeward.core.errors import TreewardError
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(embed.app, name="embed")
 app.add_typer(experiment.app, name="experiment")
+app.add_typer(prior.app, name="prior")
 app.add_typer(store.app, name="store")
 app.add_typer(tree.app, name="tree")
 app.add_typer(world.app, name="world")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -21,9 +22,11 @@ def bench(
     items: Annotated[int, typer.Option(help="Items in the catalogue.", min=100)] = 100_000,
     dim: Annotated[int, typer.Option(help="Dimensions of the item vectors.", min=2)] = 64,
     users: Annotated[int, typer.Option(help="Users in a batch.", min=1)] = 100,
-    policy: Annotated[str, typer.Option(help="flat, cb-category, cb-leaf, hcb or phcb.")] = "phcb",
+    policy: Annotated[str, typer.Option(help="beam, phcb, hcb, cb-leaf, cb-category or flat.")] = "beam",
     bandit: Annotated[str, typer.Option(help=BANDIT_HELP)] = "linucb",
-    budget: Annotated[int, typer.Option(help="Score computations a decision.", min=1)] = 50,
+    budget: Annotated[
+        int | None, typer.Option(help="Score computations a decision. Default: the policy's own.", min=1)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also write the figures here, as JSON.")] = None,
 ) -> None:
@@ -39,7 +42,8 @@ def bench(
     from treeward.tree.item_tree import ItemTree
 
     base = BANDITS[checks.one_of("bench", "--bandit", bandit, BANDITS)]()
-    made = TREE_POLICIES[checks.one_of("bench", "--policy", policy, TREE_POLICIES)](base, budget=budget)
+    made = TREE_POLICIES[checks.one_of("bench", "--policy", policy, TREE_POLICIES)](base)
+    made = made if budget is None else replace(made, budget=budget)
     with timed(f"A catalogue of {items:,} items"):
         shop = synthetic_catalogue(items, dim, seed)
     with progress() as report:

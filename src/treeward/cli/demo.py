@@ -17,7 +17,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what it makes.")] = Path("demo-out"),
     seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
 ) -> None:
-    """Make up a world, build and draw its item tree, and try five policies on its users."""
+    """Make up a world, build and draw its item tree, and try six policies on its users."""
     from treeward.policy import TREE_POLICIES
     from treeward.simulate import World, draw_curves, simulate
     from treeward.tree.item_tree import ItemTree
@@ -46,7 +46,7 @@ def demo(
         ]
     show_results(results, world.base_rate(users) * rounds)
     with timed("Drawing the curves"):
-        subtitle = f"{users:,} users, {items:,} items, 50 scores a round, seed {seed}"
+        subtitle = f"{users:,} users, {items:,} items, at most 50 scores a round, seed {seed}"
         draw_curves(results, out / "curves.html", subtitle)
         draw_curves(results, out / "curves.png", subtitle)
     say(f"Open {out / 'tree.html'} and {out / 'curves.html'} in a browser, or look at the .png beside them.")

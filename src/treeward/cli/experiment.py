@@ -104,6 +104,30 @@ def sensitivity(
 
 
 @app.command()
+def frontier(
+    data: Data,
+    out: Out,
+    loader: As = None,
+    options: Options = None,
+    users: Users = 200,
+    repeats: Repeats = 5,
+    once_rounds: Annotated[int, typer.Option(help="Rounds where an item is shown once.", min=1)] = 300,
+    repeat_rounds: Annotated[
+        int, typer.Option(help="Rounds where items may repeat; 0: leave that out.", min=0)
+    ] = 1_000,
+    dim: Dim = 64,
+    seed: Seed = 0,
+    without: Leave = None,
+    processes: Processes = None,
+) -> None:
+    """Run reward against work, in clicks: lists, ALS, the paper's policies, exact bandits and Beam; in two regimes."""
+    for once, rounds in ((True, once_rounds), (False, repeat_rounds)):
+        if rounds:
+            told = _common(loader, options, users, rounds, repeats, 50, dim, "", True, once, seed)
+            _go("frontier", data, out / ("once" if once else "repeats"), without, processes, told)
+
+
+@app.command()
 def tune(
     data: Data,
     out: Out,

@@ -18,6 +18,9 @@ def serve(
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Settings in TOML.", show_default=False)] = None,
     tree: Annotated[str | None, typer.Option(help="A saved tree. Default: one is built.", show_default=False)] = None,
+    prior: Annotated[
+        str | None, typer.Option(help="What `treeward prior fit` wrote. Default: none.", show_default=False)
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="File of events, or `memory`. Default: treeward.db.", show_default=False)
     ] = None,
@@ -56,8 +59,8 @@ def serve(
         say(f'For the settings:\n[[keys]]\nname = {json.dumps(new_key)}\nrole = "{role}"\nsha256 = "{digest}"')
         return
     flags: dict[str, Any] = {
-        "items": None if items is None else str(items), "tree": tree, "store": store, "host": host, "port": port,
-        "admin_port": admin_port, "mode": mode,
+        "items": None if items is None else str(items), "tree": tree, "prior": prior, "store": store,
+        "host": host, "port": port, "admin_port": admin_port, "mode": mode,
     }  # fmt: skip
     flags |= _given(set_)
     settings = read_settings(config, flags=flags)

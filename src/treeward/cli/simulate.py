@@ -12,7 +12,7 @@ from treeward.cli.console import console, progress, say, timed
 if TYPE_CHECKING:
     from treeward.simulate.result import Result
 
-POLICY_HELP = "flat, cb-category, cb-leaf, hcb, phcb, hmab, ictr or conucb; repeatable. Default: the first five."
+POLICY_HELP = "flat, cb-category, cb-leaf, hcb, phcb, beam, hmab, ictr or conucb; repeatable. Default: the first six."
 BANDIT_HELP = "linucb, thompson or epsilon."
 
 
@@ -71,11 +71,11 @@ def simulate(
 def show_results(results: "list[Result]", random: float) -> None:
     """Print a table of what policies earned; `random` is what random items would have."""
     rounds = results[0].rewards.shape[1]
-    title = f"Mean reward of a user in {rounds:,} rounds; scores and time a user-round"
+    title = f"Mean reward of a user in {rounds:,} rounds; scores, multiplications and time a user-round"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
-    for name in ("policy", "reward", "95 % interval", "scores", "items shown", "us/round"):
+    for name in ("policy", "reward", "95 % interval", "scores", "products", "items shown", "us/round"):
         table.add_column(name, justify="left" if name == "policy" else "right")
-    table.add_row("random items", f"{random:.1f}", "", "", "", "")
+    table.add_row("random items", f"{random:.1f}", "", "", "", "", "")
     for result in results:
         total, half = result.cumulative[-1], 1.96 * result.error
         table.add_row(
@@ -83,6 +83,7 @@ def show_results(results: "list[Result]", random: float) -> None:
             f"{total:.1f}",
             f"{total - half:.1f} - {total + half:.1f}" if half == half else "",
             f"{result.scores.mean():.1f}",
+            f"{result.settings['multiplications']:,.0f}",
             f"{result.coverage:.1%}",
             f"{result.seconds / result.rewards.size * 1e6:.1f}",
         )

@@ -129,3 +129,20 @@ def one_of(owner: str, parameter: str, value: str, names: Iterable[str]) -> str:
         hint = f" (did you mean {small[close[0]]!r}?)" if close else ""
         raise InvalidArgument(owner, parameter, f"one of {', '.join(known)}{hint}", value)
     return value
+
+
+def repeats(owner: str, value: object) -> tuple[bool, int]:
+    """Return whether an item rests once it was shown, and for how many others (0: for good).
+
+    Examples
+    --------
+    >>> repeats("f", True), repeats("f", False), repeats("f", 20)
+    ((False, 0), (True, 0), (True, 20))
+    """
+    if isinstance(value, bool):
+        return not value, 0
+    rule = "True, False, or a number of other items, at least 1"
+    try:
+        return True, integer(owner, "repeats", value, low=1)
+    except InvalidArgument:
+        raise InvalidArgument(owner, "repeats", rule, value) from None

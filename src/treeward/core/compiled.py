@@ -44,6 +44,19 @@ def tight_summing(function: Callable[P, R]) -> Callable[P, R]:
     return _compiled(function, {"reassoc", "contract"}, _nrt=False, forceinline=True)
 
 
+def apart(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as `tight` does, but leave the call a call: for what is large and not called often.
+
+    The tuples are then copied, some 0.3 microseconds; put in place, it would be compiled anew wherever it is called.
+    """
+    return _compiled(function, set(), _nrt=False)
+
+
+def apart_summing(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as both `apart` and `summing_kernel` do."""
+    return _compiled(function, {"reassoc", "contract"}, _nrt=False)
+
+
 def bound(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> Callable[P, R]:
     """Call a kernel, and return it fixed to the types it was called with.
 

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from treeward.bandit import PopulationPrior
 from treeward.core import artefact, rng
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress
@@ -15,8 +16,10 @@ from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset
 from treeward.data.loaders import load_dataset
 from treeward.embed.svd import svd_vectors
-from treeward.experiment.spec import Spec
+from treeward.experiment.baselines import Factors
+from treeward.experiment.spec import Aids, Spec
 from treeward.learn.torch import torch_for
+from treeward.policy.beam import Beam
 from treeward.simulate.world import FORMAT, World
 from treeward.tree.item_tree import ItemTree
 
@@ -39,6 +42,9 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
         return before
     if _is_world(Path(spec.data)):
         world = World.load(spec.data)
+        if any(arm.needs_log for arm in spec.arms):
+            needy = ", ".join(arm.label for arm in spec.arms if arm.needs_log)
+            raise InvalidArgument("experiment", "data", f"a log, which {needy} need(s)", spec.data)
         source = {"world": spec.data, "sha256": sha256((Path(spec.data) / artefact.MANIFEST).read_bytes()).hexdigest()}
         _check_categories(spec, world.catalogue)
         users = _part_of(world, spec.split)
@@ -49,6 +55,7 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
         _check_categories(spec, data.catalogue)
         shop, source = _with_vectors(spec, data, progress), {"data": data.name, **data.source}
         tree = ItemTree.build(shop.vectors, spec.widths or None, seed=spec.seed, progress=progress)
+        _write_aids(spec, data, shop, folder, progress)
         world = World.fit(
             data.interactions,
             shop,
@@ -65,8 +72,9 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
     chosen = users
     if len(users) > spec.users:
         chosen = np.sort(users[rng.sample(spec.seed, rng.stream("tried users"), len(users), spec.users)])
+    aids = read_aids(folder)
     for arm in spec.arms:  # what does not fit this tree and catalogue is told now
-        arm.build(spec.budget).session(tree, world.catalogue, 1)
+        arm.build(spec.budget, aids).session(tree, world.catalogue, 1)
     world.save(world_at, overwrite=True)
     tree.save(tree_at, overwrite=True)
     spread = world.fidelity(users=min(200, world.users)).spread[0]
@@ -80,11 +88,41 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
         "levels": np.bincount(tree.level)[1:].tolist(),
         "world": {name: value for name, value in world.provenance.items() if not isinstance(value, dict)},
         "random": float(np.mean([world.probabilities(int(user)).mean() for user in chosen[:500]])),
+        "oracle": _oracle(world, chosen[:500], spec.rounds, spec.once),
         "own_best": spread.own,
         "common_best": spread.common,
     }
     artefact.write_file(folder / "prepared.json", msgspec.json.format(msgspec.json.encode(told), indent=1))
     return told
+
+
+def _write_aids(spec: Spec, data: Dataset, shop: Catalogue, folder: Path, progress: Progress) -> None:
+    """Fit what arms may know of training users."""
+    train = data.part("train")
+    if any(arm.prior or arm.policy == "popularity" for arm in spec.arms):
+        prior = PopulationPrior.fit(train, shop, negatives=spec.negatives, seed=spec.seed, progress=progress)
+        prior.save(folder / "prior", overwrite=True)
+        Beam(prior=prior).grow(shop, spec.seed, progress).save(folder / "tree-prior", overwrite=True)
+    if any(arm.policy in ("als", "mean-user") for arm in spec.arms):
+        Factors.fit(train, shop, shop.dim, spec.seed).save(folder / "factors")
+
+
+def read_aids(folder: Path) -> Aids:
+    """Return what arms may know of training users."""
+    return Aids(
+        PopulationPrior.load(folder / "prior") if (folder / "prior").exists() else None,
+        Factors.load(folder / "factors") if (folder / "factors").exists() else None,
+    )
+
+
+def _oracle(world: World, users: np.ndarray[Any, np.dtype[np.int64]], rounds: int, once: bool) -> float:
+    """Return what somebody who knew all chances would earn a user."""
+    earned = []
+    for user in users.tolist():
+        chances = world.probabilities(user).astype(np.float64)
+        best = np.sort(chances)[-min(rounds, len(chances)) :].sum() if once else rounds * chances.max()
+        earned.append(float(best))
+    return float(np.mean(earned))
 
 
 def _is_world(path: Path) -> bool:

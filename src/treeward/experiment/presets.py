@@ -74,7 +74,35 @@ def sensitivity(data: str, **options: Any) -> Spec:
     return Spec("sensitivity", data, tuple(arms), **{"rounds": 1_000, **options})
 
 
-PRESETS = {"rewards": rewards, "bases": bases, "sensitivity": sensitivity}
+FRONTIER = (
+    Arm("random", "flat", baseline=True, options={"budget": 1}),
+    Arm("popularity", "popularity", baseline=True),
+    Arm("mean user", "mean-user", baseline=True),
+    Arm("ALS, folded in", "als", baseline=True),
+    Arm("HUCB", "hcb", baseline=True),
+    Arm("pHUCB", "phcb", baseline=True),
+    Arm("HUCB + shortlist", "hcb", options={"shortlist": 8}),
+    Arm("pHUCB + shortlist", "phcb", options={"shortlist": 8}),
+    Arm("pHUCB + prior", "phcb", prior=True),
+    Arm("LinUCB, exact", "flat", options={"budget": 0}),
+    Arm("LinUCB, exact + prior", "flat", options={"budget": 0}, prior=True),
+    Arm("Beam, no prior", "beam", options={"budget": 16}),
+    Arm("Beam", "beam", options={"budget": 16}, prior=True),
+    Arm("Beam, small", "beam", options={"budget": 6, "means": 250}, prior=True),
+    Arm("Beam, large", "beam", options={"budget": 32, "means": 2400}, prior=True),
+    Arm("Beam, Thompson", "beam", "thompson", options={"budget": 16}, bandit_options={"v": 0.1}, prior=True),
+    Arm("Beam, epsilon-greedy", "beam", "epsilon", options={"budget": 16}, prior=True),
+)
+"""Reward against work: what people use instead, the paper's, exact bandits, and ours."""
+
+
+def frontier(data: str, **options: Any) -> Spec:
+    """Return reward against work, in clicks: each item once in 300 rounds, or repeats in 1,000."""
+    once = options.get("once", True)
+    return Spec("frontier", data, FRONTIER, **{"rounds": 300 if once else 1_000, "reward": "click", **options})
+
+
+PRESETS = {"rewards": rewards, "bases": bases, "sensitivity": sensitivity, "frontier": frontier}
 
 _STRENGTHS = (0.1, 0.25, 0.5, 1.0)
 _FIELDS = tuple({"q": q, "p": p} for q in (5.0, 10.0, 20.0) for p in (0.05, 0.1, 0.2))

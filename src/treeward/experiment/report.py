@@ -44,6 +44,7 @@ def render(outcome: Outcome) -> bytes:
         more = f"Arms with the authors' budget take {spec.budget} scores for nodes and {spec.budget} for items."
         parts.append(text(more, soft=True))
     parts += _grid(outcome) if _is_grid(outcome) else [*_results(outcome), *_claims(outcome)]
+    parts += _frontier(outcome) if spec.name == "frontier" else []
     parts += [*_curves(outcome), *_budget(outcome), *_paper(outcome), *_origin(outcome)]
     return page(f"Experiment: {spec.name}", parts)
 
@@ -157,18 +158,48 @@ def _curves(outcome: Outcome) -> list[str]:
     return parts
 
 
+def _frontier(outcome: Outcome) -> list[str]:
+    """Draw reward against multiplications and against time; who is beaten in both is hollow."""
+    from plotly import graph_objects as go
+
+    cells = tidy(outcome).filter(pl.col("round") == outcome.spec.rounds)
+    parts = [heading("Reward against work")]
+    for name, title in (("multiplications", "multiplications a decision and its update"),
+                        ("us_a_round", "microseconds a decision and its update, one core")):  # fmt: skip
+        # What costs nothing, such as a list, still has its place on a logarithmic axis.
+        work = np.maximum(cells[name].to_numpy(), 1_000.0 if name == "multiplications" else 1.0)
+        earned = cells["mean"].to_numpy()
+        figure = go.Figure()
+        for at, (arm, half) in enumerate(cells.select("arm", "half").iter_rows()):
+            beaten = ((work <= work[at]) & (earned > earned[at]) | (work < work[at]) & (earned >= earned[at])).any()
+            figure.add_scatter(
+                x=[work[at]], y=[earned[at]], name=arm, mode="markers",
+                error_y={"type": "data", "array": [half or 0.0], "thickness": 1},
+                marker={"size": 11, "color": COLOURS[at % len(COLOURS)],
+                        "symbol": ("circle", "diamond", "square")[at // len(COLOURS) % 3] + "-open" * bool(beaten)},
+            )  # fmt: skip
+        figure.add_hline(y=outcome.prepared["oracle"], line_dash="dot", annotation_text="oracle: knows every chance")
+        figure.update_layout(
+            showlegend=True, xaxis_title=title, yaxis_title=f"reward of a user in {outcome.spec.rounds:,} rounds"
+        )
+        figure.update_xaxes(type="log")
+        parts.append(plot(figure, "Filled: nobody earns more for less.", 520))
+    return parts
+
+
 def _budget(outcome: Outcome) -> list[str]:
     cells = tidy(outcome).filter(pl.col("round") == outcome.spec.rounds)
     rows = [
-        (arm, f"{mean:.1f}", f"{most}", f"{questions:.0f}", f"{coverage:.1%}", f"{time:.1f}")
-        for arm, mean, most, questions, coverage, time in cells.select(
-            "arm", "scores", "most_scores", "questions", "coverage", "us_a_round"
+        (arm, f"{mean:.1f}", f"{most}", f"{work:,.0f}", f"{questions:.0f}", f"{coverage:.1%}", f"{time:.1f}")
+        for arm, mean, most, work, questions, coverage, time in cells.select(
+            "arm", "scores", "most_scores", "multiplications", "questions", "coverage", "us_a_round"
         ).iter_rows()
     ]
     head = (
         "arm",
         "scores a round",
         "at most",
+        "multiplications a round",
         "questions a user",
         "catalogue shown",
         "µs a decision and update, one core",

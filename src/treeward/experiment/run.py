@@ -26,14 +26,14 @@ from treeward.core.errors import ArtefactError, ArtefactExists, ArtefactWrite, I
 from treeward.core.parallel import cores
 from treeward.core.progress import Progress, silent
 from treeward.core.version import __version__
-from treeward.experiment.prepare import prepare, read_prepared
+from treeward.experiment.prepare import prepare, read_aids, read_prepared
 from treeward.experiment.presets import TABLE_ROUNDS
-from treeward.experiment.spec import Arm, Spec
+from treeward.experiment.spec import Aids, Arm, Spec
 from treeward.simulate.run import simulate
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-FORMAT, VERSION = "treeward.cell", 2
+FORMAT, VERSION = "treeward.cell", 3
 _CHECKPOINTS = 40
 
 
@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
     rewards: pl.DataFrame
     """Tidy: arm, repeat, user, round, reward and regret, both cumulative."""
     cells: pl.DataFrame
-    """Of every cell: arm, repeat, scores, coverage, seconds, questions."""
+    """Of every cell: arm, repeat, scores, multiplications, coverage, seconds, questions."""
 
 
 def run(spec: Spec, folder: StrPath, *, processes: int | None = None, progress: Progress | None = None) -> Outcome:
@@ -125,7 +125,7 @@ def load(folder: StrPath) -> Outcome:
                 *(pl.lit(value).alias(name) for name, value in stamp.items()),
             )
         )
-        counts = ("scores", "most_scores", "coverage", "seconds", "questions", "treeward")
+        counts = ("scores", "most_scores", "multiplications", "coverage", "seconds", "questions", "treeward")
         rows.append({**told, **{name: one.info[name] for name in counts}})
     return Outcome(spec, prepared, pl.concat(tables), pl.DataFrame(rows))
 
@@ -222,12 +222,11 @@ def _follow_parent() -> None:
 
 
 @lru_cache(1)
-def _stage(place: str) -> tuple[Spec, World, ItemTree, list[int]]:
+def _stage(place: str) -> tuple[Spec, World, list[int], Aids]:
     folder = Path(place)
     prepared = read_prepared(folder)
     assert prepared is not None
-    world, tree = World.load(folder / "world", verify=False), ItemTree.load(folder / "tree", verify=False)
-    return read_spec(folder), world, tree, prepared["users"]
+    return read_spec(folder), World.load(folder / "world", verify=False), prepared["users"], read_aids(folder)
 
 
 def cell_seed(seed: int, repeat: int) -> int:
@@ -237,13 +236,13 @@ def cell_seed(seed: int, repeat: int) -> int:
 
 def run_cell(place: str, label: str, repeat: int) -> None:
     """Run one cell and write it down."""
-    spec, world, tree, users = _stage(place)
+    spec, world, users, aids = _stage(place)
     arm = next(arm for arm in spec.arms if arm.label == label)
     seed = cell_seed(spec.seed, repeat)
     result = simulate(
-        arm.build(spec.budget),
+        arm.build(spec.budget, aids),
         world,
-        tree,
+        ItemTree.load(Path(place) / ("tree-prior" if arm.prior else "tree"), verify=False),
         rounds=spec.rounds,
         users=users,
         seed=seed,
@@ -266,6 +265,7 @@ def run_cell(place: str, label: str, repeat: int) -> None:
     told = {
         "scores": float(result.scores.mean()),
         "most_scores": result.settings["most_scores"],
+        "multiplications": result.settings["multiplications"],
         "coverage": result.coverage,
         "seconds": result.seconds,
         "questions": result.settings["questions"],

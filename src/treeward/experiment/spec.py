@@ -4,14 +4,15 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from treeward.bandit import BANDITS
+from treeward.bandit import BANDITS, PopulationPrior
 from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.data.loaders import LOADERS
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.experiment.baselines import BASELINES, Factors
 from treeward.policy import POLICIES, LogLevel, Policy
 from treeward.simulate.fit import EXPOSURES
 from treeward.tree.item_tree import ItemTree
@@ -19,6 +20,22 @@ from treeward.tree.item_tree import ItemTree
 _EXPANSION = ("q", "p", "authors")
 
 Value = str | int | float | bool
+KINDS: dict[str, type[Policy]] = {**POLICIES, **BASELINES}
+
+
+class Aids(NamedTuple):
+    """What arms may know of training users."""
+
+    prior: PopulationPrior | None = None
+    factors: Factors | None = None
+
+    def told_to(self, baseline: str) -> dict[str, Any]:
+        """Return what a baseline goes by."""
+        if baseline == "popularity":
+            return {"scores": None if self.prior is None else self.prior.rates}
+        if baseline == "mean-user":
+            return {"scores": None if self.factors is None else self.factors.items @ self.factors.mean_user}
+        return {"factors": self.factors}
 
 
 @dataclass(frozen=True)
@@ -31,27 +48,43 @@ class Arm:
     baseline: bool = False
     """What others are compared with."""
     options: Mapping[str, Value] = field(default_factory=dict)
-    """Of the policy; q and p are those of pHCB's expansion."""
+    """Of the policy; q and p are those of pHCB's expansion. A budget of its own may be among them; 0: everything."""
     bandit_options: Mapping[str, Value] = field(default_factory=dict)
     reward: Literal["", "probability", "click"] = ""
     """If other than the experiment's."""
+    prior: bool = False
+    """Whether it knows what training users say of new ones, and walks a tree made for that."""
 
-    def build(self, budget: int) -> Policy:
-        """Return the policy, checked as far as it can be without data."""
+    @property
+    def kind(self) -> type[Policy]:
+        """The policy."""
+        return KINDS[checks.one_of(f"arm {self.label!r}", "policy", self.policy, KINDS)]
+
+    @property
+    def needs_log(self) -> bool:
+        """Whether it must be told something of training users."""
+        return self.prior or self.policy in BASELINES
+
+    def build(self, budget: int, aids: Aids | None = None) -> Policy:
+        """Return the policy, checked as far as it can be without data; `aids` is what it may know of training users."""
         owner = f"arm {self.label!r}"
-        kind, way = POLICIES[checks.one_of(owner, "policy", self.policy, POLICIES)], BANDITS[
-            checks.one_of(owner, "bandit", self.bandit, BANDITS)
-        ]  # fmt: skip
+        kind, way = self.kind, BANDITS[checks.one_of(owner, "bandit", self.bandit, BANDITS)]
+        if self.policy in BASELINES:
+            told = {} if aids is None else aids.told_to(self.policy)
+            known(owner, "options", self.options, ())
+            return kind(**told)
         bandit: Bandit = way(**known(owner, "bandit_options", self.bandit_options, _names(way)))
         given = {name: value for name, value in self.options.items() if name not in _EXPANSION}
         opening = {name: value for name, value in self.options.items() if name in _EXPANSION}
-        made = known(owner, "options", given, _names(kind) - {"bandit", "budget", "prior", "expansion"})
+        made = known(owner, "options", given, _names(kind) - {"bandit", "prior", "expansion"})
         if opening:
             if "expansion" not in _names(kind):
                 raise InvalidArgument(owner, "options", "without q and p: the policy opens no nodes", dict(opening))
             made["expansion"] = LogLevel(**opening)  # type: ignore[arg-type]
         bandit.rule(1)
-        return kind(bandit, budget=budget, **made)
+        own = made.pop("budget", budget)
+        made["prior"] = aids.prior if self.prior and aids is not None else None
+        return kind(bandit, budget=own or None, **made)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from treeward.core.types import AnyArray
 from treeward.experiment.presets import TABLE_3, TABLE_ROUNDS
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Arm
-from treeward.policy import POLICIES
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def estimate(values: NDArray[np.float64], shared: bool) -> Estimate:
 
 def shares(*arms: Arm) -> bool:
     """Tell whether users of one of the arms learn from each other."""
-    return any(POLICIES[arm.policy].shared_state for arm in arms)
+    return any(arm.kind.shared_state for arm in arms)
 
 
 def scores(outcome: Outcome, round: int) -> list[Score]:
@@ -156,7 +155,7 @@ def tidy(outcome: Outcome) -> pl.DataFrame:
     """Return one row an arm and round, with everything there is to say of it: what the CSV holds."""
     rows = [vars(one) for round in rounds_of(outcome) for one in scores(outcome, round)]
     cells = outcome.cells.group_by("arm").agg(
-        pl.col("scores", "coverage", "questions").mean(),
+        pl.col("scores", "multiplications", "coverage", "questions").mean(),
         pl.col("most_scores").max(),
         (pl.col("seconds").mean() / (len(outcome.prepared["users"]) * outcome.spec.rounds) * 1e6).alias("us_a_round"),
     )

@@ -17,7 +17,7 @@ from treeward.policy.learn import absorb, sit_all
 from treeward.policy.plan import Plan, State, room, scratch
 from treeward.policy.screen import Screen
 from treeward.policy.session import DECISION, Batch, choose, nothing_closed
-from treeward.policy.walk import MOST_STEPS, Trace
+from treeward.policy.steps import MOST_STEPS, Trace
 from treeward.state.seats import Seats
 from treeward.store.base import EventStore, User
 
@@ -36,6 +36,8 @@ class Closed(NamedTuple):
     """Places closed to single users, one user's after another's ..."""
     ends: NDArray[np.int64]
     """(users + 1,) ... and where each one's end."""
+    diverse: bool = False
+    """After one item of a leaf, not another in the same call."""
 
 
 class Calls(NamedTuple):
@@ -81,10 +83,14 @@ class Decider:
         hidden = blake2b(store.secret(), digest_size=8, person=b"draws").digest()
         self._seed = int.from_bytes(hidden, "little") >> 1 if seed is None else seed
         self._begun, self._call_stream = 0, rng.stream("calls", store.begin())
+        leaves = np.diff(plan.tree.first_child) == 0
+        self._largest = int(np.diff(plan.tree.item_range[leaves]).max())
         self._room = scratch(plan), Trace.empty(MOST_STEPS)
         nobody = np.zeros(0, dtype=np.int64)
         batch = Batch(nobody, nobody, nobody, *nothing_closed(0))
-        self._kernel = bound(choose, plan, self.seats.state, batch, 1, Screen.open(), self._seed, *self._room, made(0))
+        self._kernel = bound(
+            choose, plan, self.seats.state, batch, 1, False, Screen.open(), self._seed, *self._room, made(0)
+        )
 
     def decide(self, users: Sequence[User], n: int, closed: Closed) -> Calls:
         """Decide n times for each user; raise `NothingLeft`, and change nothing, if that cannot be."""
@@ -143,10 +149,12 @@ class Decider:
         most = n + (int(np.diff(closed.ends).max()) if len(closed.extra) else 0)
         if self.plan.once:
             most += int(state.shown.length[seats].max())
+        if closed.diverse:
+            most = min(most + n * self._largest, len(self.plan.items))
         screen = Screen(closed.base, closed.only, np.zeros(most, dtype=np.int32), np.zeros(1, dtype=np.int64))
         lanes = rng.lanes(self._seed, streams, nonces)
         batch = Batch(seats, lanes, np.zeros(len(seats), dtype=np.int64), closed.extra, closed.ends)
-        self._kernel(self.plan, state, batch, n, screen, self._seed, self._room[0], trace, out)
+        self._kernel(self.plan, state, batch, n, closed.diverse, screen, self._seed, self._room[0], trace, out)
 
 
 def _add_plan(digest: "blake2b", part: object) -> None:

@@ -12,7 +12,7 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.interactions import Interactions
-from treeward.explorer.decider import SLOT_BITS, Calls, Closed, Decider
+from treeward.explorer.decider import SLOT_BITS, Calls, Decider
 from treeward.explorer.filters import Exclude, Filters, Where
 from treeward.explorer.imported import imported
 from treeward.explorer.ledger import Given, Ledger, Outcome
@@ -21,7 +21,7 @@ from treeward.explorer.names import users_of
 from treeward.explorer.rewards import REPEATS, checked_range
 from treeward.explorer.views import Views
 from treeward.policy.base import Policy
-from treeward.policy.phcb import PHCB
+from treeward.policy.beam import Beam
 from treeward.store.base import EventStore, User
 from treeward.store.events import EVENT, SHOWN
 from treeward.store.memory import MemoryStore
@@ -47,12 +47,12 @@ class Explorer(Views):
     tree
         Their tree; by default one is built from the catalogue's vectors.
     policy
-        How to explore; `PHCB` with LinUCB by default. A policy with shared state is refused: a user's state must follow
-        from the user's own events.
+        How to explore; `Beam` with LinUCB by default, best given a `PopulationPrior`. A policy with shared state is
+        refused: a user's state must follow from the user's own events.
     store
         Where events live; a `MemoryStore` by default.
     repeats
-        Whether an item may be shown to a user again.
+        Whether an item may be shown to a user again; a number: after so many others.
     on_repeat
         What another reward for the same decision does. ``"reject"``: an error; ``"max"``: the larger counts; ``"sum"``:
         different rewards add up (beyond `reward_range`, if they do), the same one again is taken for a retry;
@@ -94,7 +94,7 @@ class Explorer(Views):
         policy: Policy | None = None,
         store: EventStore | None = None,
         *,
-        repeats: bool = True,
+        repeats: bool | int = True,
         on_repeat: Literal["reject", "max", "sum", "last"] = "reject",
         reward_range: tuple[float, float] = (0.0, 1.0),
         seed: int | None = None,
@@ -105,7 +105,7 @@ class Explorer(Views):
         memory: int = 1 << 30,
     ) -> None:
         owner = "Explorer"
-        policy = PHCB() if policy is None else policy
+        policy = Beam() if policy is None else policy
         for parameter, value, kind in (("catalogue", catalogue, Catalogue), ("policy", policy, Policy)):
             if not isinstance(value, kind):
                 raise InvalidArgument(owner, parameter, f"a {kind.__name__}", value)
@@ -119,13 +119,15 @@ class Explorer(Views):
             raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which {why}")
         self.catalogue, self.policy = catalogue, policy
         self._within = None if exposed_within is None else checks.number(owner, "exposed_within", exposed_within, low=0)
-        self._records = checks.one_of(owner, "exposures", exposures, ("needed", "all")) == "all" or not repeats
+        once, rest = checks.repeats(owner, repeats)
+        self._records = checks.one_of(owner, "exposures", exposures, ("needed", "all")) == "all" or once
         seed = None if seed is None else checks.integer(owner, "seed", seed, low=0)
-        once, memory = not checks.flag(owner, "repeats", repeats), checks.integer(owner, "memory", memory, low=1)
-        grown = ItemTree.build(catalogue.vectors, seed=0) if tree is None else tree
-        policy.check_tree(grown, catalogue)
-        self.tree = policy.tree_for(grown, catalogue)
-        plan = policy.plan_on(self.tree, catalogue, once=once)
+        memory = checks.integer(owner, "memory", memory, low=1)
+        seen = policy.catalogue_for(catalogue)
+        self.tree, seen = policy.fitted(
+            policy.grow(seen) if tree is None else tree, seen if tree is None else catalogue
+        )
+        plan = policy.plan_on(self.tree, seen, once=once, rest=rest)
         self.store: EventStore = MemoryStore() if store is None else store
         self._decider = Decider(plan, catalogue, self.store, seed, memory)
         self._filters = Filters(catalogue, self._decider.place_of)
@@ -163,6 +165,7 @@ class Explorer(Views):
         exclude: Exclude | None = None,
         allow: Iterable[Id] | None = None,
         where: Where | None = None,
+        diverse: bool = False,
     ) -> list[Decision]:
         """Choose `n` different items for each user; somebody unknown is a cold start, not an error.
 
@@ -182,6 +185,8 @@ class Explorer(Views):
         where
             Only items whose columns in the catalogue fulfil this: ``{"country": "SE"}``, ``{"country": ["SE", "NO"]}``,
             ``{"price": {"max": 10}}``, all of them together, or a polars expression.
+        diverse
+            Spread each user's n over the tree: no two from one leaf before every other leaf had its turn.
 
         Raises
         ------
@@ -194,7 +199,7 @@ class Explorer(Views):
         if n > len(self.catalogue):
             raise NothingLeft(f"{n} items were asked for, but there are only {len(self.catalogue)}")
         with self._lock:
-            closed = Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, who))
+            closed = self._closed(who, exclude, allow, where, diverse)
             calls = self._decider.decide(who, n, closed) if who else None
             if calls is None:
                 return []
@@ -213,12 +218,13 @@ class Explorer(Views):
         exclude: Exclude | None = None,
         allow: Iterable[Id] | None = None,
         where: Where | None = None,
+        diverse: bool = False,
     ) -> list[Decision]:
         """Choose items for a user as `recommend` does, without recording that they were shown."""
         [who] = users_of("Explorer.preview", [user])
         n = checks.integer("Explorer.preview", "n", n, low=1, high=min(len(self.catalogue), 1 << SLOT_BITS))
         with self._lock:
-            closed = Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, [who]))
+            closed = self._closed([who], exclude, allow, where, diverse)
             return self._described([who], n, self._decider.decide([who], n, closed))
 
     def adopt(self, user: User, items: Sequence[Id]) -> list[Decision]:
@@ -257,7 +263,7 @@ class Explorer(Views):
         items = self.catalogue.ids
         out = []
         for at, made in enumerate(calls.decisions.tolist()):
-            _, row, _, node, mean, width, propensity, exact, scores = made
+            _, row, _, node, mean, width, propensity, exact, scores, _ = made
             i, slot = divmod(at, n)
             user = who[i]
             id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now)

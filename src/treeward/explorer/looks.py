@@ -9,7 +9,7 @@ from treeward.core.types import AnyArray, Floats
 from treeward.data.catalogue import Catalogue, Id
 from treeward.policy.learn import Events
 from treeward.policy.plan import Plan, State
-from treeward.policy.walk import Trace
+from treeward.policy.steps import Trace
 from treeward.store.base import User
 from treeward.store.events import REWARD, SHOWN
 from treeward.tree.item_tree import ItemTree
@@ -151,7 +151,8 @@ def survey(plan: Plan, state: State, seat: int, events: Events, tree: ItemTree, 
     else:
         here = (tree.level == level) | ((tree.level < level) & (np.diff(tree.first_child) == 0))
         nodes = np.flatnonzero(here).astype(np.int32)
-        slots = [int(tree.level[node]) - 2 for node in nodes]  # -1 of a tree that is all root: the items'
+        # -1: the items', where the tree is all root or there is but one
+        slots = [-1 if plan.slots == 1 else int(tree.level[node]) - 2 for node in nodes]
     found = []
     learned = (events.kind != SHOWN) & (events.place >= 0)
     for node, slot in zip(nodes.tolist(), slots, strict=True):

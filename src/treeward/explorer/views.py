@@ -19,6 +19,7 @@ from treeward.explorer.log import decision_log
 from treeward.explorer.looks import Decision, Explanation, Interest, item_name, steps_of, survey
 from treeward.explorer.names import users_of
 from treeward.store.base import EventStore, User
+from treeward.store.events import SHOWN
 from treeward.tree.item_tree import ItemTree
 
 
@@ -55,10 +56,25 @@ class Views:
         places = np.full(len(self.catalogue), not only)
         places[base] = only
         places[extra] = False
-        if self._decider.plan.once:
-            rows = self.rows_of(self.store.read(user)["item"])
+        plan = self._decider.plan
+        if plan.once:
+            events = self.store.read(user)
+            numbers = events["item"][events["kind"] == SHOWN][-plan.rest :] if plan.rest else events["item"]
+            rows = self.rows_of(numbers)
             places[self._decider.place_of[rows[rows >= 0]]] = False
         return places[self._decider.place_of]
+
+    def _closed(
+        self,
+        users: list[User],
+        exclude: Exclude | None,
+        allow: Iterable[Id] | None,
+        where: Where | None,
+        diverse: bool,
+    ) -> Closed:
+        """Return what a call may not show."""
+        spread = checks.flag("Explorer", "diverse", diverse)
+        return Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, users), spread)
 
     def path_of(self, row: int) -> tuple[int, ...]:
         """Return the nodes from below the root to the leaf of a catalogue row."""
@@ -107,10 +123,11 @@ class Views:
         exclude: Exclude | None = None,
         allow: Iterable[Id] | None = None,
         where: Where | None = None,
+        diverse: bool = False,
     ) -> Explanation:
         """Tell how a decision, or the id of one, came about, by deciding again with what was known then.
 
-        If the call had filters, give the same again.
+        If the call had filters, or was to be `diverse`, give the same again.
         """
         id = decision.id if isinstance(decision, Decision) else decision
         with self._lock:
@@ -120,7 +137,7 @@ class Views:
             row = int(self._decider.row_of[ticket.item]) if ticket.item < len(self._decider.row_of) else -1
             if row < 0:
                 raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
-            closed = Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, [ticket.user]))
+            closed = self._closed([ticket.user], exclude, allow, where, diverse)
             state, trace, place = self._decider.again(user, ticket, closed)
             plan = self._decider.plan
             steps = steps_of(plan, state, 0, trace, self.tree, self.catalogue)

@@ -1,6 +1,7 @@
 """Policies: which items a bandit looks at, and what it learns from a reward. One file a policy."""
 
 from treeward.policy.base import Policy
+from treeward.policy.beam import Beam
 from treeward.policy.conucb import ConUCB
 from treeward.policy.expansion import Expansion, LogLevel, Thresholds
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
@@ -14,6 +15,7 @@ TREE_POLICIES: dict[str, type[Policy]] = {
     "cb-leaf": CBLeaf,
     "hcb": HCB,
     "phcb": PHCB,
+    "beam": Beam,
 }
 """Those that walk a tree, with a posterior of each user's own."""
 
@@ -27,6 +29,7 @@ __all__ = [
     "PHCB",
     "POLICIES",
     "TREE_POLICIES",
+    "Beam",
     "CBCategory",
     "CBLeaf",
     "ConUCB",

@@ -6,15 +6,18 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from treeward.bandit import Bandit, LinUCB, Prior
-from treeward.bandit.posterior import Start
+from treeward.bandit.population import PopulationPrior
+from treeward.bandit.posterior import BLOCK, Start
+from treeward.bandit.rules import GREEDY_MEAN
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
+from treeward.core.progress import Progress
 from treeward.core.types import Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.policy.expansion import Thresholds
-from treeward.policy.plan import Plan, first_board
+from treeward.policy.plan import Plan, Rules, Search, first_board, worth_watching
 from treeward.policy.session import Session, TreeSession
-from treeward.policy.walk import MOST_SCORES, MOST_STEPS
+from treeward.policy.steps import MOST_SCORES, MOST_STEPS
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
 
@@ -37,7 +40,15 @@ class Policy:
         decision does not use is lost. ``"authors"``: as in the paper's authors' code, the nodes share one budget and
         the item has another of the same size, and pHCB multiplies a node's score by its level.
     prior
-        What is believed of a user before the first event; by default theta ~ N(0, I / ridge).
+        What is believed of a user before the first event; by default theta ~ N(0, I / ridge). A `PopulationPrior` also
+        says which features items have: the catalogue and the tree get them when they have not.
+    shortlist
+        Of the scores for items, so many go to those that served this user best so far; of use where items repeat.
+    forgetting
+        How much of what was learned a further event leaves, a little below 1 for interests that drift; applied after
+        every 32 events. A pHCB field, once open, stays so.
+    explore
+        The share of decisions that may explore; in the others only means count.
     """
 
     shared_state: ClassVar[bool] = False
@@ -55,29 +66,54 @@ class Policy:
     budget: int | None = 50
     split: Literal["paper", "authors"] = "paper"
     prior: Prior | None = None
+    shortlist: int = 0
+    forgetting: float = 1.0
+    explore: float = 1.0
 
     @property
     def name(self) -> str:
         """The policy's name with its bandit's."""
         return f"{type(self).__name__}({type(self.bandit).__name__})"
 
+    def catalogue_for(self, catalogue: Catalogue) -> Catalogue:
+        """Return the catalogue as this policy sees it: with the features its prior is about."""
+        return self.prior.transform(catalogue) if isinstance(self.prior, PopulationPrior) else catalogue
+
+    def grow(self, catalogue: Catalogue, seed: int = 0, progress: Progress | None = None) -> ItemTree:
+        """Return a tree for a catalogue: over its vectors, or spaced as this policy's prior sees them."""
+        if not isinstance(self.prior, PopulationPrior):
+            return ItemTree.build(catalogue.vectors, seed=seed, progress=progress)
+        spaced = self.prior.spaced(catalogue)
+        tree = ItemTree.build(spaced, seed=seed, normalize=False, progress=progress)
+        return tree.over(self.prior.transform(catalogue).vectors)
+
     def tree_for(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
         """Return the tree this policy walks, given the catalogue's."""
         return tree
 
     def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, seed: int = 0
+        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
     ) -> Session:
-        """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        return TreeSession(self.plan(tree, catalogue, once=once), users, seed)
+        """Return the policy at work for users 0, 1, ... below `users`, all of them new; see `plan`."""
+        return TreeSession(self.plan(tree, catalogue, once=once, rest=rest), users, seed)
 
-    def plan(self, tree: ItemTree, catalogue: Catalogue, *, once: bool = False) -> Plan:
-        """Return the policy made ready for a catalogue and its tree."""
-        self.check_tree(tree, catalogue)
-        return self.plan_on(self.tree_for(tree, catalogue), catalogue, once=once)
+    def plan(self, tree: ItemTree, catalogue: Catalogue, *, once: bool = False, rest: int = 0) -> Plan:
+        """Return the policy made ready for a catalogue and its tree.
 
-    def plan_on(self, walked: ItemTree, catalogue: Catalogue, *, once: bool = False) -> Plan:
-        """Return the policy made ready for a tree that is already the one it walks (see `tree_for`)."""
+        `once`: an item is shown to a user once, or again after `rest` others, if that is not 0.
+        """
+        return self.plan_on(*self.fitted(tree, catalogue), once=once, rest=rest)
+
+    def fitted(self, tree: ItemTree, catalogue: Catalogue) -> tuple[ItemTree, Catalogue]:
+        """Return the tree this policy walks and the catalogue as it sees it."""
+        seen = self.catalogue_for(catalogue)
+        if tree.dim == catalogue.dim < seen.dim and len(tree) == len(seen):
+            tree = tree.over(seen.vectors)
+        self.check_tree(tree, seen)
+        return self.tree_for(tree, seen), seen
+
+    def plan_on(self, walked: ItemTree, catalogue: Catalogue, *, once: bool = False, rest: int = 0) -> Plan:
+        """Return the policy made ready for what `fitted` returned."""
         self.check_tree(walked, catalogue)
         owner = type(self).__name__
         levels = int(walked.level[-1])
@@ -89,6 +125,11 @@ class Policy:
         ordered = _in_leaf_order(walked, catalogue)
         prior = (self.prior or Prior()).start(catalogue.dim, rule.ridge)
         _check_lengths(type(self.bandit).__name__, ordered, prior, rule.ridge)
+        rules, search = self._rules(owner, items), self._search(walked, ordered, rule.kind)
+        personal = self._personal()
+        watched = ordered[:0]
+        if not (personal or len(search.width) or rules.shortlist):
+            watched = worth_watching(walked.arrays, ordered, rule.kind, (nodes, items))
         return Plan(
             tree=walked.arrays,
             items=ordered,
@@ -96,16 +137,29 @@ class Policy:
             strength=rule.strength,
             prior=prior,
             node_budget=nodes,
-            item_budget=items,
-            personal=self._personal(),
+            item_budget=items - rules.shortlist,
+            personal=personal,
             start=self._start(walked),
             need_visits=thresholds.visits,
             need_mean=thresholds.mean,
             at_least=thresholds.at_least,
-            by_level=self._personal() and self.split == "authors",
+            by_level=personal and self.split == "authors",
             once=once,
-            board=first_board(walked.arrays, prior, rule.kind, nodes, self._personal()),
+            rest=rest,
+            board=first_board(watched, prior),
+            watched=watched,
+            search=search,
+            rules=rules,
+            remembers=personal or rule.kind == GREEDY_MEAN or rules.shortlist > 0,
         )
+
+    def _rules(self, owner: str, items: int) -> Rules:
+        shortlist = checks.integer(owner, "shortlist", self.shortlist, low=0, high=min(MOST_SCORES, items) - 1)
+        forgetting = checks.number(owner, "forgetting", self.forgetting, above=0, high=1)
+        return Rules(shortlist, forgetting**BLOCK, checks.number(owner, "explore", self.explore, low=0, high=1))
+
+    def _search(self, tree: ItemTree, items: Floats, kind: int) -> Search:
+        return Search.none(items.shape[1])
 
     def check_tree(self, tree: ItemTree, catalogue: Catalogue) -> None:
         """Refuse a tree that is not the catalogue's."""

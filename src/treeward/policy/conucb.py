@@ -45,10 +45,10 @@ class ConUCB(RoundPolicy):
     key_alpha: float = 0.25
 
     def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, seed: int = 0
+        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
     ) -> Session:
         """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        self.check(tree, catalogue)
+        self.check(tree, catalogue, rest)
         owner = "ConUCB"
         weight = checks.number(owner, "weight", self.weight, above=0, below=1)
         ridge = checks.number(owner, "key_ridge", self.key_ridge, above=0)
@@ -96,6 +96,7 @@ class Conversation(RoundSession):
         seed: int,
     ) -> None:
         super().__init__(tree.items, users, budget, once, seed)
+        self.each = 2 * catalogue.dim * (catalogue.dim + 1)
         self.rule = rule
         self.vectors = Rows(catalogue.vectors, tree.normalized).take(tree.items).astype(np.float64)
         terms = range(int(tree.first_child[0]), int(tree.first_child[1]))

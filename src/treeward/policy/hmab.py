@@ -12,7 +12,7 @@ from treeward.core.compiled import kernel, tight
 from treeward.data.catalogue import Catalogue
 from treeward.policy.rounds import ROUND, STEP, Drawn, RoundPolicy, RoundSession, Slots, best, gamma, learn_normal
 from treeward.policy.session import Decisions, Session
-from treeward.policy.walk import sample
+from treeward.policy.steps import sample
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
 
@@ -37,10 +37,10 @@ class HMAB(RoundPolicy):
     scale: float = 1.0
 
     def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, seed: int = 0
+        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
     ) -> Session:
         """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        self.check(tree, catalogue)
+        self.check(tree, catalogue, rest)
         shape = checks.number("HMAB", "shape", self.shape, low=1)
         noise = checks.number("HMAB", "scale", self.scale, above=0)
         rule = self.bandit.rule(catalogue.dim)
@@ -84,6 +84,7 @@ class _Session(RoundSession):
         seed: int,
     ) -> None:
         super().__init__(tree.items, users, budget, once, seed)
+        self.each = (catalogue.dim + 2) * (catalogue.dim + 1)
         first, last = int(tree.first_child[0]), int(tree.first_child[1])
         self.ranges = tree.item_range[first:last].astype(np.int64)
         self.vectors = Rows(catalogue.vectors, tree.normalized).take(tree.items).astype(np.float64)

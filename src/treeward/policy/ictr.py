@@ -39,10 +39,10 @@ class ICTR(RoundPolicy):
     particles: int = 10
 
     def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, seed: int = 0
+        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
     ) -> Session:
         """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        self.check(tree, catalogue)
+        self.check(tree, catalogue, rest)
         sizes = (
             checks.integer("ICTR", "topics", self.topics, low=1, high=_MOST_TOPICS),
             checks.integer("ICTR", "particles", self.particles, low=1, high=100),
@@ -85,6 +85,7 @@ class _Session(RoundSession):
         seed: int,
     ) -> None:
         super().__init__(rows, users, budget, once, seed)
+        self.each = sizes[1] * sizes[0] * (sizes[0] + 1)
         self.rule, (self.topics, self.particles) = rule, sizes
         self.mixture = np.ones((users, self.particles, self.topics))
         """lambda: what Dirichlet a user's mixture is drawn from."""

@@ -6,14 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.bandit.choose import dot
-from treeward.bandit.posterior import REFRESH, correct, learn, observe, refresh, reset, spread
-from treeward.bandit.rules import GREEDY_MEAN
-from treeward.core.compiled import kernel, tight, tight_summing
+from treeward.bandit.posterior import BLOCK, REFRESH, correct, fade, learn, observe, refresh, reset, spread
+from treeward.core.compiled import apart, apart_summing, kernel, tight
 from treeward.core.types import Floats, Integers, TreeArrays
 from treeward.policy.history import History, amend, record, tally
-from treeward.policy.lists import insert, widened
+from treeward.policy.lists import insert, push, widened
 from treeward.policy.plan import Board, Plan, State
-from treeward.store.events import CHANGE, REWARD
+from treeward.store.events import CHANGE, REWARD, SHOWN
 
 
 class Events(NamedTuple):
@@ -36,6 +35,7 @@ def sit(plan: Plan, state: State, seat: int) -> None:
     state.board.square[seat, :] = plan.board.square
     state.history.places.length[seat] = 0
     state.shown.length[seat] = 0
+    state.short.length[seat] = 0
     if plan.personal:
         start = state.visible.start[seat]
         state.visible.length[seat] = len(plan.start)
@@ -61,13 +61,14 @@ def absorb(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.
 def _widen(plan: Plan, state: State, seat: int, events: int) -> State:
     """Return the state with room in a seat for so many events, and for the children of one more node."""
     places, rewards, visible, shown = *state.history, state.visible, state.shown
-    if plan.personal or plan.kind == GREEDY_MEAN:
+    if plan.remembers:
         places, [rewards] = widened(places, seat, int(places.length[seat]) + events, rewards)
     if plan.personal:
         widest = int(np.diff(plan.tree.first_child).max())
         visible, _ = widened(visible, seat, int(visible.length[seat]) + widest, least=plan.least_field)
     if plan.once:
-        shown, _ = widened(shown, seat, int(shown.length[seat]) + events)
+        need = int(shown.length[seat]) + events
+        shown, _ = widened(shown, seat, min(need, plan.rest) if plan.rest else need)
     return state._replace(history=History(places, rewards), visible=visible, shown=shown)
 
 
@@ -102,9 +103,10 @@ def replay(
     until[:] = 0
     if last - first > 1:
         _count(plan, events, first, last, until)
+        every = BLOCK if plan.rules.keep < 1.0 else REFRESH
         for slot in range(len(until)):
             until[slot] += state.posterior.pulls[seat, slot]
-            until[slot] -= until[slot] % REFRESH
+            until[slot] -= until[slot] % every
     for i in range(first, last):
         place = events.place[i]
         if place < 0:
@@ -113,8 +115,7 @@ def replay(
         if not _fits(plan, state, seat, at):
             return i
         if plan.once:
-            start, count = state.shown.start[seat], state.shown.length[seat]
-            state.shown.length[seat] = insert(state.shown.values[start : start + count + 1], count, place)
+            _close(plan, state, seat, place, events.kind[i] == SHOWN)
         if events.kind[i] == REWARD:
             _teach(plan, state, seat, place, at, events.node[i], events.reward[i], until, z)
         elif events.kind[i] == CHANGE:
@@ -130,7 +131,7 @@ def _count(plan: Plan, events: Events, first: int, last: int, pulls: NDArray[np.
             pulls[len(pulls) - 1] += 1
             if plan.personal:
                 pulls[0] += 1
-            else:
+            elif len(plan.search.width) == 0:
                 node = leaf_of(plan.tree, events.place[i], events.node[i])
                 for slot in range(plan.tree.level[node] - 1):
                     pulls[slot] += 1
@@ -140,9 +141,9 @@ def _count(plan: Plan, events: Events, first: int, last: int, pulls: NDArray[np.
 def _fits(plan: Plan, state: State, seat: int, at: int) -> bool:
     """Tell whether an event on an item under the visible node `at` is sure to find room."""
     places, shown, visible = state.history.places, state.shown, state.visible
-    if (plan.personal or plan.kind == GREEDY_MEAN) and places.length[seat] >= places.room[seat]:
+    if plan.remembers and places.length[seat] >= places.room[seat]:
         return False
-    if plan.once and shown.length[seat] >= shown.room[seat]:
+    if plan.once and shown.length[seat] >= shown.room[seat] and not 0 < plan.rest <= shown.room[seat]:
         return False
     if plan.personal:
         node = visible.values[visible.start[seat] + at]
@@ -185,33 +186,73 @@ def _teach(
     node = _taken_from(plan, state, seat, place, at, node)
     if plan.personal:
         _add(plan, state, seat, 0, plan.tree.vectors[node], reward, until, z)
-    else:
+    elif len(plan.search.width) == 0:
         while node > 0:
             _add(plan, state, seat, plan.tree.level[node] - 2, plan.tree.vectors[node], reward, until, z)
             node = plan.tree.parent[node]
     _add(plan, state, seat, items, plan.items[place], reward, until, z)
-    if plan.personal or plan.kind == GREEDY_MEAN:
+    if plan.remembers:
         record(state.history, seat, place, reward)
+    if plan.rules.shortlist > 0:
+        _shortlist(plan, state, seat, place)
     if plan.personal:
         _expand(plan, state, seat, at)
 
 
+@apart
+def _shortlist(plan: Plan, state: State, seat: int, place: int) -> None:
+    """Keep the items that earned most when shown, one more reward of 1 and one of 0 granted to each."""
+    start, count = state.short.start[seat], state.short.length[seat]
+    worst, lowest = -1, _served(state, seat, place)
+    for i in range(start, start + count):
+        if state.short.values[i] == place:
+            return
+        served = _served(state, seat, state.short.values[i])
+        if served < lowest:
+            worst, lowest = i, served
+    if count < plan.rules.shortlist:
+        worst, state.short.length[seat] = start + count, count + 1
+    if worst >= 0:
+        state.short.values[worst] = place
+
+
 @tight
+def _served(state: State, seat: int, place: int) -> float:
+    visits, total = tally(state.history, seat, place, place + 1)
+    return (total + 1.0) / (visits + 2.0)
+
+
+@tight
+def _close(plan: Plan, state: State, seat: int, place: int, again: bool) -> None:
+    """Count a place among those shown; if they come back after a while, it is now the last of them."""
+    start, count = state.shown.start[seat], state.shown.length[seat]
+    if plan.rest > 0:
+        most = min(plan.rest, state.shown.room[seat])
+        state.shown.length[seat] = push(state.shown.values[start : start + most], count, place, again)
+    else:
+        state.shown.length[seat] = insert(state.shown.values[start : start + count + 1], count, place)
+
+
+@apart
 def _mend(plan: Plan, state: State, seat: int, place: int, at: int, node: int, change: float, z: Floats) -> None:
     """Change the reward of an earlier event by so much."""
     items = state.posterior.theta.shape[1] - 1
     node = _taken_from(plan, state, seat, place, at, node)
     if plan.personal:
         correct(state.posterior, seat, 0, plan.tree.vectors[node], change, z)
-    else:
+    elif len(plan.search.width) == 0:
         while node > 0:
             slot = plan.tree.level[node] - 2
             correct(state.posterior, seat, slot, plan.tree.vectors[node], change, z)
-            if slot == 0 and len(plan.board.mean) > 0:
-                _shift_board(plan.tree, state.board, seat, z, np.float32(0.0), np.float32(change))
+            if slot == 0 and len(plan.watched) > 0:
+                _shift_board(plan.watched, state.board, seat, z, np.float32(0.0), np.float32(change))
             node = plan.tree.parent[node]
     correct(state.posterior, seat, items, plan.items[place], change, z)
+    if items == 0 and len(plan.watched) > 0:
+        _shift_board(plan.watched, state.board, seat, z, np.float32(0.0), np.float32(change))
     amend(state.history, seat, place, change)
+    if plan.rules.shortlist > 0:
+        _shortlist(plan, state, seat, place)
     if plan.personal:
         _expand(plan, state, seat, at)
 
@@ -228,39 +269,45 @@ def _add(
     plan: Plan, state: State, seat: int, slot: int, x: Floats, reward: float, until: NDArray[np.int64], z: Floats
 ) -> None:
     """Add one observation to a slot; before `until` its A^-1 and theta are not kept up, at `until` they are made."""
-    posterior = state.posterior
-    board = slot == 0 and len(plan.board.mean) > 0
+    posterior, keep = state.posterior, plan.rules.keep
+    board = slot == 0 and len(plan.watched) > 0
     if posterior.pulls[seat, slot] < until[slot]:
         observe(posterior, seat, slot, x, reward)
+        if keep < 1.0 and posterior.pulls[seat, slot] % BLOCK == 0:
+            fade(posterior, seat, slot, plan.prior, keep)
         if posterior.pulls[seat, slot] == until[slot]:
             refresh(posterior, seat, slot)
             if board:
-                _count_board(plan.tree, state.board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
+                _count_board(plan.watched, state.board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
         return
     scale, surprise = learn(posterior, seat, slot, x, reward, z)
+    anew = posterior.pulls[seat, slot] % REFRESH == 0
+    if keep < 1.0 and posterior.pulls[seat, slot] % BLOCK == 0:
+        fade(posterior, seat, slot, plan.prior, keep)
+        refresh(posterior, seat, slot)
+        anew = True
     if board:
-        if posterior.pulls[seat, 0] % REFRESH == 0:
-            _count_board(plan.tree, state.board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
+        if anew:
+            _count_board(plan.watched, state.board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
         else:
-            _shift_board(plan.tree, state.board, seat, z, scale, surprise)
+            _shift_board(plan.watched, state.board, seat, z, scale, surprise)
 
 
-@tight_summing
-def _shift_board(tree: TreeArrays, board: Board, seat: int, z: Floats, scale: np.float32, surprise: np.float32) -> None:
-    for child in range(board.mean.shape[1]):
-        x, along = tree.vectors[1 + child], np.float32(0.0)
+@apart_summing
+def _shift_board(watched: Floats, board: Board, seat: int, z: Floats, scale: np.float32, surprise: np.float32) -> None:
+    for arm in range(len(watched)):
+        x, along = watched[arm], np.float32(0.0)
         for i in range(len(z)):
             along += x[i] * z[i]
-        board.mean[seat, child] += along * surprise
-        board.square[seat, child] -= along * along * scale
+        board.mean[seat, arm] += along * surprise
+        board.square[seat, arm] -= along * along * scale
 
 
-@tight
-def _count_board(tree: TreeArrays, board: Board, seat: int, inverse: Floats, theta: Floats, z: Floats) -> None:
-    for child in range(board.mean.shape[1]):
-        x = tree.vectors[1 + child]
-        board.mean[seat, child] = dot(x, theta)
-        board.square[seat, child] = spread(inverse, x, z)
+@apart
+def _count_board(watched: Floats, board: Board, seat: int, inverse: Floats, theta: Floats, z: Floats) -> None:
+    for arm in range(len(watched)):
+        board.mean[seat, arm] = dot(watched[arm], theta)
+        board.square[seat, arm] = spread(inverse, watched[arm], z)
 
 
 @tight
@@ -303,7 +350,7 @@ def holder(plan: Plan, state: State, seat: int, place: int) -> int:
     return low
 
 
-@tight
+@apart
 def _expand(plan: Plan, state: State, seat: int, at: int) -> None:
     """Replace the visible node `at` by its children, if it has earned it."""
     start = state.visible.start[seat]

@@ -91,3 +91,25 @@ def insert(values: Integers, count: int, value: int) -> int:
         values[i] = values[i - 1]
     values[at] = value
     return count + 1
+
+
+@tight
+def push(values: Integers, count: int, value: int, again: bool) -> int:
+    """Put a value behind the first `count`, the first of which makes way if there is no room; return how many remain.
+
+    One that is among them already moves to the end if it comes `again`, or else stays.
+    """
+    at = 0
+    while at < count and values[at] != value:
+        at += 1
+    if at < count and not again:
+        return count
+    if at == count:
+        if count < len(values):
+            values[count] = value
+            return count + 1
+        at = 0
+    for i in range(at, count - 1):
+        values[i] = values[i + 1]
+    values[count - 1] = value
+    return count

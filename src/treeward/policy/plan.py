@@ -7,17 +7,57 @@ from numpy.typing import NDArray
 
 from treeward.bandit.choose import Candidates
 from treeward.bandit.posterior import Posterior, Start
-from treeward.bandit.rules import GREEDY_MEAN, UCB
+from treeward.bandit.rules import UCB
 from treeward.core.types import Floats, Integers, TreeArrays
 from treeward.policy.history import History
 from treeward.policy.lists import LEAST, Lists
 
 
 class Board(NamedTuple):
-    """Means and squared widths of the root's children, kept up with every event instead of being computed anew."""
+    """Means and squared widths of what is watched, kept up with every event instead of being computed anew."""
 
     mean: Floats
     square: Floats
+
+
+class Search(NamedTuple):
+    """How a beam goes down the tree; without levels nothing does, and the policy walks instead.
+
+    What a node may hide is guessed from what is left of it: of m items of which k are closed, most likely the best, the
+    next best lies about as far from the node's middle, in the direction of theta, as the (k + 1)-th of m normal draws
+    lies from 0; and it is about as popular as the (k + 1)-th most popular of them.
+    """
+
+    width: NDArray[np.int64]
+    """(levels + 1,) by level: so many nodes are followed."""
+    reach: Floats
+    """(nodes,): how far items lie from the middle of a node, in any one direction."""
+    ranks: Floats
+    """(256,): by share of the items that are better, how many standard deviations the next lies from the middle."""
+    ladder: Floats
+    """(levels + 1, items) by level: the last feature of every node's items, which stand in a slice, in falling order;
+    (levels + 1, 0) where items have none."""
+    own: int
+    """The first so many dimensions are the items' own, the others are features, the last of them popularity."""
+    fresh: float
+    """The chance that an item is drawn from all instead."""
+
+    @classmethod
+    def none(cls, dim: int) -> "Search":
+        """Return that of a policy that walks."""
+        nothing = np.zeros(0, dtype=np.float32)
+        return cls(np.zeros(0, dtype=np.int64), nothing, nothing, nothing.reshape(0, 0), dim, 0.0)
+
+
+class Rules(NamedTuple):
+    """What holds whichever way an item is found."""
+
+    shortlist: int = 0
+    """So many of the items that served the user best are always considered."""
+    keep: float = 1.0
+    """By how much what was learned counts less after every block of observations."""
+    explore: float = 1.0
+    """The share of decisions that may explore; the others take the best mean."""
 
 
 class Plan(NamedTuple):
@@ -46,14 +86,37 @@ class Plan(NamedTuple):
     by_level: bool
     """Multiply a visible node's score by its level (the paper's authors' code does)."""
     once: bool
-    """Show no item twice to a user."""
+    """Show no item twice to a user ..."""
+    rest: int
+    """... until so many others were shown; 0: never."""
     board: Board
-    """(root's children,) before the first event; empty where computing anew is cheaper."""
+    """(watched,) before the first event."""
+    watched: Floats
+    """(watched, d): the root's children, or all items, whose means and widths are kept up; none where computing them
+    anew is cheaper."""
+    search: Search
+    rules: Rules
+    remembers: bool
+    """Whether a user's history is needed."""
 
     @property
     def slots(self) -> int:
         """How many parameter vectors a user has."""
+        if len(self.search.width):
+            return 1
         return 2 if self.personal else int(self.tree.level[-1])
+
+    @property
+    def exact(self) -> bool:
+        """Whether all items are watched."""
+        return len(self.watched) == len(self.items) and len(self.tree.parent) == 1
+
+    @property
+    def upkeep(self) -> int:
+        """How many multiplications a reward takes."""
+        dim = int(self.items.shape[1])
+        # x' A^-1, the rank-1 change of A^-1, and the block's share of A
+        return self.slots * 3 * dim * dim + len(self.watched) * dim
 
     @property
     def least_field(self) -> int:
@@ -66,25 +129,35 @@ class State(NamedTuple):
 
     posterior: Posterior
     board: Board
-    """(seats, root's children)."""
+    """(seats, watched)."""
     history: History
-    """Only for a personal plan, or one that scores arms by their own means."""
+    """Only for a plan that remembers."""
     visible: Lists
     """The user's visible nodes, in the order of their items; only for a personal plan."""
     shown: Lists
-    """Sorted places of what the user was shown; only for a plan that shows an item once."""
+    """Places of what the user was shown: sorted, or, where they come back after a while, the last ones in order; only
+    for a plan that shows an item once."""
+    short: Lists
+    """Places of the items that served the user best; only for a plan with a shortlist."""
 
 
-def first_board(tree: TreeArrays, prior: Start, kind: int, node_budget: int, personal: bool) -> Board:
-    """Return the board before the first event, or an empty one.
+def worth_watching(tree: TreeArrays, items: Floats, kind: int, budgets: tuple[int, int]) -> Floats:
+    """Return the vectors whose means and widths are kept up: the root's children, all items, or nothing.
 
-    Keeping up costs d multiplications a child and event, computing anew d^2 a child scored and round.
+    Keeping up costs d multiplications an arm and event, computing anew d^2 an arm scored and round.
     """
-    children = tree.vectors[tree.first_child[0] : tree.first_child[1]]
-    scored = min(len(children), node_budget)
-    if personal or kind != UCB or scored < 2 or 4 * len(children) > scored * children.shape[1]:
-        children = children[:0]
-    return Board(children @ prior.theta, np.einsum("ij,ij->i", children @ prior.inverse, children))
+    arms, budget = tree.vectors[tree.first_child[0] : tree.first_child[1]], budgets[0]
+    if len(tree.parent) == 1:
+        arms, budget = items, budgets[1]
+    scored = min(len(arms), budget)
+    if kind != UCB or scored < 2 or 4 * len(arms) > scored * arms.shape[1] or (arms is items and scored < len(items)):
+        return arms[:0]
+    return arms
+
+
+def first_board(watched: Floats, prior: Start) -> Board:
+    """Return the board before the first event."""
+    return Board(watched @ prior.theta, np.einsum("ij,ij->i", watched @ prior.inverse, watched))
 
 
 def room(plan: Plan, seats: int, events: int) -> State:
@@ -97,15 +170,20 @@ def room(plan: Plan, seats: int, events: int) -> State:
     return State(
         Posterior.empty(seats, plan.slots, plan.items.shape[1]),
         Board(np.zeros((seats, board), dtype=np.float32), np.zeros((seats, board), dtype=np.float32)),
-        History.empty(seats, events if plan.personal or plan.kind == GREEDY_MEAN else 0),
+        History.empty(seats, events if plan.remembers else 0),
         Lists.empty(seats, max(most, len(plan.start)) if plan.personal else 0),
-        Lists.empty(seats, events if plan.once else 0),
+        Lists.empty(seats, min(events, plan.rest or events) if plan.once else 0),
+        Lists.empty(seats, plan.rules.shortlist),
     )
 
 
 def scratch(plan: Plan) -> Candidates:
     """Return room for the candidates of any decision under `plan`."""
+    dim = plan.items.shape[1]
+    if len(plan.search.width):
+        most = plan.item_budget + plan.rules.shortlist + 1  # one may be drawn from all items
+        return Candidates.empty(most, dim, 2 * int(plan.search.width.max()))
     children = np.diff(plan.tree.first_child)
     widest = int((children == 0).sum()) if plan.personal else int(children.max())
-    most = max(min(plan.node_budget, widest), min(plan.item_budget, len(plan.items)))
-    return Candidates.empty(most, plan.items.shape[1], widest)
+    items = min(plan.item_budget + plan.rules.shortlist, len(plan.items))
+    return Candidates.empty(max(min(plan.node_budget, widest), items), dim, widest, known=plan.exact)

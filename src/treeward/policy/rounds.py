@@ -21,7 +21,7 @@ from treeward.policy.lists import insert
 from treeward.policy.plan import Plan
 from treeward.policy.screen import Screen, left, nth, shut
 from treeward.policy.session import LARGEST, Decisions
-from treeward.policy.walk import MOST_SCORES, sample
+from treeward.policy.steps import MOST_SCORES, sample
 from treeward.tree.item_tree import ItemTree
 
 # Counters of a user's stream that one round owns, and the parts of it: candidates of two steps, then the rule's draws.
@@ -68,18 +68,21 @@ class RoundPolicy(Policy):
     families: ClassVar[tuple[int, ...]] = (UCB, SAMPLE)
     """Which kinds of bandits it knows."""
 
-    def plan_on(self, walked: ItemTree, catalogue: Catalogue, *, once: bool = False) -> Plan:
+    def plan_on(self, walked: ItemTree, catalogue: Catalogue, *, once: bool = False, rest: int = 0) -> Plan:
         """Refuse: such a policy has no plan."""
         raise InvalidArgument(type(self).__name__, "policy", "one that walks a tree", self.name)
 
-    def check(self, tree: ItemTree, catalogue: Catalogue) -> None:
+    def check(self, tree: ItemTree, catalogue: Catalogue, rest: int) -> None:
         """Refuse what it cannot work with."""
         owner = type(self).__name__
+        if rest:
+            raise InvalidArgument(owner, "repeats", "True or False", rest)
         self.check_tree(tree, catalogue)
         if self.budget is not None:
             checks.integer(owner, "budget", self.budget, low=2, high=MOST_SCORES)
-        if self.prior is not None:
-            raise InvalidArgument(owner, "prior", "None: it keeps other parameters", self.prior)
+        for name, none in (("prior", None), ("shortlist", 0), ("forgetting", 1.0), ("explore", 1.0)):
+            if getattr(self, name) != none:
+                raise InvalidArgument(owner, name, f"{none}: it has no such thing", getattr(self, name))
         if self.bandit.rule(catalogue.dim).kind not in self.families:
             known = " or ".join({UCB: "LinUCB", SAMPLE: "Thompson"}[kind] for kind in self.families)
             raise InvalidArgument(owner, "bandit", known, type(self.bandit).__name__)
@@ -102,6 +105,8 @@ class Drawn(NamedTuple):
 class RoundSession:
     """Who was shown what, and which places may be drawn for whom.
 
+    `each` is how many multiplications a score takes.
+
     Parameters
     ----------
     items
@@ -115,6 +120,8 @@ class RoundSession:
     seed
         Everything random comes from here.
     """
+
+    each = 1
 
     def __init__(self, items: Integers, users: int, budget: int | None, once: bool, seed: int) -> None:
         self.items, self.once = items, once
@@ -213,8 +220,9 @@ class RoundSession:
         mean, width = judged.T.astype(np.float32)
         exact = np.zeros(len(who), dtype=np.bool_)
         return Decisions(
-            who, np.full(len(who), nonce, dtype=np.int64), items, places, nodes, mean, width, chance, exact, scores
-        )
+            who, np.full(len(who), nonce, dtype=np.int64), items, places, nodes, mean, width, chance, exact, scores,
+            scores * self.each,
+        )  # fmt: skip
 
 
 class Slots:

@@ -44,12 +44,37 @@ def shut(screen: Screen, place: int) -> None:
 
 
 @tight
+def is_open(screen: Screen, place: int) -> bool:
+    """Tell whether a place is open."""
+    at = first_at(screen.mine, screen.closed[0], place)
+    if at < screen.closed[0] and screen.mine[at] == place:
+        return False
+    at = first_at(screen.base, len(screen.base), place)
+    return (at < len(screen.base) and screen.base[at] == place) == screen.only
+
+
+@tight
 def left(screen: Screen, begin: int, end: int) -> int:
     """Return how many of the places begin:end are open."""
     size, count = len(screen.base), screen.closed[0]
     named = first_at(screen.base, size, end) - first_at(screen.base, size, begin)
     mine = first_at(screen.mine, count, end) - first_at(screen.mine, count, begin)
     return (named if screen.only else end - begin - named) - mine
+
+
+@tight
+def opened(screen: Screen, begin: int, end: int, out: NDArray[np.int64]) -> int:
+    """Write all open places of begin:end, in order, and return how many."""
+    at, mine = first_at(screen.base, len(screen.base), begin), first_at(screen.mine, screen.closed[0], begin)
+    count = 0
+    for place in range(begin, end):
+        named = at < len(screen.base) and screen.base[at] == place
+        shut_off = mine < screen.closed[0] and screen.mine[mine] == place
+        at, mine = at + named, mine + shut_off
+        if named == screen.only and not shut_off:
+            out[count] = place
+            count += 1
+    return count
 
 
 @tight

@@ -11,12 +11,14 @@ from treeward.bandit.rules import GREEDY_MEAN, SAMPLE
 from treeward.core import checks, rng
 from treeward.core.compiled import kernel, tight
 from treeward.core.errors import InvalidArgument
-from treeward.core.types import AnyArray, Floats, Integers
+from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
 from treeward.policy.history import tally
-from treeward.policy.learn import Events, absorb, sit_all
+from treeward.policy.learn import Events, absorb, leaf_at, sit_all
+from treeward.policy.lists import Lists
 from treeward.policy.plan import Plan, State, room, scratch
-from treeward.policy.screen import Screen, shut
-from treeward.policy.walk import MOST_STEPS, Trace, decide
+from treeward.policy.screen import Screen, left, shut
+from treeward.policy.steps import MOST_STEPS, Trace
+from treeward.policy.walk import decide
 from treeward.store.events import REWARD, SHOWN
 
 
@@ -45,11 +47,13 @@ class Decisions(NamedTuple):
     probability among those (for Thompson sampling, its share of 33 draws).
     """
     scores: NDArray[np.int64]
-    """Scores computed on the way."""
+    """Scores computed on the way ..."""
+    work: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    """... and multiplications, if they were counted."""
 
     def take(self, which: ArrayLike) -> "Decisions":
         """Return some of the decisions."""
-        return Decisions._make(column[np.asarray(which)] for column in self)
+        return Decisions._make(column[np.asarray(which)] if len(column) else column for column in self)
 
 
 LARGEST = 1e6
@@ -66,6 +70,7 @@ DECISION = np.dtype(
         ("propensity", np.float64),
         ("exact", np.bool_),
         ("scores", np.int64),
+        ("work", np.int64),
     ],
     align=True,
 )
@@ -102,33 +107,60 @@ def choose(
     state: State,
     batch: Batch,
     slots: int,
+    diverse: bool,
     screen: Screen,
     seed: int,
     candidates: Candidates,
     trace: Trace,
     out: AnyArray,
 ) -> None:
-    """Decide `slots` times for each user of a batch, without repeating an item; a slot has the next nonce."""
+    """Decide `slots` times for each user of a batch, without repeating an item; a slot has the next nonce.
+
+    `diverse`: nor taking two items from one leaf, before all other leaves had their turn.
+    """
     z = np.empty(plan.items.shape[1], dtype=np.float32)
     for i in range(len(batch.seat)):
-        seat = batch.seat[i]
-        screen.closed[0] = 0
-        for j in range(batch.ends[i], batch.ends[i + 1]):
-            shut(screen, batch.extra[j])
-        if plan.once:
-            start = state.shown.start[seat]
-            for j in range(start, start + state.shown.length[seat]):
-                shut(screen, state.shown.values[j])
-        for slot in range(slots):
-            at, nonce = i * slots + slot, batch.nonce[i] + slot
-            place, node, scores = decide(plan, state, seat, screen, seed, batch.stream[i], nonce, candidates, trace)
+        seat, first = batch.seat[i], i * slots
+        _close(plan.once, state.shown, seat, batch, i, screen)
+        for at in range(first, first + slots):
+            nonce = batch.nonce[i] + at - first
+            if diverse and at > first and left(screen, 0, len(plan.items)) <= 0:  # every leaf had its turn
+                _close(plan.once, state.shown, seat, batch, i, screen)
+                for j in range(first, at):
+                    shut(screen, out[j]["place"])
+            place, node, scores, work = decide(
+                plan, state, seat, screen, seed, batch.stream[i], nonce, candidates, trace
+            )
             made = out[at]
-            made["nonce"], made["place"], made["node"], made["scores"] = nonce, place, node, scores
+            made["nonce"], made["place"], made["node"], made["scores"], made["work"] = nonce, place, node, scores, work
             made["item"] = plan.tree.items[place] if place >= 0 else -1
             if place >= 0:
                 _appraise(plan, state, seat, place, trace, z, made)
                 if slots > 1:
-                    shut(screen, place)
+                    _close_behind(plan.tree, place, diverse, screen)
+
+
+@tight
+def _close(once: bool, shown: Lists, seat: int, batch: Batch, i: int, screen: Screen) -> None:
+    """Close what a user may not be shown, and nothing else beside what the call closes to all."""
+    screen.closed[0] = 0
+    for j in range(batch.ends[i], batch.ends[i + 1]):
+        shut(screen, batch.extra[j])
+    if once:
+        start = shown.start[seat]
+        for j in range(start, start + shown.length[seat]):
+            shut(screen, shown.values[j])
+
+
+@tight
+def _close_behind(tree: TreeArrays, place: int, diverse: bool, screen: Screen) -> None:
+    """Close a place that was taken, or all of its leaf."""
+    if not diverse:
+        shut(screen, place)
+        return
+    leaf = leaf_at(tree, place)
+    for other in range(tree.item_range[leaf, 0], tree.item_range[leaf, 1]):
+        shut(screen, other)
 
 
 @tight
@@ -141,11 +173,15 @@ def _appraise(plan: Plan, state: State, seat: int, place: int, trace: Trace, z: 
     if plan.kind == GREEDY_MEAN:
         visits, total = tally(state.history, seat, place, place + 1)
         made["mean"] = total / visits if visits > 0 else 0.0
-    chance, exact = 1.0, plan.kind != SAMPLE
-    for step in range(trace.steps[0]):
-        chance *= trace.chance[step] * trace.seen[step] / trace.total[step]
+    chance, plain, exact = 1.0, 1.0, plan.kind != SAMPLE and plan.rules.shortlist == 0
+    last = trace.steps[0] - 1
+    for step in range(last if trace.aside[0] else 0, last + 1):
+        share = 1.0 if trace.aside[0] else trace.seen[step] / trace.total[step]
+        chance *= trace.chance[step] * share
+        plain *= trace.plain[step] * share
         exact = exact and trace.seen[step] == trace.total[step]
-    made["propensity"] = chance
+    explore = plan.rules.explore
+    made["propensity"] = explore * chance + (1.0 - explore) * plain
     made["exact"] = exact
 
 
@@ -198,7 +234,7 @@ class TreeSession:
         if allow is not None:
             screen = screen._replace(base=np.unique(self._place_of[self._rows(allow)]), only=True)
         batch = Batch(who, self.streams[who], nonces, *nothing_closed(len(who)))
-        choose(self.plan, self.state, batch, 1, screen, self.seed, self._candidates, self._trace, out)
+        choose(self.plan, self.state, batch, 1, False, screen, self.seed, self._candidates, self._trace, out)
         made = Decisions._make([who, *(out[name] for name in DECISION.names or ())])
         if self.plan.once:
             self._apply(made, SHOWN, np.zeros(len(who)))

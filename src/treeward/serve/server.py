@@ -6,11 +6,13 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
 from threadpoolctl import threadpool_limits
 
+from treeward.bandit.population import PopulationPrior
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
@@ -33,11 +35,10 @@ _DRAIN = 20
 def open_explorer(settings: Settings, progress: Progress = silent) -> Explorer:
     """Return the explorer that settings ask for."""
     catalogue = Catalogue.load(settings.items)
-    if settings.tree:
-        tree = ItemTree.load(settings.tree)
-    else:
-        tree = ItemTree.build(catalogue.vectors, seed=0, progress=progress)
-    policy = TREE_POLICIES[settings.policy](settings.make_bandit(), budget=settings.budget)
+    prior = PopulationPrior.load(settings.prior) if settings.prior else None
+    policy = TREE_POLICIES[settings.policy](settings.make_bandit(), prior=prior)
+    policy = replace(policy, budget=settings.budget) if settings.budget else policy
+    tree = ItemTree.load(settings.tree) if settings.tree else policy.grow(catalogue, progress=progress)
     store: EventStore = MemoryStore() if settings.store == "memory" else SQLiteStore(settings.store, progress=progress)
     try:
         return Explorer(

@@ -69,8 +69,8 @@ class Service:
                     answers[i] = error
                 continue
             key: object = ask.n
-            if ask.allow is not None or ask.where is not None:
-                key = (ask.n, repr(ask.allow), repr(ask.where))
+            if ask.allow is not None or ask.where is not None or ask.diverse:
+                key = (ask.n, ask.diverse, repr(ask.allow), repr(ask.where))
             calls = groups.setdefault(key, [])
             for call in calls:  # one call, one decision a user
                 if ask.user not in call:
@@ -90,8 +90,9 @@ class Service:
         exclude = {ask.user: ask.exclude for _, ask in group if ask.exclude} or None
         try:
             made = self.explorer.recommend(
-                [ask.user for _, ask in group], first.n, exclude=exclude, allow=first.allow, where=first.where
-            )
+                [ask.user for _, ask in group], first.n, exclude=exclude, allow=first.allow, where=first.where,
+                diverse=first.diverse,
+            )  # fmt: skip
         except TreewardError as error:
             if len(group) == 1:
                 answers[group[0][0]] = error
@@ -118,7 +119,9 @@ class Service:
     def _compare(self, ask: wire.Ask) -> None:
         """Count how often the explorer would have shown what the caller shows."""
         try:
-            own = self.explorer.preview(ask.user, ask.n, exclude=ask.exclude, allow=ask.allow, where=ask.where)
+            own = self.explorer.preview(
+                ask.user, ask.n, exclude=ask.exclude, allow=ask.allow, where=ask.where, diverse=ask.diverse
+            )
         except TreewardError:  # it would have had nothing to show
             return
         self.compared += ask.n

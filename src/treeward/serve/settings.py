@@ -42,11 +42,12 @@ class Settings:
     items: str = _of("the catalogue: .csv, .tsv, .parquet or .npy", "")
     tree: str = _of("a saved tree; by default one is built", "")
     store: str = _of("the file events live in, or `memory`", "treeward.db")
-    policy: str = _of("how to explore: `flat`, `cb-category`, `cb-leaf`, `hcb` or `phcb`", "phcb")
+    policy: str = _of("how to explore: `beam`, `phcb`, `hcb`, `cb-leaf`, `cb-category` or `flat`", "beam")
+    prior: str = _of("what `treeward prior fit` wrote; none by default", "")
     bandit: str = _of("`linucb`, `thompson` or `epsilon`", "linucb")
     strength: float = _of("the bandit's alpha, v or epsilon; 0: its own default", 0.0)
-    budget: int = _of("score computations a decision", 50)
-    repeats: bool = _of("whether an item may be shown to a user again", True)
+    budget: int = _of("score computations a decision; 0: the policy's own default", 0)
+    repeats: bool | int = _of("whether an item may be shown to a user again; a number: after so many others", True)
     on_repeat: Literal["reject", "max", "sum", "last"] = _of("what another reward for a decision does", "reject")
     reward_low: float = _of("the least reward there may be", 0.0)
     reward_high: float = _of("the largest", 1.0)
@@ -84,6 +85,10 @@ class Settings:
         checked_range((self.reward_low, self.reward_high))
         if self.tree and not Path(self.tree).exists():
             raise InvalidArgument(owner, "tree", "a saved tree that exists", self.tree)
+        if self.prior and not Path(self.prior).exists():
+            raise InvalidArgument(owner, "prior", "a saved prior that exists", self.prior)
+        checks.repeats(owner, self.repeats)
+        checks.integer(owner, "budget", self.budget, low=0)
         if self.store != "memory" and not Path(self.store).absolute().parent.is_dir():
             raise InvalidArgument(owner, "store", "in a folder that exists", self.store)
         checks.number(owner, "holdout", self.holdout, low=0, below=1)
@@ -95,7 +100,7 @@ class Settings:
             checks.number(owner, name, getattr(self, name), low=0)
         for name in ("header_timeout", "body_timeout"):
             checks.number(owner, name, getattr(self, name), above=0)
-        for name in ("budget", "max_body", "max_batch", "max_connections", "max_waiting"):
+        for name in ("max_body", "max_batch", "max_connections", "max_waiting"):
             checks.integer(owner, name, getattr(self, name), low=1)
         checks.integer(owner, "memory", self.memory, low=1, high=1 << 24)
         checks.integer(owner, "port", self.port, low=0, high=65535)

@@ -23,6 +23,8 @@ class Ask(Struct, forbid_unknown_fields=True):
     allow: list[Item] | None = None
     where: dict[str, Condition] | None = None
     """A condition on the catalogue's columns: a value, a list of values, or {"min": ..., "max": ...}."""
+    diverse: bool = False
+    """Spread the n over the tree."""
     fallback: list[Item] = []
     """The caller's own items, best first: for users held out, and what an apprentice serves."""
 

@@ -9,7 +9,7 @@ from treeward.core.types import Floats, Integers
 from treeward.policy.conucb import Rule, State, choose, hear, learn, question, work
 from treeward.policy.rounds import ROUND, STEP
 from treeward.policy.screen import Screen, left, nth, shut
-from treeward.policy.walk import sample
+from treeward.policy.steps import sample
 from treeward.simulate.world import Tastes, chance
 
 

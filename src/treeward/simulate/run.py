@@ -22,8 +22,9 @@ from treeward.policy.learn import sit, teach
 from treeward.policy.plan import Plan, State, room, scratch
 from treeward.policy.rounds import Asks
 from treeward.policy.screen import Screen, shut
-from treeward.policy.session import Decisions
-from treeward.policy.walk import Trace, decide
+from treeward.policy.session import Decisions, Session
+from treeward.policy.steps import Trace
+from treeward.policy.walk import decide
 from treeward.simulate.converse import converse
 from treeward.simulate.result import Result
 from treeward.simulate.world import Tastes, World, chance
@@ -48,6 +49,7 @@ def _live(
     rewards: Floats,
     expected: Floats,
     scores: NDArray[np.int64],
+    work: NDArray[np.int64],
     shown: Integers,
 ) -> None:
     """Run one user through all rounds, in seat 0; `shown` receives the places."""
@@ -56,7 +58,11 @@ def _live(
     sit(plan, state, 0)
     screen.closed[0] = 0
     for turn in range(len(rewards)):
-        place, node, spent = decide(plan, state, 0, screen, seed, stream, turn, candidates, trace)
+        if plan.rest > 0:
+            screen.closed[0] = 0
+            for i in range(max(0, turn - plan.rest), turn):
+                shut(screen, shown[i])
+        place, node, scores[turn], work[turn] = decide(plan, state, 0, screen, seed, stream, turn, candidates, trace)
         if plan.once:
             shut(screen, place)
         likely = chance(tastes, user, plan.tree.items[place])
@@ -66,7 +72,6 @@ def _live(
         teach(plan, state, 0, place, node, reward, until, z)
         rewards[turn] = reward
         expected[turn] = likely
-        scores[turn] = spent
         shown[turn] = place
 
 
@@ -79,7 +84,7 @@ def simulate(
     seed: int = 0,
     *,
     reward: Literal["probability", "click"] = "probability",
-    repeats: bool = True,
+    repeats: bool | int = True,
     regret: bool = False,
     log: bool = False,
     threads: int | None = None,
@@ -104,7 +109,8 @@ def simulate(
     reward
         ``"probability"``: the expected reward itself, as in the paper's authors' code; ``"click"``: a coin flip.
     repeats
-        Whether an item may be shown to a user again (the paper) or only once (real life).
+        Whether an item may be shown to a user again (the paper) or only once (real life); a number: after so many
+        others.
     regret
         Also find the best item of every round, which looks at every item for every user.
     log
@@ -124,12 +130,15 @@ def simulate(
     True
     """
     owner = "simulate"
-    checks.integer(owner, "rounds", rounds, low=1, high=len(world.catalogue) if not repeats else 2**31 - 1)
+    once, rest = checks.repeats(owner, repeats)
+    checks.integer(owner, "rounds", rounds, low=1, high=len(world.catalogue) if once and not rest else 2**31 - 1)
+    if rest >= len(world.catalogue):
+        raise InvalidArgument(owner, "repeats", f"fewer than the {len(world.catalogue)} items", repeats)
     checks.integer(owner, "seed", seed, low=0)
     checks.one_of(owner, "reward", reward, ("probability", "click"))
     who = _who(users, world.users)
-    grown = ItemTree.build(world.catalogue.vectors, seed=seed) if tree is None else tree
-    run = _Run(policy, world, grown, who, seed, reward == "click", repeats, rounds)
+    grown = policy.grow(world.catalogue, seed) if tree is None else tree
+    run = _Run(policy, world, grown, who, seed, reward == "click", (once, rest), rounds)
     checks.flag(owner, "log", log)
     made = None
     if log or policy.shared_state or not (policy.replayable or isinstance(policy, ConUCB)):
@@ -143,7 +152,9 @@ def simulate(
         best = np.zeros_like(run.rewards)
         stage = Stage(progress or silent, f"{policy.name}: regret", len(who))
         with workers(threads) as pool:
-            pool.each(lambda i: _find_best(world, who[i], run.rows[i], repeats, best[i]), range(len(who)), stage.step)
+            pool.each(
+                lambda i: _find_best(world, who[i], run.rows[i], once, rest, best[i]), range(len(who)), stage.step
+            )
     shown = np.zeros(len(world.catalogue), dtype=np.bool_)
     shown[run.rows] = True
     settings = {
@@ -155,6 +166,7 @@ def simulate(
         "repeats": repeats,
         "questions": run.asked / len(who),
         "most_scores": int(run.scores.max()),
+        "multiplications": float(run.work.mean()) + run.upkeep,
         "treeward": __version__,
         "vectors_sha256": artefact.digest(world.catalogue.vectors),
         "tree_sha256": artefact.digest(grown.items),
@@ -173,16 +185,24 @@ class _Run:
         who: list[int],
         seed: int,
         clicks: bool,
-        repeats: bool,
+        again: tuple[bool, int],
         rounds: int,
     ) -> None:
         self.policy, self.world, self.tree, self.who, self.seed = policy, world, tree, who, seed
-        self.clicks, self.once, self.rounds = clicks, not repeats, rounds
+        self.clicks, (self.once, self.rest), self.rounds = clicks, again, rounds
         self.rewards = np.zeros((len(who), rounds), dtype=np.float32)
         self.expected = np.zeros_like(self.rewards)
         self.scores = np.zeros((len(who), rounds), dtype=np.int64)
+        self.work = np.zeros((len(who), rounds), dtype=np.int64)
         self.rows = np.zeros((len(who), rounds), dtype=np.int32)
         self.asked = 0
+        self.upkeep = 0
+        """Multiplications a reward takes, where known."""
+
+    def session(self, users: int) -> Session:
+        """Return the policy at work."""
+        resting = {"rest": self.rest} if self.rest else {}
+        return self.policy.session(self.tree, self.world.catalogue, users, once=self.once, seed=self.seed, **resting)
 
 
 _Live = Callable[[int, int], None]
@@ -191,7 +211,8 @@ _Live = Callable[[int, int], None]
 
 def _walker(run: _Run) -> Callable[[], _Live]:
     """Return what makes a `_Live` for a policy that walks a tree."""
-    plan = run.policy.plan(run.tree, run.world.catalogue, once=run.once)
+    plan = run.policy.plan(run.tree, run.world.catalogue, once=run.once, rest=run.rest)
+    run.upkeep = plan.upkeep
 
     def make() -> _Live:
         state = room(plan, 1, run.rounds)
@@ -202,7 +223,8 @@ def _walker(run: _Run) -> Callable[[], _Live]:
             stream, coins = rng.stream("user", run.who[i]), rng.stream("coin", run.who[i])
             _live(
                 plan, state, candidates, screen, trace, run.world.tastes, run.who[i], run.clicks, run.seed, stream,
-                coins, run.rewards[i, :turns], run.expected[i, :turns], run.scores[i, :turns], places[:turns],
+                coins, run.rewards[i, :turns], run.expected[i, :turns], run.scores[i, :turns], run.work[i, :turns],
+                places[:turns],
             )  # fmt: skip
             run.rows[i, :turns] = plan.tree.items[places[:turns]]
 
@@ -215,13 +237,14 @@ def _talker(run: _Run) -> Callable[[], _Live]:
     """Return what makes a `_Live` for ConUCB."""
 
     def begin() -> Conversation:
-        made = run.policy.session(run.tree, run.world.catalogue, 1, once=run.once, seed=run.seed)
+        made = run.session(1)
         assert isinstance(made, Conversation)
         return made
 
     first = begin()
     empty, shared = first.state, (first.rule, first.vectors, first.items, first.terms)
     opinions = run.world.opinions(run.who, first.groups)
+    run.work[:] = first.budget * first.each
     each = np.diff([0, *(questions_by(turn) for turn in range(run.rounds))]) * (len(first.terms) > 0)
     run.asked = int(each.sum()) * len(run.who)
 
@@ -276,7 +299,7 @@ def _by_rounds(run: _Run, log: bool, progress: Progress) -> tuple[float, list[De
 def _play(run: _Run, kept: list[Decisions] | None, stage: Stage) -> None:
     who = np.array(run.who)
     seats = np.arange(len(who))
-    session = run.policy.session(run.tree, run.world.catalogue, len(who), once=run.once, seed=run.seed)
+    session = run.session(len(who))
     if hasattr(session, "streams"):  # draws go by who somebody is, not by their place in the session
         session.streams = np.array([rng.stream("user", user) for user in who.tolist()], dtype=np.int64)
     coins, answers = (
@@ -298,6 +321,7 @@ def _play(run: _Run, kept: list[Decisions] | None, stage: Stage) -> None:
         session.update(made, rewards)
         run.rewards[:, turn], run.expected[:, turn] = rewards, chances
         run.scores[:, turn], run.rows[:, turn] = made.scores, made.item
+        run.work[:, turn] = made.work if len(made.work) else 0
         if kept is not None:
             kept.append(made)
         stage.step()
@@ -305,7 +329,7 @@ def _play(run: _Run, kept: list[Decisions] | None, stage: Stage) -> None:
 
 def _warm(run: _Run) -> None:
     """Have everything compiled, so that the time of the run is its own."""
-    session = run.policy.session(run.tree, run.world.catalogue, 1, once=run.once, seed=run.seed)
+    session = run.session(1)
     for turn in range(3):  # the third round has a first question, for whoever asks
         if isinstance(session, Asks) and (asked := session.ask([0], turn)) is not None:
             session.hear(asked, [0.5])
@@ -347,17 +371,20 @@ def _who(users: int | Sequence[int] | None, most: int) -> list[int]:
     return chosen
 
 
-def _find_best(world: World, user: int, shown: Integers, repeats: bool, best: Floats) -> None:
-    """Write the best expected reward there was at each round: of all items, or of those not shown before it."""
+def _find_best(world: World, user: int, shown: Integers, once: bool, rest: int, best: Floats) -> None:
+    """Write the best expected reward there was at each round: of all items, or of those that were not resting."""
     chances = world.probabilities(user)
-    if repeats:
+    if not once:
         best[:] = chances.max()
         return
     ranked = np.argsort(-chances, kind="stable")[: len(shown)].tolist()
     gone: set[int] = set()
-    at = 0
-    for turn, row in enumerate(shown.tolist()):
+    at, rows = 0, shown.tolist()
+    for turn, row in enumerate(rows):
+        at = 0 if rest else at
         while ranked[at] in gone:
             at += 1
         best[turn] = chances[ranked[at]]
         gone.add(row)
+        if rest and turn >= rest - 1:
+            gone.discard(rows[turn - rest + 1])

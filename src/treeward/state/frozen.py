@@ -11,8 +11,8 @@ from treeward.policy.history import History
 from treeward.policy.lists import Lists, widened
 from treeward.policy.plan import Plan, State
 
-_VERSION = 1
-_HEAD = struct.Struct("<B16sqqq")
+_VERSION = 2
+_HEAD = struct.Struct("<B16sqqqq")
 _SEAL = 16
 
 
@@ -20,7 +20,8 @@ def freeze(state: State, seat: int, digest: bytes) -> bytes:
     """Return a seat's state; `digest` names the plan it belongs to."""
     posterior, history = state.posterior, state.history
     lower = np.tril_indices(posterior.theta.shape[2])
-    places, visible, shown = history.places.of(seat), state.visible.of(seat), state.shown.of(seat)
+    places = history.places.of(seat)
+    visible, shown, short = state.visible.of(seat), state.shown.of(seat), state.short.of(seat)
     start = int(history.places.start[seat])
     waiting = np.arange(BLOCK) < (posterior.pulls[seat] % BLOCK)[:, None]
     parts: list[AnyArray] = [
@@ -36,8 +37,9 @@ def freeze(state: State, seat: int, digest: bytes) -> bytes:
         places,
         visible,
         shown,
+        short,
     ]
-    body = _HEAD.pack(_VERSION, digest, len(places), len(visible), len(shown)) + b"".join(
+    body = _HEAD.pack(_VERSION, digest, len(places), len(visible), len(shown), len(short)) + b"".join(
         np.ascontiguousarray(part).tobytes() for part in parts
     )
     return body + blake2b(body, digest_size=_SEAL).digest()
@@ -71,7 +73,7 @@ def thaw(plan: Plan, state: State, seat: int, digest: bytes, frozen: bytes) -> S
         array[seat] = reader.take(np.float32, array[seat].size).reshape(array[seat].shape)
     start = int(state.history.places.start[seat])
     state.history.rewards[start : start + counts[0]] = rewards
-    for lists, count in zip((state.history.places, state.visible, state.shown), counts, strict=True):
+    for lists, count in zip((state.history.places, state.visible, state.shown, state.short), counts, strict=True):
         _fill(lists, seat, reader.take(np.int32, count))
     return state
 

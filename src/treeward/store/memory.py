@@ -14,9 +14,10 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray
 from treeward.store.base import User, spelled
-from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN, Kept
+from treeward.store.events import EVENT, NOTED, REWARD, SHOWN, Kept
 
 _NONE = b""
+_NO_NONCE = bytes(8)
 _NONCE = slice(EVENT.fields["nonce"][1], EVENT.fields["nonce"][1] + 8)  # type: ignore[index]
 _KIND = EVENT.fields["kind"][1]  # type: ignore[index]
 
@@ -87,28 +88,33 @@ class MemoryStore:
         """Add one event a user, all in one step, and return which were added."""
         if len(users) != len(events) or events.dtype != EVENT:
             raise InvalidArgument("MemoryStore.append", "events", f"{len(users)} of dtype EVENT", events.dtype)
-        if not all(isinstance(user, str | int) for user in users):
+        if not {str, int}.issuperset(map(type, users)):
             raise InvalidArgument("MemoryStore.append", "users", "strings or integers", users)
-        new = np.ones(len(users), dtype=np.bool_)
         size, packed = EVENT.itemsize, np.ascontiguousarray(events).tobytes()
-        kinds, nonces = events["kind"].tolist(), events["nonce"].tolist()
+        pieces = [packed[at : at + size] for at in range(0, len(packed), size)]
+        kinds, logs = events["kind"].tolist(), self._logs
+        new = [True] * len(users)
         with self._lock:
             if epoch is not None and epoch != self._epoch:
                 return np.zeros(len(users), dtype=np.bool_)
-            for i, user in enumerate(users):
-                log = self._logs.get(user)
-                if log is None:
-                    log = self._logs[user] = bytearray()
-                event = packed[i * size : (i + 1) * size]
-                if kinds[i] in (REWARD, NOTED) and nonces[i] != 0:
-                    new[i] = not _has_reward(log, event[_NONCE])
-                elif kinds[i] in (CHANGE, AMENDED) and known is not None:
-                    new[i] = len(self.rewards_of(user, nonces[i])) == known[i]
-                if new[i]:
+            for i, (user, event, kind) in enumerate(zip(users, pieces, kinds, strict=True)):
+                log = logs.get(user)
+                if kind != SHOWN and log is not None and not self._is_news(user, log, event, kind, known, i):
+                    new[i] = False
+                elif log is None:
+                    logs[user] = bytearray(event)
+                else:
                     log += event
-                elif not log:
-                    del self._logs[user]
-        return new
+        return np.array(new, dtype=np.bool_)
+
+    def _is_news(
+        self, user: User, log: bytearray, event: bytes, kind: int, known: NDArray[np.int64] | None, i: int
+    ) -> bool:
+        """Tell whether a reward is the decision's first, or a change one to what is `known` of it."""
+        nonce = event[_NONCE]
+        if kind in (REWARD, NOTED):
+            return nonce == _NO_NONCE or not _has_reward(log, nonce)
+        return known is None or len(self.rewards_of(user, int.from_bytes(nonce, "little", signed=True))) == known[i]
 
     def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:
         """Add many events: the first counts[0] are for the first user, and so on."""

@@ -114,7 +114,7 @@ class SQLiteStore(MemoryStore):
 
         With `within`, return at once: the events can be read, and are on disk after so many seconds and a commit.
         """
-        _check_names("SQLiteStore.append", users)
+        _check_names("SQLiteStore.append", [user for user in users if user not in self._numbers])
         with self._lock:
             self._check_open()
             new = super().append(users, events, known, epoch=epoch)

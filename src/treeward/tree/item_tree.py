@@ -21,7 +21,7 @@ from treeward.tree.assemble import assemble, faults, frozen
 from treeward.tree.build import default_widths, grow
 from treeward.tree.describe import TreeDescription, describe
 from treeward.tree.draw import draw
-from treeward.tree.rows import Rows
+from treeward.tree.rows import Groups, Rows, mean_of
 
 FORMAT, VERSION = "treeward.tree", 1
 FILES = (*TreeArrays._fields, "names")
@@ -251,6 +251,25 @@ class ItemTree:
         arrays, _ = assemble(parent, place, vectors)
         names = None if self.names is None else [self.names[0], *(self.names[node] for node in nodes)]
         return ItemTree(arrays, names=names, provenance={**self.provenance, "leaves_only": True})
+
+    def over(self, vectors: ArrayLike) -> "ItemTree":
+        """Return the same tree over other vectors of the same items, taken as they are: its nodes' are their means."""
+        matrix = checks.vectors("ItemTree.over", vectors)
+        if len(matrix) != len(self):
+            raise InvalidArgument("ItemTree.over", "vectors", f"of {len(self)} items", f"{len(matrix)} rows")
+        leaves = self.leaves
+        means = np.zeros((len(self.parent), matrix.shape[1]), dtype=np.float32)
+        sizes = np.diff(self.item_range[leaves]).ravel()
+        members = Groups(self.items, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+        held = np.zeros((len(leaves), matrix.shape[1]), dtype=np.float32)
+        mean_of(Rows(matrix, False), members, 0, len(leaves), held)
+        means[leaves] = held
+        for node in range(len(self.parent) - 1, -1, -1):
+            first, last = self.first_child[node], self.first_child[node + 1]
+            if first < last:
+                means[node] = means[first:last].mean(axis=0)
+        made = {**self.provenance, "normalize": False} | _source(matrix)
+        return ItemTree(self.arrays._replace(vectors=means), names=self.names, provenance=made)
 
     def named(self, titles: Sequence[str | None] | pl.Series, *, words: int = 3) -> "ItemTree":
         """Return this tree with a name for every node: the words that tell its items' titles from the others'."""

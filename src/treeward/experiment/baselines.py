@@ -1,0 +1,179 @@
+"""What people use instead of exploring: a fixed list, and factors that a user's clicks are folded into."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import polars as pl
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from treeward.core import artefact
+from treeward.core.artefact import StrPath
+from treeward.core.errors import InvalidArgument
+from treeward.core.parallel import workers
+from treeward.core.types import Floats
+from treeward.data.catalogue import Catalogue
+from treeward.data.interactions import Interactions
+from treeward.data.numbered import numbered
+from treeward.policy.base import Policy
+from treeward.policy.rounds import RoundPolicy, RoundSession
+from treeward.policy.session import Decisions, Session
+from treeward.tree.item_tree import ItemTree
+
+FORMAT, VERSION = "treeward.factors", 1
+_REGULARIZATION = 0.05
+_CONFIDENCE = 1.0
+
+
+class Factors(NamedTuple):
+    """Items and the mean user of a factorisation by alternating least squares."""
+
+    items: Floats
+    mean_user: Floats
+
+    @classmethod
+    def fit(cls, interactions: Interactions, catalogue: Catalogue, dim: int, seed: int) -> "Factors":
+        """Factorise who rewarded what with `implicit`, as its users would."""
+        try:
+            from implicit.als import AlternatingLeastSquares
+        except ImportError as error:
+            rule = "preceded by: pip install 'treeward[als]'"
+            raise InvalidArgument("experiment", "arms", rule, "no implicit, which ALS needs") from error
+        log = numbered("ALS", interactions, catalogue)
+        pairs = log.filter(pl.col("reward") > 0).select("user", "row").unique().sort("user", "row").collect()
+        users = pairs["user"].rank("dense").to_numpy().astype(np.int64) - 1
+        shape = (int(users.max()) + 1, len(catalogue))
+        seen = scipy.sparse.csr_matrix((np.ones(len(users), np.float32), (users, pairs["row"].to_numpy())), shape=shape)
+        with workers(1):  # its threads and those of BLAS would be in each other's way
+            model: Any = AlternatingLeastSquares(
+                factors=dim, regularization=_REGULARIZATION, alpha=_CONFIDENCE, iterations=15, num_threads=1,
+                use_gpu=False, random_state=seed,
+            )  # fmt: skip
+            model.fit(seen, show_progress=False)
+        return cls(np.asarray(model.item_factors), np.asarray(model.user_factors).mean(axis=0))
+
+    def save(self, path: StrPath) -> None:
+        """Write them to a directory, checksummed."""
+        artefact.write(path, FORMAT, VERSION, artefact.Contents(self._asdict(), {}, {}, {}), overwrite=True)
+
+    @classmethod
+    def load(cls, path: StrPath) -> "Factors":
+        """Read what `save` wrote."""
+        return cls(**artefact.read(path, FORMAT, VERSION).arrays)
+
+
+class _Baseline(RoundPolicy):
+    """One that looks at all items, of each user alone, and has no bandit."""
+
+    shared_state: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, eq=False)
+class Listed(_Baseline):
+    """The same list for everybody, from the top: what is popular, or what the mean user would like.
+
+    Parameters
+    ----------
+    scores
+        One an item.
+    """
+
+    scores: NDArray[Any] | None = None
+
+    def session(
+        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
+    ) -> Session:
+        """Return the policy at work for users 0, 1, ... below `users`."""
+        self.check_tree(tree, catalogue)
+        scores = np.zeros(len(catalogue)) if self.scores is None else np.asarray(self.scores)
+        return _Scored(np.repeat(scores[None].astype(np.float32), users, axis=0), once, rest, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedIn(_Baseline):
+    """Alternating least squares: a user's factors are solved for anew whenever they clicked, all else as trained.
+
+    Parameters
+    ----------
+    factors
+        Items and mean user; a newcomer is taken for the latter.
+    """
+
+    factors: Factors | None = None
+
+    def session(
+        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
+    ) -> Session:
+        """Return the policy at work for users 0, 1, ... below `users`."""
+        self.check_tree(tree, catalogue)
+        factors = self.factors or Factors(catalogue.vectors, catalogue.vectors.mean(axis=0))
+        return _Folded(factors, users, once, rest, seed)
+
+
+class _Scored(RoundSession):
+    """Shows everybody what has the highest score and is not resting."""
+
+    def __init__(self, scores: Floats, once: bool, rest: int, seed: int) -> None:
+        users, items = scores.shape
+        if rest:
+            raise InvalidArgument("experiment", "repeats", "True or False", rest)
+        super().__init__(np.arange(items, dtype=np.int32), users, None, False, seed)
+        self._scores, self._closes = scores, once
+
+    def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
+        """Take the best."""
+        who = self.who(users)
+        scores = self._scores[who]
+        if allow is not None:
+            shut = np.ones(len(self.items), dtype=np.bool_)
+            shut[np.asarray(allow)] = False
+            scores = np.where(shut, -np.inf, scores)
+        rows = scores.argmax(axis=1)
+        best = scores[np.arange(len(who)), rows]
+        rows = np.where(np.isfinite(best), rows, -1)
+        if self._closes:
+            self._scores[who[rows >= 0], rows[rows >= 0]] = -np.inf
+        one, none = np.ones(len(who)), np.zeros(len(who), dtype=np.int64)
+        return Decisions(
+            who, np.full(len(who), nonce, dtype=np.int64), rows, rows, none - 1, best.astype(np.float32),
+            np.zeros(len(who), dtype=np.float32), one, one > 0, none, none + self._work(),
+        )  # fmt: skip
+
+    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
+        """Learn nothing."""
+        self.rewards(decisions, rewards)
+
+    def _work(self) -> int:
+        return 0
+
+
+class _Folded(_Scored):
+    def __init__(self, factors: Factors, users: int, once: bool, rest: int, seed: int) -> None:
+        self._items = np.asarray(factors.items, dtype=np.float32)
+        scores = np.repeat((self._items @ factors.mean_user)[None].astype(np.float32), users, axis=0)
+        super().__init__(scores, once, rest, seed)
+        self._gram = (self._items.T @ self._items).astype(np.float64)
+        self._liked: list[set[int]] = [set() for _ in range(users)]
+
+    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
+        """Fold clicks in."""
+        values = self.rewards(decisions, rewards)
+        dim = self._items.shape[1]
+        for user, row, value in zip(decisions.user.tolist(), decisions.item.tolist(), values.tolist(), strict=True):
+            if value <= 0 or row in self._liked[user]:
+                continue
+            self._liked[user].add(row)
+            mine = self._items[sorted(self._liked[user])].astype(np.float64)
+            left = self._gram + _CONFIDENCE * mine.T @ mine + _REGULARIZATION * np.eye(dim)
+            theta = np.linalg.solve(left, (1 + _CONFIDENCE) * mine.sum(axis=0))
+            open_now = np.isfinite(self._scores[user])
+            self._scores[user] = np.where(open_now, self._items @ theta.astype(np.float32), -np.inf)
+
+    def _work(self) -> int:
+        items, dim = self._items.shape
+        return int(items * dim + dim**3 // 3)
+
+
+BASELINES: dict[str, type[Policy]] = {"popularity": Listed, "mean-user": Listed, "als": FoldedIn}
+"""Names that arms may have for a policy besides those of `POLICIES`."""

@@ -1,0 +1,213 @@
+"""A beam down the tree: the items of the highest means, found without looking at all of them. The kernels of `Beam`."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.bandit.choose import Candidates, best_drawn, best_of, best_scored, dot, draw
+from treeward.bandit.posterior import factorise
+from treeward.bandit.rules import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE
+from treeward.core import rng
+from treeward.core.compiled import apart, tight, tight_summing
+from treeward.core.types import Floats, Integers
+from treeward.policy.history import tally
+from treeward.policy.learn import leaf_at
+from treeward.policy.plan import Plan, Search, State
+from treeward.policy.screen import Screen, clear, is_open, left, nth
+from treeward.policy.steps import FRESH, HALF, ITEM, WHICH, Trace, chances, copy, cost, sample, tell, with_shortlist
+
+
+@apart
+def choose_found(
+    plan: Plan,
+    state: State,
+    seat: int,
+    total: int,
+    screen: Screen,
+    explores: bool,
+    seed: int,
+    stream: int,
+    first: int,
+    candidates: Candidates,
+    trace: Trace,
+) -> tuple[int, int, int, int]:
+    """Choose among the items that a beam comes to, or, once in a while, any."""
+    arm, dim, counter = candidates.arm, plan.items.shape[1], first + ITEM + HALF
+    inverse, theta = state.posterior.inverse[seat, 0], state.posterior.theta[seat, 0]
+    copy(theta, candidates.drawn)
+    if plan.kind == SAMPLE:
+        factorise(inverse, candidates.root)
+        draw(candidates, theta, plan.strength if explores else 0.0, seed, stream, counter)
+    if _any(candidates.drawn):
+        count, means = find(plan, candidates.drawn, screen, candidates)
+        sampled = False
+    else:  # nothing is known, not even what is popular
+        count, means, sampled = min(total, plan.item_budget), 0, True
+        sample(arm, count, total, seed, stream, first + ITEM)
+        for i in range(count):
+            arm[i] = arm[i] if clear(screen) else nth(screen, 0, len(plan.items), arm[i])
+    count = with_shortlist(state.short, seat, screen, candidates, count)
+    for i in range(count):
+        copy(plan.items[arm[i]], candidates.vectors[i])
+        candidates.factor[i] = np.float32(1.0)
+        if plan.kind == GREEDY_MEAN:
+            candidates.visits[i], candidates.rewards[i] = tally(state.history, seat, arm[i], arm[i] + 1)
+    x = candidates.vectors[:count]
+    if plan.kind == SAMPLE:
+        chosen = best_drawn(theta, x, candidates, seed, stream, counter)
+    else:
+        chosen = best_of(plan.kind, plan.strength, inverse, theta, x, candidates, seed, stream, counter)
+        if not explores:
+            chosen = best_scored(GREEDY_LINEAR, 0.0, count, candidates, seed, stream, counter)
+    found = count
+    if plan.search.fresh > 0 and rng.uniform(seed, stream, first + FRESH) < plan.search.fresh:
+        at = rng.below(seed, stream, first + WHICH, total)
+        arm[found] = at if clear(screen) else nth(screen, 0, len(plan.items), at)
+        candidates.mean[found] = dot(plan.items[arm[found]], theta)
+        chosen = _position(arm, found)
+        count = max(count, chosen + 1)
+    chance, explore = 0.0, plan.rules.explore
+    if len(trace.seen) > 0 and chosen < found:
+        chance, plain = chances(
+            plan.kind, plan.strength, explore, theta, found, chosen, candidates, seed, stream, counter
+        )
+        chance = explore * chance + (1.0 - explore) * plain
+    out_of = total if sampled else count
+    chance = plan.search.fresh / total * out_of / count + (1.0 - plan.search.fresh) * chance
+    tell(trace, candidates, count, out_of, chosen, chance, chance)
+    work = means * dim + cost(plan.kind, found, dim)
+    return arm[chosen], leaf_at(plan.tree, arm[chosen]), found if found > 1 else 0, work
+
+
+@tight
+def _position(arm: NDArray[np.int64], last: int) -> int:
+    """Return which arm is the same as the last one: an earlier one, or itself."""
+    at = 0
+    while arm[at] != arm[last]:
+        at += 1
+    return at
+
+
+@tight
+def _any(values: Floats) -> bool:
+    found = False
+    for i in range(len(values)):
+        found = found or values[i] != 0
+    return found
+
+
+@tight
+def find(plan: Plan, theta: Floats, screen: Screen, candidates: Candidates) -> tuple[int, int]:
+    """Write the open places of the highest means into `candidates.arm`; return how many, and how many means it took.
+
+    Level by level the best nodes are followed: a node counts for the best item it may hide, see `Search`.
+    """
+    tree, search, most = plan.tree, plan.search, len(candidates.usable) // 2
+    length, plain = _length(theta, search.own), clear(screen)
+    old, new = candidates.usable[:most], candidates.usable[most:]
+    old_rank, new_rank = candidates.rank[:most], candidates.rank[most:]
+    old[0], old_rank[0] = 0, np.float32(0.0)
+    count, means, level = 1, 0, 1
+    while _any_inner(tree.first_child, old, count):
+        level += 1
+        follow, kept = search.width[level], 0
+        for i in range(count):
+            node = old[i]
+            first, last = tree.first_child[node], tree.first_child[node + 1]
+            if first == last:  # a leaf among inner nodes waits for them
+                kept = _offer(new, new_rank, kept, follow, node, old_rank[i])
+            for child in range(first, last):
+                middle = dot(tree.vectors[child], theta)
+                rank = middle + _beyond(search, tree.item_range, tree.vectors[child], theta, length, level, child, 0)
+                if plain:
+                    kept = _offer(new, new_rank, kept, follow, child, rank)
+                elif kept < follow or rank > new_rank[kept - 1]:  # what is closed only makes it less
+                    closed = _closed(tree.item_range, screen, child)
+                    if closed < tree.item_range[child, 1] - tree.item_range[child, 0]:
+                        rank = middle + _beyond(
+                            search, tree.item_range, tree.vectors[child], theta, length, level, child, closed
+                        )
+                        kept = _offer(new, new_rank, kept, follow, child, rank)
+            means += last - first
+        old, new, old_rank, new_rank, count = new, old, new_rank, old_rank, kept
+    return _items(plan.items, tree.item_range, plan.item_budget, theta, screen, candidates, old, count, means)
+
+
+@tight
+def _items(
+    items: Floats,
+    ranges: Integers,
+    most: int,
+    theta: Floats,
+    screen: Screen,
+    candidates: Candidates,
+    leaves: NDArray[np.int64],
+    count: int,
+    means: int,
+) -> tuple[int, int]:
+    """Offer all items of the leaves that were reached."""
+    arm, rank, plain = candidates.arm, candidates.mean, clear(screen)
+    kept = 0
+    for i in range(count):
+        begin, end = ranges[leaves[i], 0], ranges[leaves[i], 1]
+        for place in range(begin, end):
+            worth = dot(items[place], theta)
+            if (kept < most or worth > rank[kept - 1]) and (plain or is_open(screen, place)):
+                kept = _offer(arm, rank, kept, most, place, worth)
+        means += end - begin
+    return kept, means
+
+
+@tight
+def _offer(arm: NDArray[np.int64], rank: Floats, count: int, most: int, newcomer: int, worth: np.float32) -> int:
+    """Put somebody among the first `count`, best first, of whom at most `most` stay; return how many there are now."""
+    at = count if count < most else most - 1
+    if at == most - 1 and count == most and worth <= rank[at]:
+        return count
+    while at > 0 and rank[at - 1] < worth:
+        arm[at], rank[at] = arm[at - 1], rank[at - 1]
+        at -= 1
+    arm[at], rank[at] = newcomer, worth
+    return min(count + 1, most)
+
+
+@tight_summing
+def _length(theta: Floats, own: int) -> np.float32:
+    total = np.float32(0.0)
+    for i in range(own):
+        total += theta[i] * theta[i]
+    return np.float32(np.sqrt(total))
+
+
+@tight
+def _any_inner(first_child: Integers, nodes: NDArray[np.int64], count: int) -> bool:
+    inner = False
+    for i in range(count):
+        inner = inner or first_child[nodes[i]] < first_child[nodes[i] + 1]
+    return inner
+
+
+@tight
+def _closed(ranges: Integers, screen: Screen, node: int) -> int:
+    begin, end = ranges[node, 0], ranges[node, 1]
+    return int(end - begin - left(screen, begin, end))
+
+
+@tight
+def _beyond(
+    search: Search,
+    ranges: Integers,
+    middle: Floats,
+    theta: Floats,
+    length: np.float32,
+    level: int,
+    node: int,
+    closed: int,
+) -> np.float32:
+    """Return by how much the best item left in a node is likely to be better than the node's middle."""
+    begin, last = ranges[node, 0], len(theta) - 1
+    share = (closed + np.float32(0.6)) / (ranges[node, 1] - begin + np.float32(0.2))
+    more = length * search.reach[node] * search.ranks[int(share * np.float32(255.0))]
+    if search.ladder.shape[1] > 0:
+        gap = theta[last] * (search.ladder[level, begin + closed] - middle[last])
+        more += max(gap, np.float32(0.0)) if closed == 0 else gap
+    return np.float32(more)

@@ -1,0 +1,416 @@
+"""`Beam`, the exact ceiling it is measured against, and the rules that hold for every policy."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import treeward as tw
+from tests.test_policy import NONE, Live, catalogue
+from treeward.bandit import EpsilonGreedy, LinUCB, PopulationPrior, Thompson
+from treeward.core.errors import InvalidArgument
+from treeward.policy import HCB, PHCB, Beam, CBLeaf, Flat
+from treeward.policy.learn import Events, absorb, sit_all
+from treeward.policy.lists import push
+from treeward.policy.plan import room
+from treeward.policy.screen import Screen, is_open, left, opened, shut
+from treeward.store.events import CHANGE, REWARD, SHOWN
+
+BANDITS = [LinUCB(0.5), Thompson(0.3), EpsilonGreedy(0.2)]
+
+
+@pytest.fixture(scope="module")
+def shop():
+    return catalogue(400, 6, seed=2)
+
+
+@pytest.fixture(scope="module")
+def tree(shop):
+    return tw.ItemTree.build(shop.vectors, (5, 40), seed=0, normalize=False)
+
+
+def best_by_score(user, alpha, closed=()):
+    """The best open item under LinUCB, by looking at all of them."""
+    posterior = user.state.posterior
+    inverse, theta = posterior.inverse[0, -1].astype(float), posterior.theta[0, -1].astype(float)
+    x = user.plan.items.astype(float)
+    scores = x @ theta + alpha * np.sqrt(np.einsum("ij,ij->i", x @ inverse, x))
+    scores[list(closed)] = -np.inf
+    return int(np.argmax(scores)), scores
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_exact_keeps_up_with_every_item(shop, tree, once):
+    plan = Flat(LinUCB(0.5), None).plan(tree, shop, once=once)
+    assert plan.exact
+    user, closed = Live(plan), []
+    rewards = np.random.default_rng(0).random(len(shop))
+    for nonce in range(300):  # beyond a refresh
+        shut_now = np.sort(closed).astype(np.int32) if once else NONE
+        row, node, scores = user.decide(nonce, shut_now)
+        best, every = best_by_score(user, 0.5, closed if once else ())
+        assert every[user.place(row)] >= every[best] - 1e-4
+        assert scores == len(shop) - len(shut_now)
+        assert user.work == 0  # what it costs is the upkeep
+        user.update(row, node, rewards[row])
+        closed.append(user.place(row))
+    assert plan.upkeep == 3 * 36 + 400 * 6
+
+
+def test_exact_means_and_widths_after_changes(shop, tree):
+    plan = Flat(LinUCB(0.5), None).plan(tree, shop)
+    state, seat = room(plan, 1, 0), np.zeros(1, dtype=np.int64)
+    sit_all(plan, state, seat)
+    kinds = np.array([REWARD, REWARD, CHANGE, REWARD], dtype=np.uint8)
+    events = Events(kinds, np.array([3, 9, 3, 50], np.int32), np.full(4, -1, np.int32), np.array([1.0, 0.0, -0.5, 1.0]))
+    state = absorb(plan, state, seat, np.array([0, 4]), events)
+    x = plan.items
+    np.testing.assert_allclose(state.board.mean[0], x @ state.posterior.theta[0, 0], atol=1e-5)
+    square = np.einsum("ij,ij->i", x @ state.posterior.inverse[0, 0], x)
+    np.testing.assert_allclose(state.board.square[0], square, atol=1e-5)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_beam_that_may_look_at_everything_finds_the_best(shop, tree, once):
+    policy = Beam(LinUCB(0.3), 400, means=10**6, fresh=0.0)
+    user, closed = Live(policy.plan(tree, shop, once=once)), []
+    rewards = np.random.default_rng(1).random(len(shop))
+    for nonce in range(60):
+        row, node, _ = user.decide(nonce, np.sort(closed).astype(np.int32) if once else NONE)
+        best, every = best_by_score(user, 0.3, closed if once else ())
+        if nonce:  # before the first event nothing tells one item from another but its length
+            assert every[user.place(row)] >= every[best] - 1e-5
+            assert once or user.work == (5 + 40 + 400) * 6 + 400 * (6 + 36)
+        user.update(row, node, rewards[row])
+        if once:
+            closed.append(user.place(row))
+
+
+def test_a_narrow_beam_finds_nearly_the_best_at_little_work():
+    world = tw.World.synthetic(items=20_000, users=30, dim=16, seed=3)
+    shop, tree = world.catalogue, tw.ItemTree.build(world.catalogue.vectors, seed=0)
+    exact, beam = Flat(LinUCB(0.0), None).plan(tree, shop), Beam(LinUCB(0.0), fresh=0.0).plan(tree, shop)
+    found = []
+    for person in range(30):
+        user, rewards = Live(beam, stream=person), world.probabilities(person)
+        for row in np.random.default_rng(person).choice(len(shop), 60):
+            user.update(int(row), -1, float(rewards[row]))
+        row, _, _ = user.decide(0)
+        best, every = best_by_score(user, 0.0)
+        found.append(every[user.place(row)] / every[best])
+        assert user.work + beam.upkeep < 0.1 * exact.upkeep
+    assert np.mean(found) > 0.95
+
+
+def test_a_user_nobody_knows_gets_anything(shop, tree):
+    seen = set()
+    for stream in range(60):
+        user = Live(Beam(fresh=0.0).plan(tree, shop), stream=stream)
+        seen.add(user.decide(0)[0])
+    assert len(seen) > 25
+
+
+@pytest.mark.parametrize("bandit", BANDITS, ids=str)
+def test_every_item_keeps_a_chance(shop, tree, bandit):
+    session = Beam(bandit, fresh=0.2).session(tree, shop, 300, seed=1)
+    for nonce in range(3):
+        made = session.select(np.arange(300), nonce)
+        session.update(made, np.where(made.item % 3 == 0, 1.0, 0.2))
+    counts = np.zeros(len(shop))
+    told = []
+    for nonce in range(3, 40):
+        made = session.select(np.arange(300), nonce)
+        np.add.at(counts, made.item, 1)
+        told.append(made.propensity)
+    assert (np.array(told) >= 0.2 / len(shop)).all()
+    assert (counts > 0).mean() > 0.98
+    assert made.exact.all() == (not isinstance(bandit, Thompson))
+
+
+def test_propensities_are_how_often_an_item_is_shown(shop, tree):
+    session = Beam(EpsilonGreedy(0.3), 6, fresh=0.1, explore=0.6).session(tree, shop, 1, seed=1)
+    session.update(session.select([0], 0), [1.0])
+    counts, told = np.zeros(len(shop)), np.zeros(len(shop))
+    for nonce in range(1, 8_000):
+        made = session.select([0], nonce)
+        counts[made.item[0]] += 1
+        told[made.item[0]] = made.propensity[0]
+    common = np.flatnonzero(told > 0.01)
+    assert len(common) == 6
+    np.testing.assert_allclose(counts[common] / 7_999, told[common], atol=0.02)
+    assert told[told > 0].sum() == pytest.approx(1.0, abs=0.05)
+
+
+def test_closed_items_are_passed_over(shop, tree):
+    plan = Beam(means=100, fresh=0.0).plan(tree, shop)
+    user = Live(plan)
+    user.update(7, -1, 1.0)
+    everything, rng = np.arange(400, dtype=np.int32), np.random.default_rng(0)
+    for nonce in range(100):
+        spared = rng.choice(400, size=int(rng.integers(1, 5)), replace=False)
+        row, node, _ = user.decide(nonce, np.delete(everything, spared))
+        assert user.place(row) in spared
+        first, last = tree.item_range[node]
+        assert first <= user.place(row) < last
+    assert user.decide(0, everything) == (-1, -1, 0)
+
+
+def test_trees_of_uneven_depth():
+    vectors = np.random.default_rng(0).standard_normal((90, 4)).astype(np.float32)
+    paths = [("a",) if i % 3 == 0 else ("b", f"b{i % 4}") if i % 3 == 1 else ("c", "d", f"e{i % 2}") for i in range(90)]
+    shop = tw.Catalogue(range(90), vectors)
+    tree = tw.ItemTree.from_paths(vectors, paths)
+    user = Live(Beam(LinUCB(0.0), 90, means=10**6, fresh=0.0).plan(tree, shop))
+    for nonce in range(30):
+        row, node, _ = user.decide(nonce)
+        best, every = best_by_score(user, 0.0)
+        assert nonce == 0 or every[user.place(row)] == pytest.approx(every[best], abs=1e-6)
+        user.update(row, node, float(row % 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": None}, "budget"), ({"budget": 0}, "budget"), ({"means": 0}, "means"), ({"reach": -1}, "reach"),
+        ({"fresh": 1.5}, "fresh"), ({"shortlist": 16}, "shortlist"), ({"forgetting": 0.0}, "forgetting"),
+        ({"explore": -0.1}, "explore"),
+    ],
+)  # fmt: skip
+def test_bad_options(shop, tree, options, message):
+    with pytest.raises(InvalidArgument, match=message):
+        Beam(**options).plan(tree, shop)
+
+
+# --- rules for every policy ------------------------------------------------------------------------------------------
+
+
+RULES = [{"shortlist": 4}, {"forgetting": 0.98}, {"explore": 0.5}, {"shortlist": 3, "forgetting": 0.9}]
+
+
+@pytest.mark.parametrize("rest", [0, 5])
+@pytest.mark.parametrize("rules", RULES, ids=str)
+@pytest.mark.parametrize("kind", [HCB, PHCB, Beam, Flat])
+def test_replay_is_the_same_to_the_bit_under_any_rule(shop, tree, kind, rules, rest):
+    plan = kind(**rules).plan(tree, shop, once=rest > 0, rest=rest)
+    random, count = np.random.default_rng(4), 150
+    places = random.integers(0, 30, count).astype(np.int32)
+    kinds = random.choice([SHOWN, REWARD, REWARD, CHANGE], count).astype(np.uint8)
+    events = Events(kinds, places, np.full(count, -1, np.int32), random.random(count).round(1))
+    seat, states = np.zeros(1, dtype=np.int64), []
+    for cuts in ([0, count], list(range(count + 1)), [0, 3, 90, count]):
+        state = room(plan, 1, 0)
+        sit_all(plan, state, seat)
+        for first, last in pairwise(cuts):
+            part = Events(*(column[first:last] for column in events))
+            state = absorb(plan, state, seat, np.array([0, last - first]), part)
+        states.append(state)
+    for state in states[1:]:
+        for name in ("precision", "moment", "inverse", "theta", "pulls"):
+            np.testing.assert_array_equal(
+                getattr(state.posterior, name), getattr(states[0].posterior, name), err_msg=name
+            )
+        for one, other in ((state.short, states[0].short), (state.shown, states[0].shown)):
+            assert one.of(0).tolist() == other.of(0).tolist()
+    assert len(states[0].short.of(0)) == rules.get("shortlist", 0)
+    assert len(states[0].shown.of(0)) == rest
+
+
+@pytest.mark.parametrize("kind", [HCB, PHCB, CBLeaf, Flat])
+def test_a_shortlist_brings_back_what_served_well(kind):
+    world = tw.World.synthetic(items=5_000, users=60, dim=8, seed=1)
+    tree = tw.ItemTree.build(world.catalogue.vectors, seed=0)
+    plain, short = (tw.simulate(kind(shortlist=k), world, tree, rounds=400, reward="click", seed=0) for k in (0, 8))
+    assert short.cumulative[-1] > plain.cumulative[-1]
+    assert short.settings["most_scores"] <= 50
+
+
+def test_forgetting_follows_an_interest_that_moves(shop):
+    """A user likes one half of the items at first, the other later."""
+    rewards = (shop.vectors[:, 0] > 0).astype(float), (shop.vectors[:, 0] < 0).astype(float)
+    tree = tw.ItemTree.build(shop.vectors, (5, 40), seed=0, normalize=False)
+    earned = []
+    for forgetting in (1.0, 0.95):
+        user, total = Live(Beam(LinUCB(0.1), forgetting=forgetting).plan(tree, shop), events=2_000), 0.0
+        for turn in range(900):
+            row, node, _ = user.decide(turn)
+            reward = rewards[turn >= 450][row]
+            user.update(row, node, reward)
+            total += reward * (turn >= 450)
+        earned.append(total)
+    assert earned[1] > 1.2 * earned[0]
+
+
+def test_forgetting_everything_leaves_the_prior(shop, tree):
+    plan = Beam(forgetting=0.2).plan(tree, shop)
+    user = Live(plan, events=200)
+    for i in range(96):  # whole blocks of 32: what came before counts 0.2**32 times as much
+        user.update(i % 20, -1, 1.0)
+    posterior = user.state.posterior
+    np.testing.assert_allclose(posterior.precision[0, 0], plan.prior.precision, atol=1e-9)
+    np.testing.assert_allclose(posterior.theta[0, 0], 0, atol=1e-6)
+
+
+def test_exploration_is_capped(shop, tree):
+    users = 400
+    for kind in (HCB, Beam):
+        greedy = kind(LinUCB(5.0), explore=0.0, **({"fresh": 0.0} if kind is Beam else {}))
+        session = greedy.session(tree, shop, users, seed=2)
+        session.update(session.select(np.arange(users), 0), np.ones(users))
+        again = kind(LinUCB(0.0), **({"fresh": 0.0} if kind is Beam else {})).session(tree, shop, users, seed=2)
+        again.update(again.select(np.arange(users), 0), np.ones(users))
+        one, other = session.select(np.arange(users), 1), again.select(np.arange(users), 1)
+        np.testing.assert_allclose(one.mean, other.mean, atol=1e-5)  # the best mean, whatever the width
+        half = kind(LinUCB(5.0), explore=0.5, **({"fresh": 0.0} if kind is Beam else {})).session(
+            tree, shop, users, seed=2
+        )
+        assert half.select(np.arange(users), 0).propensity.min() > 0
+
+
+def test_lists_of_the_last_few():
+    values, count = np.zeros(3, dtype=np.int32), 0
+    for value, again, expected in (
+        (5, True, [5]), (7, True, [5, 7]), (5, False, [5, 7]), (5, True, [7, 5]), (8, True, [7, 5, 8]),
+        (9, False, [5, 8, 9]), (8, True, [5, 9, 8]),
+    ):  # fmt: skip
+        count = push(values, count, value, again)
+        assert values[:count].tolist() == expected
+
+
+def test_items_come_back_after_a_while(shop, tree):
+    world = tw.World.synthetic(items=300, users=5, dim=8, seed=1)
+    result = tw.simulate(Beam(), world, rounds=200, repeats=7, seed=0, log=False)
+    assert result.rewards.shape == (5, 200)
+    explorer = tw.Explorer(shop, tree, repeats=3, seed=0)
+    shown = []
+    for _ in range(40):
+        [d] = explorer.recommend(["ada"])
+        assert d.item not in shown[-3:]
+        shown.append(d.item)
+        explorer.feedback({d.id: float(d.item in (1, 2, 3, 4, 5))})
+    assert len(set(shown)) < 40
+    with pytest.raises(InvalidArgument, match="repeats"):
+        tw.Explorer(shop, tree, repeats=-1)
+
+
+def test_slates_are_spread_over_the_tree(shop, tree):
+    explorer = tw.Explorer(shop, tree, seed=0)
+    explorer.feedback({explorer.recommend(["ada"])[0].id: 1.0})
+    plain = explorer.recommend(["ada"], n=30)
+    spread = explorer.recommend(["ada"], n=30, diverse=True)
+    assert len({d.path for d in spread}) == 30 > len({d.path for d in plain})
+    assert len({d.item for d in explorer.recommend(["ada"], n=60, diverse=True)}) == 60  # more than there are leaves
+    told = explorer.explain(spread[5], diverse=True)
+    assert told.reproduced
+
+
+def test_screens():
+    screen = Screen(np.array([2, 5], np.int32), False, np.zeros(4, np.int32), np.zeros(1, np.int64))
+    for place in (7, 2, 0):
+        shut(screen, place)
+    out = np.zeros(10, dtype=np.int64)
+    assert out[: opened(screen, 0, 9, out)].tolist() == [1, 3, 4, 6, 8]
+    assert [place for place in range(9) if is_open(screen, place)] == [1, 3, 4, 6, 8]
+    only = Screen(np.array([2, 5, 7], np.int32), True, np.zeros(4, np.int32), np.zeros(1, np.int64))
+    shut(only, 5)
+    assert out[: opened(only, 0, 9, out)].tolist() == [2, 7] == [place for place in range(9) if is_open(only, place)]
+    assert left(only, 0, 9) == 2
+
+
+# --- the prior -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def population():
+    """Users whose tastes come from a known prior, and their log."""
+    random = np.random.default_rng(0)
+    shop = tw.Catalogue(range(600), random.standard_normal((600, 5)).astype(np.float32))
+    x = shop.vectors / np.linalg.norm(shop.vectors, axis=1, keepdims=True)
+    mean, spread = np.array([0.3, 0, 0, 0, 0]), np.diag([0.01, 0.5, 0.01, 0.01, 0.01])
+    users, items = [], []
+    for user in range(800):
+        chances = np.clip(0.3 + x @ random.multivariate_normal(mean, spread), 0, 1)
+        shown = random.choice(600, 60, replace=False)
+        liked = shown[random.random(60) < chances[shown]]
+        users += [user] * len(liked)
+        items += liked.tolist()
+    return shop, tw.Interactions(users, items)
+
+
+def test_a_prior_knows_in_which_direction_people_differ(population, tmp_path):
+    shop, log = population
+    prior = PopulationPrior.fit(log, shop, seed=1)
+    spread = np.diag(np.asarray(prior.covariance))[:5]
+    assert spread.argmax() == 1
+    assert spread[1] > 5 * np.delete(spread, 1).max()
+    assert np.asarray(prior.mean)[0] > 0
+    assert prior.noise > prior.provenance["noise_of_the_log"]
+    assert len(prior.provenance["tried"]) == 5
+    again = PopulationPrior.fit(log, shop, seed=1)
+    np.testing.assert_array_equal(again.covariance, prior.covariance)
+    prior.save(tmp_path / "prior")
+    loaded = PopulationPrior.load(tmp_path / "prior")
+    np.testing.assert_array_equal(loaded.covariance, prior.covariance)
+    assert loaded.noise == prior.noise
+    assert loaded.provenance == prior.provenance
+    np.testing.assert_array_equal(loaded.transform(shop).vectors, prior.transform(shop).vectors)
+
+
+def test_a_prior_helps_newcomers(population):
+    shop, log = population
+    prior = PopulationPrior.fit(log, shop, seed=1)
+    x = shop.vectors / np.linalg.norm(shop.vectors, axis=1, keepdims=True)
+    random = np.random.default_rng(7)
+    thetas = random.multivariate_normal([0.3, 0, 0, 0, 0], np.diag([0.01, 0.5, 0.01, 0.01, 0.01]), 60)
+    world = tw.World.from_matrix(np.clip(0.3 + thetas @ x.T, 0, 1), shop)
+    with_prior, without = (
+        tw.simulate(Beam(prior=one), world, rounds=60, reward="click", repeats=False, seed=0) for one in (prior, None)
+    )
+    assert with_prior.cumulative[-1] > 1.05 * without.cumulative[-1]
+    for policy in (HCB(prior=prior), PHCB(prior=prior), Flat(prior=prior, budget=None)):  # every policy takes it
+        tree = tw.ItemTree.build(shop.vectors, (5, 40))
+        assert tw.simulate(policy, world, tree, rounds=20, seed=0).cumulative[-1] > 20 * 0.3
+
+
+def test_what_a_prior_sees(population):
+    shop, log = population
+    prior = PopulationPrior.fit(log, shop, users=200)
+    seen = prior.transform(shop)
+    assert seen.dim == 7
+    np.testing.assert_allclose(np.linalg.norm(seen.vectors[:, :5], axis=1), 1, rtol=1e-5)
+    assert (seen.vectors[:, 5] == 1).all()
+    counts = np.bincount(log.items.to_numpy(), minlength=600)
+    assert seen.vectors[:, 6].argmax() == counts.argmax()
+    assert prior.transform(seen) is seen
+    others = tw.Catalogue([5, 10_000], shop.vectors[:2])  # one known, one new: nobody can have liked it yet
+    assert prior.transform(others).vectors[:, 6].tolist() == [seen.vectors[5, 6], 0.0]
+    tree = Beam(prior=prior).grow(shop)
+    assert (tree.dim, len(tree), tree.normalized) == (7, 600, False)
+    explorer = tw.Explorer(shop, policy=Beam(prior=prior))
+    assert {d.item for d in explorer.recommend(["new"], n=5)} <= set(range(600))
+
+
+def test_a_prior_refuses_what_it_does_not_know(population, tmp_path):
+    shop, log = population
+    with pytest.raises(InvalidArgument, match="dimensions"):
+        PopulationPrior.fit(log, shop, users=50).transform(shop.with_vectors(shop.vectors[:, :3]))
+    with pytest.raises(InvalidArgument, match="vectors"):
+        PopulationPrior.fit(log, tw.Catalogue(range(600)))
+    with pytest.raises(tw.DataError, match="rewards no item"):
+        PopulationPrior.fit(tw.Interactions([1], [2], rewards=[0.0]), shop)
+    with pytest.raises(InvalidArgument, match="negatives"):
+        PopulationPrior.fit(log, shop, negatives=0)
+    names, prior = tw.Catalogue([f"i{i}" for i in range(600)], shop.vectors), PopulationPrior.fit(log, shop, users=50)
+    with pytest.raises(InvalidArgument, match="ids that are"):
+        prior.transform(names)
+    with pytest.raises(tw.TreewardError):
+        PopulationPrior.load(tmp_path)
+
+
+def test_a_tree_over_other_vectors(shop, tree):
+    wider = np.concatenate([shop.vectors, np.ones((400, 1), dtype=np.float32)], axis=1)
+    other = tree.over(wider)
+    np.testing.assert_array_equal(other.items, tree.items)
+    np.testing.assert_allclose(other.vectors[:, :6], tree.vectors, atol=1e-6)
+    np.testing.assert_allclose(other.vectors[:, 6], 1)
+    with pytest.raises(InvalidArgument, match="items"):
+        tree.over(wider[:5])
