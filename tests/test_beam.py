@@ -268,11 +268,8 @@ def test_exploration_is_capped(shop, tree):
 
 def test_lists_of_the_last_few():
     values, count = np.zeros(3, dtype=np.int32), 0
-    for value, again, expected in (
-        (5, True, [5]), (7, True, [5, 7]), (5, False, [5, 7]), (5, True, [7, 5]), (8, True, [7, 5, 8]),
-        (9, False, [5, 8, 9]), (8, True, [5, 9, 8]),
-    ):  # fmt: skip
-        count = push(values, count, value, again)
+    for value, expected in ((5, [5]), (7, [5, 7]), (5, [7, 5]), (8, [7, 5, 8]), (9, [5, 8, 9]), (8, [5, 9, 8])):
+        count = push(values, count, value)
         assert values[:count].tolist() == expected
 
 
@@ -301,6 +298,63 @@ def test_slates_are_spread_over_the_tree(shop, tree):
     assert len({d.item for d in explorer.recommend(["ada"], n=60, diverse=True)}) == 60  # more than there are leaves
     told = explorer.explain(spread[5], diverse=True)
     assert told.reproduced
+
+
+def test_more_than_there_is(shop):
+    """Nothing left is told, also where slates are spread; nothing is written where there is no room."""
+    few = tw.Catalogue(range(6), shop.vectors[:6])
+    explorer = tw.Explorer(few, repeats=False, seed=0)
+    with pytest.raises(tw.NothingLeft):
+        explorer.recommend(["ada"], 6, exclude=[0, 3], diverse=True)
+    assert len(explorer.recommend(["ada"], 6, diverse=True)) == 6
+    for diverse in (False, True):
+        with pytest.raises(tw.NothingLeft):
+            explorer.recommend(["ada"], 2, diverse=diverse)
+
+
+def test_late_feedback_does_not_wake_what_rests(shop, tree):
+    explorer = tw.Explorer(shop, tree, repeats=2, seed=0)
+    shown = [explorer.recommend(["ada"])[0] for _ in range(3)]
+    before = explorer.open_to("ada", [], None, None)
+    explorer.feedback({shown[0].id: 1.0})
+    np.testing.assert_array_equal(explorer.open_to("ada", [], None, None), before)
+    for d in shown[1:]:
+        with pytest.raises(tw.NothingLeft):
+            explorer.recommend(["ada"], allow=[d.item])
+    assert explorer.recommend(["ada"], allow=[shown[0].item])
+    with pytest.raises(InvalidArgument, match="fewer than the 400 items"):
+        tw.Explorer(shop, tree, repeats=400)
+
+
+def test_regret_where_items_rest():
+    chances = np.array([[0.9, 0.5, 0.1]])
+    world = tw.World.from_matrix(chances, tw.Catalogue(range(3), np.eye(3, dtype=np.float32)))
+    result = tw.simulate(Flat(LinUCB(0.0), None), world, rounds=40, repeats=1, regret=True, seed=0)
+    last = result.best[0, -6:]  # it knows by now: best and second best in turn
+    assert np.unique(last).tolist() == pytest.approx([0.5, 0.9])
+
+
+def test_propensities_of_users_nobody_knows(shop, tree):
+    """Where all items look alike, they are told to be about equally likely, sampled or drawn; and never exactly so."""
+    assert not Beam(fresh=0.3).session(tree, shop, 300, seed=4).select(np.arange(300), 0).exact.any()
+    few = tw.Catalogue(range(17), np.eye(17, dtype=np.float32))
+    made = Beam(fresh=0.5).session(tw.ItemTree.flat(few.vectors), few, 300).select(np.arange(300), 0)
+    np.testing.assert_allclose(made.propensity, 1 / 17, rtol=0.1)
+    assert not made.exact.any()
+
+
+def test_a_beam_sees_all_of_an_uneven_tree():
+    random = np.random.default_rng(0)
+    vectors = random.standard_normal((200, 4)).astype(np.float32)
+    paths = [("c0", f"d{row % 2}") if row % 20 == 0 else (f"c{row % 20}",) for row in range(200)]
+    shop = tw.Catalogue(range(200), vectors)
+    tree = tw.ItemTree.from_paths(vectors, paths)
+    user = Live(Beam(LinUCB(0.0), 200, means=10**6, fresh=0.0).plan(tree, shop))
+    user.update(3, -1, 1.0)
+    row, _, scores = user.decide(0)
+    best, every = best_by_score(user, 0.0)
+    assert scores == 200
+    assert every[user.place(row)] == pytest.approx(every[best], abs=1e-6)
 
 
 def test_screens():
@@ -371,6 +425,17 @@ def test_a_prior_helps_newcomers(population):
         assert tw.simulate(policy, world, tree, rounds=20, seed=0).cumulative[-1] > 20 * 0.3
 
 
+def test_a_prior_does_not_depend_on_the_unit_of_rewards(population):
+    shop, log = population
+    one = PopulationPrior.fit(log, shop, users=400)
+    hundred = PopulationPrior.fit(
+        tw.Interactions(log.users, log.items, rewards=np.full(len(log), 100.0)), shop, users=400
+    )
+    np.testing.assert_allclose(np.asarray(hundred.mean) / 100, np.asarray(one.mean), rtol=1e-4, atol=1e-6)
+    spread, other = np.asarray(one.covariance) * one.noise, np.asarray(hundred.covariance) * hundred.noise / 1e4
+    np.testing.assert_allclose(other, spread, rtol=1e-3, atol=1e-6)
+
+
 def test_what_a_prior_sees(population):
     shop, log = population
     prior = PopulationPrior.fit(log, shop, users=200)
@@ -381,6 +446,12 @@ def test_what_a_prior_sees(population):
     counts = np.bincount(log.items.to_numpy(), minlength=600)
     assert seen.vectors[:, 6].argmax() == counts.argmax()
     assert prior.transform(seen) is seen
+    with pytest.raises(InvalidArgument, match="dimensions"):
+        prior.transform(shop.with_vectors(seen.vectors + 1))
+    older = PopulationPrior.fit(log.of_users(log.users.unique().head(90)), shop, users=90)
+    tree, _ = Beam(prior=prior).fitted(Beam(prior=older).grow(shop), shop)
+    leaf = int(tree.leaves[0])
+    assert tree.vectors[leaf, 6] == pytest.approx(seen.vectors[tree.items_of(leaf), 6].mean(), rel=1e-5)
     others = tw.Catalogue([5, 10_000], shop.vectors[:2])  # one known, one new: nobody can have liked it yet
     assert prior.transform(others).vectors[:, 6].tolist() == [seen.vectors[5, 6], 0.0]
     tree = Beam(prior=prior).grow(shop)
@@ -395,6 +466,8 @@ def test_a_prior_refuses_what_it_does_not_know(population, tmp_path):
         PopulationPrior.fit(log, shop, users=50).transform(shop.with_vectors(shop.vectors[:, :3]))
     with pytest.raises(InvalidArgument, match="vectors"):
         PopulationPrior.fit(log, tw.Catalogue(range(600)))
+    with pytest.raises(tw.DataError, match="empty"):
+        PopulationPrior.fit(tw.Interactions([], []), shop)
     with pytest.raises(tw.DataError, match="rewards no item"):
         PopulationPrior.fit(tw.Interactions([1], [2], rewards=[0.0]), shop)
     with pytest.raises(InvalidArgument, match="negatives"):

@@ -1,5 +1,7 @@
 """`treeward experiment frontier`, `treeward prior fit`, and what people use instead."""
 
+import shutil
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -97,6 +99,21 @@ def test_a_prior_needs_a_log(tmp_path):
         Arm("x", "nothing").build(50)
     assert Arm("x", "flat", options={"budget": 0}).build(50).budget is None
     assert Spec.from_toml(frontier("d").to_toml()) == frontier("d")
+
+
+def test_aids_that_are_gone_are_made_again(log, tmp_path):
+    from treeward.experiment.run import run
+
+    arms = (Arm("popular", "popularity"), Arm("Beam", "beam", prior=True, options={"budget": 4}))
+    spec = Spec("mine", str(log), arms, users=4, rounds=5, repeats=1, dim=6)
+    first = run(spec, tmp_path / "run", processes=1)
+    shutil.rmtree(tmp_path / "run" / "prior")
+    shutil.rmtree(tmp_path / "run" / "cells")
+    again = run(spec, tmp_path / "run", processes=1)
+    assert again.rewards.equals(first.rewards)
+    for bad in ({"prior": True}, {"bandit_options": {"alpha": 1.0}}, {"options": {"shortlist": 3}}):
+        with pytest.raises(InvalidArgument, match="arm 'x'"):
+            Arm("x", "popularity", **bad).build(50)
 
 
 def test_prior_fit_on_the_command_line(log, tmp_path):

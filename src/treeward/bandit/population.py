@@ -71,7 +71,7 @@ class PopulationPrior(Prior):
 
     def transform(self, catalogue: Catalogue) -> Catalogue:
         """Return the catalogue with its vectors at length 1 and the features behind them; done once, it stays so."""
-        if catalogue.dim == self.dim + self.features:
+        if catalogue.dim == self.dim + self.features and (catalogue.vectors[:, self.dim] == 1).all():
             return catalogue
         if catalogue.dim != self.dim:
             rule = f"of {self.dim} dimensions, as that it was fitted to"
@@ -153,11 +153,15 @@ class PopulationPrior(Prior):
         checks.integer(owner, "users", users, low=2)
         checks.integer(owner, "seed", seed, low=0)
         told = progress or silent
+        if not len(interactions):
+            raise DataError("the log is empty")
         log = _counted(interactions, catalogue, negatives, seed)
         rates = log.popularity / np.maximum(log.popularity + negatives * log.popularity.mean(), 1e-12)
         x = _augmented(catalogue.vectors, rates.astype(np.float32))
         people = rng.sample(seed, rng.stream("prior", "users"), log.users, min(users, log.users))
         held = people[: min(_HELD_OUT, len(people) // 5)]
+        scale = float(np.sqrt(np.mean(log.reward[log.reward > 0] ** 2)))  # it begins from guesses about rewards near 1
+        log = log._replace(reward=log.reward / scale)
         fitted = _expectation_maximisation(x, log.of(np.sort(people[len(held) :])), told)
         noise, tried = _noise_of_clicks(x, fitted, log.of(np.sort(held)), log.binary, seed, told)
         provenance = {
@@ -166,12 +170,19 @@ class PopulationPrior(Prior):
             "users_held_out": len(held),
             "negatives": negatives,
             "seed": seed,
-            "noise_of_the_log": fitted.noise,
+            "noise_of_the_log": fitted.noise * scale**2,
             "tried": tried,
             "treeward": __version__,
             "vectors_sha256": artefact.digest(catalogue.vectors),
         }
-        return cls(fitted.mean, fitted.covariance / noise, noise, catalogue.ids, rates.astype(np.float32), provenance)
+        return cls(
+            fitted.mean * scale,
+            fitted.covariance / noise,
+            noise * scale**2,
+            catalogue.ids,
+            rates.astype(np.float32),
+            provenance,
+        )
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the prior to a directory, checksummed."""

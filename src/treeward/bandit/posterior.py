@@ -71,11 +71,16 @@ class Posterior(NamedTuple):
 @kernel
 def reset(posterior: Posterior, seat: int, start: Start) -> None:
     """Put the prior into every slot of a seat."""
+    dim = len(start.theta)
     for slot in range(posterior.pulls.shape[1]):
-        posterior.precision[seat, slot, :] = start.precision
-        posterior.moment[seat, slot, :] = start.moment
-        posterior.inverse[seat, slot, :] = start.inverse
-        posterior.theta[seat, slot, :] = start.theta
+        precision, inverse = posterior.precision[seat, slot], posterior.inverse[seat, slot]
+        for i in range(dim):  # assigning slices would take ten times as long
+            posterior.moment[seat, slot, i] = start.moment[i]
+            posterior.theta[seat, slot, i] = start.theta[i]
+            for j in range(dim):
+                precision[i, j] = start.precision[i, j]
+            for j in range(dim):
+                inverse[i, j] = start.inverse[i, j]
         posterior.pulls[seat, slot] = 0
 
 
@@ -118,17 +123,10 @@ def learn(
     surprise = (np.float32(reward) - guess) * scale
     for i in range(dim):
         theta[i] += z[i] * surprise
-    whole = dim - dim % 4
-    for i in range(0, whole, 4):  # four rows at a time: z is read once for them
-        first, second, third, fourth = z[i] * scale, z[i + 1] * scale, z[i + 2] * scale, z[i + 3] * scale
+    for i in range(dim):
+        shrink, row = z[i] * scale, inverse[i]
         for j in range(dim):
-            inverse[i, j] -= first * z[j]
-            inverse[i + 1, j] -= second * z[j]
-            inverse[i + 2, j] -= third * z[j]
-            inverse[i + 3, j] -= fourth * z[j]
-    for i in range(whole, dim):
-        for j in range(dim):
-            inverse[i, j] -= z[i] * scale * z[j]
+            row[j] -= shrink * z[j]
     observe(posterior, seat, slot, x, reward)
     if posterior.pulls[seat, slot] % REFRESH == 0:
         refresh(posterior, seat, slot)

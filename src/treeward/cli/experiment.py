@@ -120,7 +120,10 @@ def frontier(
     without: Leave = None,
     processes: Processes = None,
 ) -> None:
-    """Run reward against work, in clicks: lists, ALS, the paper's policies, exact bandits and Beam; in two regimes."""
+    """Run reward against work, in clicks: lists, ALS, the paper's policies, exact bandits and Beam; in two regimes.
+
+    DATA must be a log: a saved world has no training users.
+    """
     for once, rounds in ((True, once_rounds), (False, repeat_rounds)):
         if rounds:
             told = _common(loader, options, users, rounds, repeats, 50, dim, "", True, once, seed)

@@ -141,8 +141,8 @@ def repeats(owner: str, value: object) -> tuple[bool, int]:
     """
     if isinstance(value, bool):
         return not value, 0
-    rule = "True, False, or a number of other items, at least 1"
+    rule = "True, False, or a number of other items, from 1 to 1000"
     try:
-        return True, integer(owner, "repeats", value, low=1)
+        return True, integer(owner, "repeats", value, low=1, high=1_000)
     except InvalidArgument:
         raise InvalidArgument(owner, "repeats", rule, value) from None

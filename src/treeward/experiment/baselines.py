@@ -1,7 +1,7 @@
 """What people use instead of exploring: a fixed list, and factors that a user's clicks are folded into."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -63,14 +63,8 @@ class Factors(NamedTuple):
         return cls(**artefact.read(path, FORMAT, VERSION).arrays)
 
 
-class _Baseline(RoundPolicy):
-    """One that looks at all items, of each user alone, and has no bandit."""
-
-    shared_state: ClassVar[bool] = False
-
-
 @dataclass(frozen=True, eq=False)
-class Listed(_Baseline):
+class Listed(RoundPolicy):
     """The same list for everybody, from the top: what is popular, or what the mean user would like.
 
     Parameters
@@ -91,7 +85,7 @@ class Listed(_Baseline):
 
 
 @dataclass(frozen=True, eq=False)
-class FoldedIn(_Baseline):
+class FoldedIn(RoundPolicy):
     """Alternating least squares: a user's factors are solved for anew whenever they clicked, all else as trained.
 
     Parameters
@@ -137,15 +131,15 @@ class _Scored(RoundSession):
         one, none = np.ones(len(who)), np.zeros(len(who), dtype=np.int64)
         return Decisions(
             who, np.full(len(who), nonce, dtype=np.int64), rows, rows, none - 1, best.astype(np.float32),
-            np.zeros(len(who), dtype=np.float32), one, one > 0, none, none + self._work(),
+            np.zeros(len(who), dtype=np.float32), one, one > 0, none, self._work(who),
         )  # fmt: skip
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Learn nothing."""
         self.rewards(decisions, rewards)
 
-    def _work(self) -> int:
-        return 0
+    def _work(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.zeros_like(who)
 
 
 class _Folded(_Scored):
@@ -155,6 +149,8 @@ class _Folded(_Scored):
         super().__init__(scores, once, rest, seed)
         self._gram = (self._items.T @ self._items).astype(np.float64)
         self._liked: list[set[int]] = [set() for _ in range(users)]
+        self._due = np.full(users, self._items.size)
+        """Multiplications since the last decision: only a click changes anything."""
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Fold clicks in."""
@@ -167,12 +163,14 @@ class _Folded(_Scored):
             mine = self._items[sorted(self._liked[user])].astype(np.float64)
             left = self._gram + _CONFIDENCE * mine.T @ mine + _REGULARIZATION * np.eye(dim)
             theta = np.linalg.solve(left, (1 + _CONFIDENCE) * mine.sum(axis=0))
+            self._due[user] += self._items.size + dim**3 // 3
             open_now = np.isfinite(self._scores[user])
             self._scores[user] = np.where(open_now, self._items @ theta.astype(np.float32), -np.inf)
 
-    def _work(self) -> int:
-        items, dim = self._items.shape
-        return int(items * dim + dim**3 // 3)
+    def _work(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
+        due = self._due[who]
+        self._due[who] = 0
+        return due
 
 
 BASELINES: dict[str, type[Policy]] = {"popularity": Listed, "mean-user": Listed, "als": FoldedIn}

@@ -10,7 +10,7 @@ import polars as pl
 
 from treeward.bandit import PopulationPrior
 from treeward.core import artefact, rng
-from treeward.core.errors import DataError, InvalidArgument
+from treeward.core.errors import ArtefactError, DataError, InvalidArgument
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset
@@ -37,7 +37,7 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
     """Make what is not there yet, and return what there is to say of it."""
     world_at, tree_at = folder / "world", folder / "tree"
     before = read_prepared(folder)
-    if before is not None:
+    if before is not None and _whole(spec, folder):
         World.load(world_at), ItemTree.load(tree_at)  # the cells trust what is verified here
         return before
     if _is_world(Path(spec.data)):
@@ -99,12 +99,31 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
 def _write_aids(spec: Spec, data: Dataset, shop: Catalogue, folder: Path, progress: Progress) -> None:
     """Fit what arms may know of training users."""
     train = data.part("train")
-    if any(arm.prior or arm.policy == "popularity" for arm in spec.arms):
+    if _needs_prior(spec):
         prior = PopulationPrior.fit(train, shop, negatives=spec.negatives, seed=spec.seed, progress=progress)
         prior.save(folder / "prior", overwrite=True)
         Beam(prior=prior).grow(shop, spec.seed, progress).save(folder / "tree-prior", overwrite=True)
-    if any(arm.policy in ("als", "mean-user") for arm in spec.arms):
+    if _needs_factors(spec):
         Factors.fit(train, shop, shop.dim, spec.seed).save(folder / "factors")
+
+
+def _whole(spec: Spec, folder: Path) -> bool:
+    """Tell whether all that arms may know of training users is there, and as it was written."""
+    try:
+        aids = read_aids(folder)
+        if any(arm.prior for arm in spec.arms):
+            ItemTree.load(folder / "tree-prior")
+    except ArtefactError:
+        return False
+    return (aids.prior is not None or not _needs_prior(spec)) and (aids.factors is not None or not _needs_factors(spec))
+
+
+def _needs_prior(spec: Spec) -> bool:
+    return any(arm.prior or arm.policy == "popularity" for arm in spec.arms)
+
+
+def _needs_factors(spec: Spec) -> bool:
+    return any(arm.policy in ("als", "mean-user") for arm in spec.arms)
 
 
 def read_aids(folder: Path) -> Aids:

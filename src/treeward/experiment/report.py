@@ -11,6 +11,7 @@ from treeward.core.artefact import StrPath, write_file
 from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
 from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
 from treeward.experiment.run import Outcome
+from treeward.experiment.spec import Spec
 from treeward.experiment.summary import curves, order_kept, paired, ratios, rounds_of, scores, tidy
 
 _MOST_CURVES = 24
@@ -33,7 +34,7 @@ def render(outcome: Outcome) -> bytes:
     parts = [
         text(
             f"{Path(spec.data).name}: {len(told['users']):,} {spec.split} users, {told['items']:,} items,",
-            f"{spec.rounds:,} rounds, {spec.repeats} repeats, at most {spec.budget} scores a round, {kind},",
+            f"{spec.rounds:,} rounds, {spec.repeats} repeats, {_most(spec)}{kind},",
             f"items {'shown once' if spec.once else 'may be shown again'}. A random item earns {told['random']:.4f} a",
             f"round, everybody's own best {told['own_best']:.3f}.",
         )
@@ -47,6 +48,11 @@ def render(outcome: Outcome) -> bytes:
     parts += _frontier(outcome) if spec.name == "frontier" else []
     parts += [*_curves(outcome), *_budget(outcome), *_paper(outcome), *_origin(outcome)]
     return page(f"Experiment: {spec.name}", parts)
+
+
+def _most(spec: Spec) -> str:
+    own = any("budget" in arm.options for arm in spec.arms)
+    return "" if own else f"at most {spec.budget} scores a round, "
 
 
 def _results(outcome: Outcome) -> list[str]:

@@ -32,9 +32,11 @@ class Aids(NamedTuple):
     def told_to(self, baseline: str) -> dict[str, Any]:
         """Return what a baseline goes by."""
         if baseline == "popularity":
-            return {"scores": None if self.prior is None else self.prior.rates}
+            assert self.prior is not None
+            return {"scores": self.prior.rates}
+        assert self.factors is not None
         if baseline == "mean-user":
-            return {"scores": None if self.factors is None else self.factors.items @ self.factors.mean_user}
+            return {"scores": self.factors.items @ self.factors.mean_user}
         return {"factors": self.factors}
 
 
@@ -72,6 +74,9 @@ class Arm:
         if self.policy in BASELINES:
             told = {} if aids is None else aids.told_to(self.policy)
             known(owner, "options", self.options, ())
+            known(owner, "bandit_options", self.bandit_options, ())
+            if self.prior:
+                raise InvalidArgument(owner, "prior", "false: it has no posterior", True)
             return kind(**told)
         bandit: Bandit = way(**known(owner, "bandit_options", self.bandit_options, _names(way)))
         given = {name: value for name, value in self.options.items() if name not in _EXPANSION}

@@ -120,6 +120,8 @@ class Explorer(Views):
         self.catalogue, self.policy = catalogue, policy
         self._within = None if exposed_within is None else checks.number(owner, "exposed_within", exposed_within, low=0)
         once, rest = checks.repeats(owner, repeats)
+        if rest >= len(catalogue):
+            raise InvalidArgument(owner, "repeats", f"fewer than the {len(catalogue)} items", repeats)
         self._records = checks.one_of(owner, "exposures", exposures, ("needed", "all")) == "all" or once
         seed = None if seed is None else checks.integer(owner, "seed", seed, low=0)
         memory = checks.integer(owner, "memory", memory, low=1)

@@ -31,7 +31,7 @@ class Decision(NamedTuple):
     propensity: float
     """How probable this item was, given the slots before it; an estimate unless `exact`."""
     exact: bool
-    """Every step considered all its arms, under LinUCB or epsilon-greedy."""
+    """Under LinUCB or epsilon-greedy: every step considered all its arms, or all that `Beam` comes to by itself."""
     path: tuple[int, ...]
     """The nodes from below the root to where the item was taken from."""
     scores: int

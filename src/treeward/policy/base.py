@@ -107,8 +107,8 @@ class Policy:
     def fitted(self, tree: ItemTree, catalogue: Catalogue) -> tuple[ItemTree, Catalogue]:
         """Return the tree this policy walks and the catalogue as it sees it."""
         seen = self.catalogue_for(catalogue)
-        if tree.dim == catalogue.dim < seen.dim and len(tree) == len(seen):
-            tree = tree.over(seen.vectors)
+        if isinstance(self.prior, PopulationPrior) and len(tree) == len(seen):
+            tree = tree.over(seen.vectors)  # also one grown for an earlier prior, or over vectors without features
         self.check_tree(tree, seen)
         return self.tree_for(tree, seen), seen
 
@@ -125,7 +125,7 @@ class Policy:
         ordered = _in_leaf_order(walked, catalogue)
         prior = (self.prior or Prior()).start(catalogue.dim, rule.ridge)
         _check_lengths(type(self.bandit).__name__, ordered, prior, rule.ridge)
-        rules, search = self._rules(owner, items), self._search(walked, ordered, rule.kind)
+        rules, search = self._rules(owner, items), self._search(walked, ordered)
         personal = self._personal()
         watched = ordered[:0]
         if not (personal or len(search.width) or rules.shortlist):
@@ -158,7 +158,7 @@ class Policy:
         forgetting = checks.number(owner, "forgetting", self.forgetting, above=0, high=1)
         return Rules(shortlist, forgetting**BLOCK, checks.number(owner, "explore", self.explore, low=0, high=1))
 
-    def _search(self, tree: ItemTree, items: Floats, kind: int) -> Search:
+    def _search(self, tree: ItemTree, items: Floats) -> Search:
         return Search.none(items.shape[1])
 
     def check_tree(self, tree: ItemTree, catalogue: Catalogue) -> None:

@@ -20,19 +20,21 @@ class Beam(Policy):
     """One posterior a user; a beam down the tree by means, and the bandit's whole score for the finalists alone.
 
     A mean takes d multiplications, a width d^2: so a thousand means find out where to look, and a dozen scores decide.
-    Nothing is drawn at random but ties and a small share of all decisions, so propensities are exact (but for Thompson
-    sampling, which walks by a theta it drew).
+    Once something is known of a user, nothing is drawn at random but ties and a small share of all decisions, so
+    propensities are exact (but for Thompson sampling, which searches by a theta it drew, and with a shortlist). Before,
+    and without a prior, the finalists are a sample of all items.
 
     Parameters
     ----------
     budget
-        The finalists: items that get a whole score.
+        The finalists: items that get a whole score; not None. `split` means nothing here.
     means
         About so many means of nodes and items are computed on the way, evenly over the levels.
     reach
         How much further than its middle a node is taken to reach in the direction of theta, in standard deviations.
     fresh
-        The share of decisions that draw an item from the whole catalogue, so that each keeps a positive chance.
+        The share of decisions, of those that explore, that draw an item from the whole catalogue, so that each keeps a
+        positive chance.
 
     Examples
     --------
@@ -50,14 +52,11 @@ class Beam(Policy):
     reach: float = 0.5
     fresh: float = 0.01
 
-    def _decisions(self, levels: int) -> int:
-        return 1
-
     def _budgets(self, owner: str, levels: int) -> tuple[int, int]:
         items = checks.integer(owner, "budget", self.budget, low=1, high=MOST_SCORES)
         return items, items
 
-    def _search(self, tree: ItemTree, items: Floats, kind: int) -> Search:
+    def _search(self, tree: ItemTree, items: Floats) -> Search:
         owner, dim = "Beam", items.shape[1]
         means = checks.integer(owner, "means", self.means, low=1)
         own = dim - self.prior.features if isinstance(self.prior, PopulationPrior) else dim
@@ -75,12 +74,13 @@ class Beam(Policy):
 def _widths(tree: ItemTree, means: int) -> NDArray[np.int64]:
     """Return how many nodes to follow on each level, so that every level costs about as many means."""
     children = np.diff(tree.first_child)
-    inside = np.where(children > 0, children, np.diff(tree.item_range).ravel())
+    leaf = children == 0
+    inside = np.where(leaf, np.diff(tree.item_range).ravel(), children)
     top = int(tree.level[-1])
     share = means / max(1, top)
     widths = np.ones(top + 1, dtype=np.int64)
     for level in range(2, top + 1):
-        here = tree.level == level
+        here = (tree.level == level) | (leaf & (tree.level < level))  # leaves wait for the levels below them
         widths[level] = max(1, min(int(here.sum()), round(share / float(inside[here].mean()))))
     return widths
 

@@ -31,8 +31,9 @@ class Events(NamedTuple):
 def sit(plan: Plan, state: State, seat: int) -> None:
     """Seat a user nothing is known of."""
     reset(state.posterior, seat, plan.prior)
-    state.board.mean[seat, :] = plan.board.mean
-    state.board.square[seat, :] = plan.board.square
+    for i in range(len(plan.board.mean)):
+        state.board.mean[seat, i] = plan.board.mean[i]
+        state.board.square[seat, i] = plan.board.square[i]
     state.history.places.length[seat] = 0
     state.shown.length[seat] = 0
     state.short.length[seat] = 0
@@ -115,7 +116,7 @@ def replay(
         if not _fits(plan, state, seat, at):
             return i
         if plan.once:
-            _close(plan, state, seat, place, events.kind[i] == SHOWN)
+            _close(plan, state, seat, place, events.kind[i])
         if events.kind[i] == REWARD:
             _teach(plan, state, seat, place, at, events.node[i], events.reward[i], until, z)
         elif events.kind[i] == CHANGE:
@@ -223,12 +224,13 @@ def _served(state: State, seat: int, place: int) -> float:
 
 
 @tight
-def _close(plan: Plan, state: State, seat: int, place: int, again: bool) -> None:
-    """Count a place among those shown; if they come back after a while, it is now the last of them."""
+def _close(plan: Plan, state: State, seat: int, place: int, kind: int) -> None:
+    """Count a place among those shown; where they come back after a while, feedback does not make it the last."""
     start, count = state.shown.start[seat], state.shown.length[seat]
     if plan.rest > 0:
         most = min(plan.rest, state.shown.room[seat])
-        state.shown.length[seat] = push(state.shown.values[start : start + most], count, place, again)
+        if kind == SHOWN:
+            state.shown.length[seat] = push(state.shown.values[start : start + most], count, place)
     else:
         state.shown.length[seat] = insert(state.shown.values[start : start + count + 1], count, place)
 

@@ -94,16 +94,14 @@ def insert(values: Integers, count: int, value: int) -> int:
 
 
 @tight
-def push(values: Integers, count: int, value: int, again: bool) -> int:
+def push(values: Integers, count: int, value: int) -> int:
     """Put a value behind the first `count`, the first of which makes way if there is no room; return how many remain.
 
-    One that is among them already moves to the end if it comes `again`, or else stays.
+    One that is among them already moves to the end.
     """
     at = 0
     while at < count and values[at] != value:
         at += 1
-    if at < count and not again:
-        return count
     if at == count:
         if count < len(values):
             values[count] = value

@@ -5,15 +5,27 @@ from numpy.typing import NDArray
 
 from treeward.bandit.choose import Candidates, best_drawn, best_of, best_scored, dot, draw
 from treeward.bandit.posterior import factorise
-from treeward.bandit.rules import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE
+from treeward.bandit.rules import GREEDY_LINEAR, SAMPLE
 from treeward.core import rng
 from treeward.core.compiled import apart, tight, tight_summing
 from treeward.core.types import Floats, Integers
-from treeward.policy.history import tally
 from treeward.policy.learn import leaf_at
 from treeward.policy.plan import Plan, Search, State
 from treeward.policy.screen import Screen, clear, is_open, left, nth
-from treeward.policy.steps import FRESH, HALF, ITEM, WHICH, Trace, chances, copy, cost, sample, tell, with_shortlist
+from treeward.policy.steps import (
+    FRESH,
+    HALF,
+    ITEM,
+    WHICH,
+    Trace,
+    chances,
+    copy,
+    cost,
+    gather,
+    sample,
+    tell,
+    with_shortlist,
+)
 
 
 @apart
@@ -37,20 +49,16 @@ def choose_found(
     if plan.kind == SAMPLE:
         factorise(inverse, candidates.root)
         draw(candidates, theta, plan.strength if explores else 0.0, seed, stream, counter)
-    if _any(candidates.drawn):
-        count, means = find(plan, candidates.drawn, screen, candidates)
-        sampled = False
-    else:  # nothing is known, not even what is popular
-        count, means, sampled = min(total, plan.item_budget), 0, True
+    sampled = not _any(candidates.drawn)  # nothing is known, not even what is popular
+    if sampled:
+        count, means = min(total, plan.item_budget), 0
         sample(arm, count, total, seed, stream, first + ITEM)
         for i in range(count):
             arm[i] = arm[i] if clear(screen) else nth(screen, 0, len(plan.items), arm[i])
+    else:
+        count, means = find(plan, candidates.drawn, screen, candidates)
     count = with_shortlist(state.short, seat, screen, candidates, count)
-    for i in range(count):
-        copy(plan.items[arm[i]], candidates.vectors[i])
-        candidates.factor[i] = np.float32(1.0)
-        if plan.kind == GREEDY_MEAN:
-            candidates.visits[i], candidates.rewards[i] = tally(state.history, seat, arm[i], arm[i] + 1)
+    gather(plan, state, seat, count, candidates)
     x = candidates.vectors[:count]
     if plan.kind == SAMPLE:
         chosen = best_drawn(theta, x, candidates, seed, stream, counter)
@@ -58,22 +66,25 @@ def choose_found(
         chosen = best_of(plan.kind, plan.strength, inverse, theta, x, candidates, seed, stream, counter)
         if not explores:
             chosen = best_scored(GREEDY_LINEAR, 0.0, count, candidates, seed, stream, counter)
-    found = count
-    if plan.search.fresh > 0 and rng.uniform(seed, stream, first + FRESH) < plan.search.fresh:
+    found, fresh = count, plan.search.fresh
+    if explores and fresh > 0 and rng.uniform(seed, stream, first + FRESH) < fresh:
         at = rng.below(seed, stream, first + WHICH, total)
         arm[found] = at if clear(screen) else nth(screen, 0, len(plan.items), at)
         candidates.mean[found] = dot(plan.items[arm[found]], theta)
         chosen = _position(arm, found)
         count = max(count, chosen + 1)
-    chance, explore = 0.0, plan.rules.explore
+    chance, plain, explore = 0.0, 0.0, plan.rules.explore
     if len(trace.seen) > 0 and chosen < found:
         chance, plain = chances(
             plan.kind, plan.strength, explore, theta, found, chosen, candidates, seed, stream, counter
         )
-        chance = explore * chance + (1.0 - explore) * plain
-    out_of = total if sampled else count
-    chance = plan.search.fresh / total * out_of / count + (1.0 - plan.search.fresh) * chance
-    tell(trace, candidates, count, out_of, chosen, chance, chance)
+    elif sampled:  # it was drawn, but might as well have been sampled
+        chance = plain = 1.0 / found
+    share = found / total if sampled else 1.0
+    chance = explore * (fresh / total + (1.0 - fresh) * chance * share) + (1.0 - explore) * plain * share
+    out_of = max(total, count + 1) if sampled and found < total else count
+    told = chance * out_of / count
+    tell(trace, candidates, count, out_of, chosen, told, told)
     work = means * dim + cost(plan.kind, found, dim)
     return arm[chosen], leaf_at(plan.tree, arm[chosen]), found if found > 1 else 0, work
 
@@ -207,7 +218,6 @@ def _beyond(
     begin, last = ranges[node, 0], len(theta) - 1
     share = (closed + np.float32(0.6)) / (ranges[node, 1] - begin + np.float32(0.2))
     more = length * search.reach[node] * search.ranks[int(share * np.float32(255.0))]
-    if search.ladder.shape[1] > 0:
-        gap = theta[last] * (search.ladder[level, begin + closed] - middle[last])
-        more += max(gap, np.float32(0.0)) if closed == 0 else gap
+    if search.ladder.shape[1] > 0 and theta[last] > 0:
+        more += theta[last] * (search.ladder[level, begin + closed] - middle[last])
     return np.float32(more)

@@ -41,7 +41,8 @@ class Decisions(NamedTuple):
     propensity: NDArray[np.float64]
     """Probability of this item; see `exact`."""
     exact: NDArray[np.bool_]
-    """Whether the propensity is exact: every step of the way considered all its arms, under LinUCB or epsilon-greedy.
+    """Whether the propensity is exact: under LinUCB or epsilon-greedy, every step of the way considered all its arms,
+    or all that `Beam` comes to by itself.
 
     Otherwise it is an estimate: at every step, the share of the arms that were considered times the chosen one's
     probability among those (for Thompson sampling, its share of 33 draws).
@@ -127,7 +128,8 @@ def choose(
             if diverse and at > first and left(screen, 0, len(plan.items)) <= 0:  # every leaf had its turn
                 _close(plan.once, state.shown, seat, batch, i, screen)
                 for j in range(first, at):
-                    shut(screen, out[j]["place"])
+                    if out[j]["place"] >= 0:  # there may be nothing left at all
+                        shut(screen, out[j]["place"])
             place, node, scores, work = decide(
                 plan, state, seat, screen, seed, batch.stream[i], nonce, candidates, trace
             )

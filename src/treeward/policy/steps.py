@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.bandit.choose import Candidates, best_scored, chance_of
-from treeward.bandit.rules import GREEDY_LINEAR, SAMPLE, UCB
+from treeward.bandit.rules import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB
 from treeward.core import rng
 from treeward.core.compiled import apart, tight
 from treeward.core.types import Floats
+from treeward.policy.history import tally
 from treeward.policy.lists import Lists
-from treeward.policy.plan import Plan
+from treeward.policy.plan import Plan, State
 from treeward.policy.screen import Screen, is_open
 
 # A round owns 2**20 counters of the user's stream: 16 steps of 2**16, half to sample candidates and half for the rule.
@@ -65,6 +66,17 @@ def cost(kind: int, count: int, dim: int) -> int:
     if kind == SAMPLE:
         return count * dim + dim * dim + dim * dim * dim // 6
     return count * dim if kind == GREEDY_LINEAR else count
+
+
+@tight
+def gather(plan: Plan, state: State, seat: int, count: int, candidates: Candidates) -> None:
+    """Write down all that the rule needs to know of candidates that are items."""
+    for i in range(count):
+        place = candidates.arm[i]
+        copy(plan.items[place], candidates.vectors[i])
+        candidates.factor[i] = np.float32(1.0)
+        if plan.kind == GREEDY_MEAN:
+            candidates.visits[i], candidates.rewards[i] = tally(state.history, seat, place, place + 1)
 
 
 @tight

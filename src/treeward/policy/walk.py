@@ -26,6 +26,7 @@ from treeward.policy.steps import (
     best_known,
     copy,
     cost,
+    gather,
     sample,
     tell,
     weigh,
@@ -226,11 +227,7 @@ def _best_item(
             candidates.factor[i] = np.float32(1.0)
         return best_known(plan, count, explores, candidates, seed, stream, counter), 0
     inverse, theta = state.posterior.inverse[seat, slot], state.posterior.theta[seat, slot]
-    for i in range(count):
-        copy(plan.items[arm[i]], candidates.vectors[i])
-        candidates.factor[i] = np.float32(1.0)
-        if plan.kind == GREEDY_MEAN:
-            candidates.visits[i], candidates.rewards[i] = tally(state.history, seat, arm[i], arm[i] + 1)
+    gather(plan, state, seat, count, candidates)
     x = candidates.vectors[:count]
     chosen = best_of(plan.kind, plan.strength, inverse, theta, x, candidates, seed, stream, counter)
     if not explores:

@@ -1,11 +1,9 @@
 """The ASGI application: from bytes to a route's handler and back, with keys, limits, metrics and a log."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from time import monotonic, perf_counter, time
-from traceback import extract_tb
+from time import monotonic, perf_counter
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,6 +14,7 @@ from treeward.explorer.ledger import Outcome
 from treeward.serve import wire
 from treeward.serve.batch import Batcher, Full
 from treeward.serve.keys import Buckets, Keys, allows
+from treeward.serve.log import Log
 from treeward.serve.metrics import Metrics
 from treeward.serve.openapi import document, page
 from treeward.serve.routes import ROUTES, Headers, Refused, Reply, Request, Route, problem
@@ -32,7 +31,7 @@ _PAGE = (
     (b"x-content-type-options", b"nosniff"),
 )
 _CLOSE = ((b"connection", b"close"),)
-_SECONDS_A_SWEEP, _SECONDS_A_LOG = 1.0, 0.5
+_SECONDS_A_SWEEP, _SECONDS_A_LOG = 1.0, 0.1
 
 
 class App:
@@ -51,7 +50,7 @@ class App:
         self.draining = False
         self.busy = self.refusal(Full(), b"")
         """What is answered if too many wait."""
-        self._lines: list[bytes] = []
+        self.log = Log()
         self._tasks: list[asyncio.Task[None]] = []
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {
             route.takes: msgspec.json.Decoder(route.takes) for route in ROUTES if route.takes is not None
@@ -88,7 +87,7 @@ class App:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        self._flush_log()
+        self.log.flush()
 
     async def public(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer callers."""
@@ -138,9 +137,7 @@ class App:
         name = route.path if route is not None else "-"
         self.count.seen(name, status, seconds)
         if self.settings.log == "json":
-            line = b'{"time":%.3f,"id":"%s","method":%s,"route":"%s","status":%d,"ms":%.2f,"key":%s}\n'
-            told = (wire.encode(method), name.encode(), status, seconds * 1e3, wire.encode(caller))
-            self._lines.append(line % (time(), request_id, *told))
+            self.log.request(request_id, method, name, status, seconds, caller)
 
     def full(self, route: Route) -> bool:
         """Tell whether no more of a hot route may wait."""
@@ -149,12 +146,19 @@ class App:
 
     def ask(self, route: Route, body: Any) -> "asyncio.Future[Any]":
         """Put the body of a hot route into its batch."""
+        return self._batch(route, body).ask(body)
+
+    def ask_then(self, route: Route, body: Any, then: Callable[[Any], None]) -> None:
+        """Put the body of a hot route into its batch, and have `then` called with the answer or the exception."""
+        self._batch(route, body).ask_then(body, then)
+
+    def _batch(self, route: Route, body: Any) -> Batcher[Any, Any]:
         assert self._asks is not None
         assert self._rewards is not None
         if route.takes is wire.Reward:
-            return self._rewards.ask(body)
+            return self._rewards
         self._check_ask(body)
-        return self._asks.ask(body)
+        return self._asks
 
     def said(self, route: Route, answer: Any) -> bytes:
         """Return what a hot route's caller reads."""
@@ -167,7 +171,7 @@ class App:
         try:
             status, told = problem(error)
         except Exception:
-            self._note({"error": type(error).__name__, "at": _where(error), "request_id": request_id.decode()})
+            self.log.problem(error, request_id)
             status, told = 500, wire.Problem("internal", "something went wrong here; the log says where")
         return Reply(status, wire.encode(told), headers=((b"retry-after", b"1"),) if status == 503 else ())
 
@@ -330,37 +334,18 @@ class App:
                 await asyncio.to_thread(self.service.expire)
                 await asyncio.to_thread(self.service.refresh)
             except TreewardError as error:
-                self._note({"error": str(error)})
+                self.log.note({"error": str(error)})
 
     async def _write_log(self) -> None:
         while True:
             await asyncio.sleep(_SECONDS_A_LOG)
-            await asyncio.to_thread(self._flush_log)  # whoever reads it may be slow
-
-    def _note(self, told: dict[str, Any]) -> None:
-        self._lines.append(wire.encode({"time": round(time(), 3), **told}) + b"\n")
-
-    def _flush_log(self) -> None:
-        lines, self._lines = self._lines, []
-        if lines:
-            with suppress(OSError, ValueError):
-                sys.stderr.buffer.write(b"".join(lines))
-                sys.stderr.buffer.flush()
+            await asyncio.to_thread(self.log.flush)  # whoever reads it may be slow
 
 
 def _is_local(host: bytes | None) -> bool:
     name = (host or b"localhost").decode("latin-1")
     name = name[1 : name.find("]")] if name.startswith("[") else name.rpartition(":")[0] or name
     return is_loopback(name)
-
-
-def _where(error: Exception) -> str:
-    """Return the lines of ours that an error went through."""
-    return " < ".join(
-        f"{frame.name}:{frame.lineno}"
-        for frame in reversed(extract_tb(error.__traceback__))
-        if "treeward" in frame.filename
-    )
 
 
 def _fits(pattern: str, path: str) -> bool:

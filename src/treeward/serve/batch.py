@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
+Then = Callable[[Answered | Exception], None]
 
 
 class Full(Exception):
@@ -37,22 +38,35 @@ class Batcher(Generic[Asked, Answered]):
         at_once: int = 256,
     ) -> None:
         self._work, self._most, self._at_once = work, most, at_once
-        self._queue: SimpleQueue[list[tuple[Asked, asyncio.Future[Answered]]] | None] = SimpleQueue()
-        self._fresh: list[tuple[Asked, asyncio.Future[Answered]]] = []
+        self._queue: SimpleQueue[list[tuple[Asked, Then[Answered]]] | None] = SimpleQueue()
+        self._fresh: list[tuple[Asked, Then[Answered]]] = []
         self.waiting = 0
         self._loop = asyncio.get_running_loop()
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def ask(self, asked: Asked) -> "asyncio.Future[Answered]":
-        """Return what will be the answer."""
+    def ask_then(self, asked: Asked, then: "Then[Answered]") -> None:
+        """Have `then` called, on the event loop, with the answer or the exception; cheaper than a future."""
         if self.waiting >= self._most:
             raise Full
         self.waiting += 1
-        future: asyncio.Future[Answered] = self._loop.create_future()
         if not self._fresh:
             self._loop.call_soon(self._hand_over)
-        self._fresh.append((asked, future))
+        self._fresh.append((asked, then))
+
+    def ask(self, asked: Asked) -> "asyncio.Future[Answered]":
+        """Return what will be the answer."""
+        future: asyncio.Future[Answered] = self._loop.create_future()
+
+        def settle(answer: Answered | Exception) -> None:
+            if future.cancelled():
+                return
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        self.ask_then(asked, settle)
         return future
 
     def ask_many(self, many: Sequence[Asked]) -> "list[asyncio.Future[Answered]]":
@@ -78,7 +92,7 @@ class Batcher(Generic[Asked, Answered]):
 
     def _run(self) -> None:
         ended = False
-        left: list[tuple[Asked, asyncio.Future[Answered]]] = []
+        left: list[tuple[Asked, Then[Answered]]] = []
         while left or not ended:
             if not left:
                 more = self._queue.get()
@@ -97,14 +111,7 @@ class Batcher(Generic[Asked, Answered]):
                 answers = [error] * len(batch)
             self._loop.call_soon_threadsafe(self._deliver, batch, answers)
 
-    def _deliver(
-        self, batch: list[tuple[Asked, "asyncio.Future[Answered]"]], answers: Sequence[Answered | Exception]
-    ) -> None:
+    def _deliver(self, batch: "list[tuple[Asked, Then[Answered]]]", answers: Sequence[Answered | Exception]) -> None:
         self.waiting -= len(batch)
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if future.cancelled():
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+        for (_, then), answer in zip(batch, answers, strict=True):
+            then(answer)

@@ -1,26 +1,29 @@
 """Counts for Prometheus."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from treeward.serve.service import Service
 
 _STEPS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 
-class Metrics:
+class Metrics(Collector):
     """What there is to know of a running service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._registry = CollectorRegistry()
-        requests = Counter(
-            "treeward_requests", "Requests by route and status.", ("route", "status"), registry=self._registry
-        )
-        seconds = Histogram(
-            "treeward_request_seconds", "Time to answer.", ("route",), buckets=_STEPS, registry=self._registry
-        )
-        self._requests, self._seconds = requests, seconds
-        self._by_route: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        self._registry.register(self)
+        self._requests: dict[tuple[str, int], int] = {}
+        self._times: dict[str, list[int]] = {}
+        self._seconds: dict[str, float] = {}
         self._gauges = {
             name: Gauge(f"treeward_{name}", about, registry=self._registry)
             for name, about in (
@@ -37,13 +40,31 @@ class Metrics:
         }
 
     def seen(self, route: str, status: int, seconds: float) -> None:
-        """Count one request."""
-        held = self._by_route.get((route, status))
-        if held is None:
-            held = self._requests.labels(route, str(status)), self._seconds.labels(route)
-            self._by_route[route, status] = held
-        held[0].inc()
-        held[1].observe(seconds)
+        """Count one request: here, because a counter and a histogram of the library's take ten times as long."""
+        self._requests[route, status] = self._requests.get((route, status), 0) + 1
+        times = self._times.get(route)
+        if times is None:
+            times = self._times[route] = [0] * (len(_STEPS) + 1)
+            self._seconds[route] = 0.0
+        times[bisect_left(_STEPS, seconds)] += 1
+        self._seconds[route] += seconds
+
+    def describe(self) -> list[Metric]:
+        """Nothing is known beforehand."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the requests, as the library asks for them."""
+        requests = CounterMetricFamily("treeward_requests", "Requests by route and status.", labels=("route", "status"))
+        for (route, status), count in sorted(self._requests.items()):
+            requests.add_metric((route, str(status)), count)
+        yield requests
+        seconds = HistogramMetricFamily("treeward_request_seconds", "Time to answer.", labels=("route",))
+        for route, times in sorted(self._times.items()):
+            upto = list(accumulate(times))
+            names = [*(str(float(step)) for step in _STEPS), "+Inf"]
+            seconds.add_metric((route,), list(zip(names, upto, strict=True)), self._seconds[route])
+        yield seconds
 
     def text(self, asks: int, rewards: int) -> bytes:
         """Return what Prometheus reads."""

@@ -130,7 +130,7 @@ class Protocol(HttpToolsProtocol):
         try:
             self._caller = self.service.admit(going.headers, going.route.role or "admin")
             asked = self.service.decoded(going.route, going.headers.kind, bytes(going.body))
-            self.service.ask(going.route, asked).add_done_callback(self._answered)
+            self.service.ask_then(going.route, asked, self._answered)
         except Exception as error:
             self._write(self.service.refusal(error, going.headers.request_id))
 
@@ -141,15 +141,14 @@ class Protocol(HttpToolsProtocol):
         else:
             super().shutdown()
 
-    def _answered(self, future: "asyncio.Future[Any]") -> None:
+    def _answered(self, answer: Any) -> None:
         going = self._waiting
-        if going is None or future.cancelled():
+        if going is None:
             return
-        error = future.exception()
-        if error is None:
-            self._write(Reply(200, self.service.said(going.route, future.result())))
-        elif isinstance(error, Exception):
-            self._write(self.service.refusal(error, going.headers.request_id))
+        if isinstance(answer, Exception):
+            self._write(self.service.refusal(answer, going.headers.request_id))
+        else:
+            self._write(Reply(200, self.service.said(going.route, answer)))
 
     def _write(self, reply: Reply) -> None:
         going, self._waiting = self._waiting, None

@@ -386,5 +386,5 @@ def _find_best(world: World, user: int, shown: Integers, once: bool, rest: int, 
             at += 1
         best[turn] = chances[ranked[at]]
         gone.add(row)
-        if rest and turn >= rest - 1:
-            gone.discard(rows[turn - rest + 1])
+        if rest and turn >= rest:
+            gone.discard(rows[turn - rest])

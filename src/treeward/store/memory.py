@@ -99,7 +99,7 @@ class MemoryStore:
                 return np.zeros(len(users), dtype=np.bool_)
             for i, (user, event, kind) in enumerate(zip(users, pieces, kinds, strict=True)):
                 log = logs.get(user)
-                if kind != SHOWN and log is not None and not self._is_news(user, log, event, kind, known, i):
+                if kind != SHOWN and not self._is_news(user, log or _NONE, event, kind, known, i):
                     new[i] = False
                 elif log is None:
                     logs[user] = bytearray(event)
@@ -108,7 +108,7 @@ class MemoryStore:
         return np.array(new, dtype=np.bool_)
 
     def _is_news(
-        self, user: User, log: bytearray, event: bytes, kind: int, known: NDArray[np.int64] | None, i: int
+        self, user: User, log: bytes | bytearray, event: bytes, kind: int, known: NDArray[np.int64] | None, i: int
     ) -> bool:
         """Tell whether a reward is the decision's first, or a change one to what is `known` of it."""
         nonce = event[_NONCE]
