@@ -46,8 +46,8 @@ def fit(
         prior.save(out, overwrite=force)
     tried = prior.provenance["tried"]
     if tried:
-        title = "Noise: times that of a click on what is popular, and what that earned users held out"
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+        say("Tried on users held out: the noise of a click on what is popular, times a factor; what that earned")
+        table = Table(box=SIMPLE_HEAD, padding=0)
         for factor in tried:
             table.add_column(factor, justify="right")
         table.add_row(*(f"{earned:.1f}" for earned in tried.values()))
