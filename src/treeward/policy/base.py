@@ -83,9 +83,9 @@ class Policy:
         """Return a tree for a catalogue: over its vectors, or spaced as this policy's prior sees them."""
         if not isinstance(self.prior, PopulationPrior):
             return ItemTree.build(catalogue.vectors, seed=seed, progress=progress)
-        spaced = self.prior.spaced(catalogue)
-        tree = ItemTree.build(spaced, seed=seed, normalize=False, progress=progress)
-        return tree.over(self.prior.transform(catalogue).vectors)
+        seen = self.catalogue_for(catalogue)
+        tree = ItemTree.build(self.prior.spaced(seen), seed=seed, normalize=False, progress=progress)
+        return tree.over(seen.vectors)
 
     def tree_for(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
         """Return the tree this policy walks, given the catalogue's."""

@@ -92,10 +92,10 @@ def _spread(tree: ItemTree, items: Floats, own: int) -> NDArray[np.float64]:
     squares = np.einsum("ij,ij->i", items[:, :own], items[:, :own], dtype=np.float64)
     upto = np.concatenate([[0.0], np.cumsum(squares)])
     sums = np.zeros((len(tree.parent), own))
-    for node in tree.leaves.tolist():
-        sums[node] = items[tree.item_range[node, 0] : tree.item_range[node, 1], :own].sum(axis=0, dtype=np.float64)
-    for node in range(len(tree.parent) - 1, 0, -1):
-        sums[tree.parent[node]] += sums[node]
+    sums[tree.leaves] = np.add.reduceat(items[:, :own], tree.item_range[tree.leaves, 0], axis=0, dtype=np.float64)
+    for level in range(int(tree.level[-1]), 1, -1):
+        nodes = np.flatnonzero(tree.level == level)
+        np.add.at(sums, tree.parent[nodes], sums[nodes])
     middle = tree.vectors[:, :own].astype(np.float64)
     total = upto[tree.item_range[:, 1]] - upto[tree.item_range[:, 0]]
     found = total / sizes - 2 * np.einsum("ij,ij->i", sums, middle) / sizes + np.einsum("ij,ij->i", middle, middle)

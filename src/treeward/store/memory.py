@@ -88,7 +88,7 @@ class MemoryStore:
         """Add one event a user, all in one step, and return which were added."""
         if len(users) != len(events) or events.dtype != EVENT:
             raise InvalidArgument("MemoryStore.append", "events", f"{len(users)} of dtype EVENT", events.dtype)
-        if not {str, int}.issuperset(map(type, users)):
+        if not all(isinstance(user, str | int) for user in users):
             raise InvalidArgument("MemoryStore.append", "users", "strings or integers", users)
         size, packed = EVENT.itemsize, np.ascontiguousarray(events).tobytes()
         pieces = [packed[at : at + size] for at in range(0, len(packed), size)]

@@ -114,7 +114,10 @@ class SQLiteStore(MemoryStore):
 
         With `within`, return at once: the events can be read, and are on disk after so many seconds and a commit.
         """
-        _check_names("SQLiteStore.append", [user for user in users if user not in self._numbers])
+        # Whoever is known was checked before, and this is called for every decision.
+        _check_names(
+            "SQLiteStore.append", [user for user in users if isinstance(user, str) and user not in self._numbers]
+        )
         with self._lock:
             self._check_open()
             new = super().append(users, events, known, epoch=epoch)
