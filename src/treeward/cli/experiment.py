@@ -1,7 +1,7 @@
 """`treeward experiment` and `treeward report`: the paper's comparisons on any data."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -23,8 +23,12 @@ Users = Annotated[int, typer.Option(help="At most so many users.", min=1)]
 Rounds = Annotated[int, typer.Option(help="Recommendations a user gets.", min=1)]
 Repeats = Annotated[int, typer.Option(help="How often, each with a seed of its own.", min=1)]
 Budget = Annotated[int, typer.Option(help="Score computations a round.", min=1)]
-Dim = Annotated[int, typer.Option(help="Dimensions of item vectors made by SVD.", min=1)]
+Dim = Annotated[int, typer.Option(help="Dimensions of item vectors that are made.", min=1)]
 Widths = Annotated[str, typer.Option(help="Nodes a level of the tree, e.g. 100,1000.", show_default=False)]
+Vectors = Annotated[
+    Literal["auto", "svd", "gru", "text"],
+    typer.Option(help="Item vectors: the data's own, else by SVD (auto); or made by svd, gru or text."),
+]
 Click = Annotated[bool, typer.Option("--click", help="Rewards are clicks, not probabilities.")]
 Once = Annotated[bool, typer.Option("--once", help="Show no item twice to a user.")]
 Seed = Annotated[int, typer.Option(help="Everything random comes from here.", min=0)]
@@ -43,6 +47,7 @@ def rewards(
     repeats: Repeats = 10,
     budget: Budget = 50,
     dim: Dim = 64,
+    vectors: Vectors = "auto",
     widths: Widths = "",
     click: Click = False,
     once: Once = False,
@@ -54,7 +59,7 @@ def rewards(
     processes: Processes = None,
 ) -> None:
     """Run table 3: LinUCB, HMAB, ICTRUCB, ConUCB, CB-Category, CB-Leaf, HUCB and pHUCB on the same users and budget."""
-    told = _common(loader, options, users, rounds, repeats, budget, dim, widths, click, once, seed)
+    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
     _go("rewards", data, out, without, processes, {**told, "readings": readings})
 
 
@@ -69,6 +74,7 @@ def bases(
     repeats: Repeats = 10,
     budget: Budget = 50,
     dim: Dim = 64,
+    vectors: Vectors = "auto",
     widths: Widths = "",
     click: Click = False,
     once: Once = False,
@@ -77,7 +83,7 @@ def bases(
     processes: Processes = None,
 ) -> None:
     """Run figure 3: LinUCB, Thompson sampling and epsilon-greedy, each with the five ways to walk."""
-    told = _common(loader, options, users, rounds, repeats, budget, dim, widths, click, once, seed)
+    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
     _go("bases", data, out, without, processes, told)
 
 
@@ -92,6 +98,7 @@ def sensitivity(
     repeats: Repeats = 10,
     budget: Budget = 50,
     dim: Dim = 64,
+    vectors: Vectors = "auto",
     widths: Widths = "",
     click: Click = False,
     once: Once = False,
@@ -99,7 +106,7 @@ def sensitivity(
     processes: Processes = None,
 ) -> None:
     """Run figure 4: pHUCB over a grid of q and p."""
-    told = _common(loader, options, users, rounds, repeats, budget, dim, widths, click, once, seed)
+    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
     _go("sensitivity", data, out, None, processes, told)
 
 
@@ -116,6 +123,7 @@ def frontier(
         int, typer.Option(help="Rounds where items may repeat; 0: leave that out.", min=0)
     ] = 1_000,
     dim: Dim = 64,
+    vectors: Vectors = "auto",
     seed: Seed = 0,
     without: Leave = None,
     processes: Processes = None,
@@ -126,8 +134,38 @@ def frontier(
     """
     for once, rounds in ((True, once_rounds), (False, repeat_rounds)):
         if rounds:
-            told = _common(loader, options, users, rounds, repeats, 50, dim, "", True, once, seed)
+            told = _common(loader, options, users, rounds, repeats, 50, dim, vectors, "", True, once, seed)
             _go("frontier", data, out / ("once" if once else "repeats"), without, processes, told)
+
+
+@app.command("closed-loop")
+def closed_loop(
+    data: Data,
+    out: Out,
+    loader: As = None,
+    options: Options = None,
+    users: Users = 200,
+    rounds: Rounds = 200,
+    repeats: Repeats = 5,
+    start: Annotated[int, typer.Option(help="Real clicks every user begins with.", min=1)] = 3,
+    pick: Annotated[
+        Literal["diverse", "random"], typer.Option(help="Users whose clicks have the highest Gini impurity, or any.")
+    ] = "diverse",
+    budget: Budget = 50,
+    dim: Dim = 64,
+    vectors: Vectors = "auto",
+    widths: Widths = "",
+    seed: Seed = 0,
+    without: Leave = None,
+    processes: Processes = None,
+) -> None:
+    """Run table 4: whether logs that explorers collect make better profiles than those of models that exploit.
+
+    Next-click models (linear, GRU, transformer) and bandits recommend from a few clicks; a factorisation is trained on
+    old logs and what each collected, and tried on the users' other clicks. DATA must be a log; needs torch.
+    """
+    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, True, True, seed)
+    _go("closed-loop", data, out, without, processes, {**told, "start": start, "pick": pick})
 
 
 @app.command()
@@ -141,6 +179,7 @@ def tune(
     repeats: Repeats = 2,
     budget: Budget = 50,
     dim: Dim = 64,
+    vectors: Vectors = "auto",
     widths: Widths = "",
     click: Click = False,
     once: Once = False,
@@ -157,7 +196,7 @@ def tune(
     from treeward.experiment.presets import PRESETS, tuned, tuning
     from treeward.experiment.summary import scores
 
-    told = _common(loader, options, users, rounds, repeats, budget, dim, widths, click, once, seed)
+    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
     preset = PRESETS[checks.one_of("experiment tune", "--arms", arms, ("rewards", "bases"))]
     plain = _without(preset(str(data), **told), without)
     spec = tuning(plain)
@@ -241,6 +280,7 @@ def _common(
     repeats: int,
     budget: int,
     dim: int,
+    vectors: str,
     widths: str,
     click: bool,
     once: bool,
@@ -250,7 +290,8 @@ def _common(
 
     return {
         "loader": loader or "", "loader_options": given_options(options), "users": users, "rounds": rounds,
-        "repeats": repeats, "budget": budget, "dim": dim, "widths": tuple(parse_widths(widths)) if widths else (),
+        "repeats": repeats, "budget": budget, "dim": dim, "vectors": vectors,
+        "widths": tuple(parse_widths(widths)) if widths else (),
         "reward": "click" if click else "probability", "once": once, "seed": seed,
     }  # fmt: skip
 
@@ -279,6 +320,25 @@ def _run(spec: "Spec", out: Path, processes: int | None) -> "Outcome":
         return go(spec, out, processes=processes, progress=report)
 
 
+def _verdicts(outcome: "Outcome") -> None:
+    from treeward.experiment.summary import verdicts
+
+    table = Table(title="What can be learned of the users from what was collected", title_justify="left",
+                  box=SIMPLE_HEAD, padding=0)  # fmt: skip
+    for name in ("arm", "LogLoss", "AUC", "clicks", "categories", "Gini shown", "shown"):
+        table.add_column(name, justify="left" if name == "arm" else "right")
+    for one in verdicts(outcome):
+        table.add_row(
+            escape(one.arm), f"{one.log_loss.mean:.3f} ± {one.log_loss.deviation:.3f}",
+            f"{one.auc.mean:.3f} ± {one.auc.deviation:.3f}", *(
+                "" if value is None else form.format(value)
+                for value, form in ((one.clicks, "{:.1f}"), (one.categories, "{:.1f}"), (one.gini, "{:.3f}"),
+                                    (one.coverage, "{:.1%}"))
+            ),
+        )  # fmt: skip
+    console.print(table)
+
+
 def _finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> None:
     from treeward.experiment.report import write_report
     from treeward.experiment.summary import rounds_of, tidy
@@ -304,5 +364,7 @@ def _finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> Non
             f"{last['us_a_round']:.1f}",
         )
     console.print(table)
+    if spec.judge:
+        _verdicts(outcome)
     for path in write_report(outcome, target or folder / "report.html"):
         say(f"Wrote {path}")

@@ -1,5 +1,7 @@
-"""Item vectors from what is at hand. Text and behaviour models need the extra `train`; `svd` needs nothing."""
+"""Item vectors from what is at hand. `gru` and sentence models need the extra `train`; `svd` needs nothing."""
 
+from treeward.embed.gru import Tuned, gru_vectors
 from treeward.embed.svd import svd_vectors
+from treeward.embed.text import text_vectors
 
-__all__ = ["svd_vectors"]
+__all__ = ["Tuned", "gru_vectors", "svd_vectors", "text_vectors"]

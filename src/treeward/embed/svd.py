@@ -3,17 +3,13 @@
 import numpy as np
 import polars as pl
 import scipy.sparse
-from numpy.typing import NDArray
 
-from treeward.core import checks, rng
+from treeward.core import checks
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress, Stage, silent
-from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-
-_ROUNDS = 6
-_SPARE = 10
+from treeward.embed.decompose import ROUNDS, decompose, filled
 
 
 def svd_vectors(
@@ -54,19 +50,9 @@ def svd_vectors(
     matrix = _matrix(interactions, catalogue)
     checks.integer(owner, "dim", dim, low=1, high=min(matrix.shape))
     checks.integer(owner, "seed", seed, low=0)
-    width = min(dim + _SPARE, *matrix.shape)
-    stage = Stage(progress or silent, "svd", _ROUNDS + 1)
-    start = rng.normals(seed, rng.stream("svd"), matrix.shape[1] * width).reshape(matrix.shape[1], width)
-    basis: NDArray[np.float32] = start.astype(np.float32)
-    for _ in range(_ROUNDS):
-        basis, _ = np.linalg.qr(matrix.T @ (matrix @ basis))
-        stage.step()
-    _, values, right = np.linalg.svd(matrix @ basis, full_matrices=False)
-    stage.step()
-    vectors = (basis @ right[:dim].T) * np.sqrt(values[:dim])
-    # The sign of a direction is arbitrary: the largest entry is positive.
-    vectors *= np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(dim)])
-    return catalogue.with_vectors(_filled(vectors.astype(np.float32), matrix, catalogue, seed))
+    vectors = decompose(matrix, dim, seed, Stage(progress or silent, "svd", ROUNDS + 1))
+    touched = np.bincount(matrix.indices, minlength=len(catalogue)) > 0
+    return catalogue.with_vectors(filled(vectors, touched, catalogue, seed))
 
 
 def _matrix(interactions: Interactions, catalogue: Catalogue) -> scipy.sparse.csr_matrix:
@@ -85,23 +71,3 @@ def _matrix(interactions: Interactions, catalogue: Catalogue) -> scipy.sparse.cs
     shape = (len(busy), len(catalogue))
     made: scipy.sparse.csr_matrix = scipy.sparse.coo_matrix((weights, (users, rows)), shape=shape).tocsr()
     return made
-
-
-def _filled(vectors: Floats, matrix: scipy.sparse.csr_matrix, catalogue: Catalogue, seed: int) -> Floats:
-    touched = np.bincount(matrix.indices, minlength=len(catalogue)) > 0
-    lacking = np.flatnonzero(~touched)
-    if not len(lacking):
-        return vectors
-    mean = vectors[touched].mean(axis=0)
-    stand_in = np.repeat(mean[None], len(lacking), axis=0)
-    if catalogue.categories is not None:
-        _, group = np.unique(catalogue.categories.fill_null("").to_numpy(), return_inverse=True)
-        sums = np.zeros((group.max() + 1, vectors.shape[1]))
-        np.add.at(sums, group[touched], vectors[touched])
-        counts = np.bincount(group[touched], minlength=len(sums))
-        known = counts[group[lacking]] > 0
-        stand_in[known] = (sums / np.maximum(counts, 1)[:, None])[group[lacking]][known]
-    spread = 0.1 * float(np.linalg.norm(vectors[touched], axis=1).mean()) / vectors.shape[1] ** 0.5
-    noise = rng.normals(seed, rng.stream("svd", "unseen"), len(lacking) * vectors.shape[1])
-    vectors[lacking] = stand_in + spread * noise.reshape(len(lacking), -1)
-    return vectors

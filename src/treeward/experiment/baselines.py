@@ -1,4 +1,4 @@
-"""What people use instead of exploring: a fixed list, and factors that a user's clicks are folded into."""
+"""What people use instead of exploring: a fixed list, factors that clicks are folded into, models of the next click."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,12 +16,16 @@ from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
 from treeward.data.numbered import numbered
+from treeward.learn.networks import KINDS
+from treeward.learn.next_click import NextClick
 from treeward.policy.base import Policy
 from treeward.policy.rounds import RoundPolicy, RoundSession
-from treeward.policy.session import Decisions, Session
+from treeward.policy.session import Decisions, Session, elsewhere
 from treeward.tree.item_tree import ItemTree
 
 FORMAT, VERSION = "treeward.factors", 1
+FORESEEING = {f"next-{kind}": kind for kind in KINDS}
+"""Policies that go by a model of the next click, and its kind."""
 _REGULARIZATION = 0.05
 _CONFIDENCE = 1.0
 
@@ -105,6 +109,28 @@ class FoldedIn(RoundPolicy):
         return _Folded(factors, users, once, rest, seed)
 
 
+@dataclass(frozen=True, eq=False)
+class Foreseen(RoundPolicy):
+    """A model of the next click, asked for the likeliest item; a user's vector is made anew whenever they clicked.
+
+    Parameters
+    ----------
+    model
+        As trained on others.
+    """
+
+    model: NextClick | None = None
+
+    def session(
+        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
+    ) -> Session:
+        """Return the policy at work for users 0, 1, ... below `users`."""
+        self.check_tree(tree, catalogue)
+        if self.model is None:
+            return _Scored(np.zeros((users, len(catalogue)), dtype=np.float32), once, rest, seed)
+        return _Foreseen(self.model, users, once, rest, seed)
+
+
 class _Scored(RoundSession):
     """Shows everybody what has the highest score and is not resting."""
 
@@ -133,6 +159,17 @@ class _Scored(RoundSession):
             who, np.full(len(who), nonce, dtype=np.int64), rows, rows, none - 1, best.astype(np.float32),
             np.zeros(len(who), dtype=np.float32), one, one > 0, none, self._work(who),
         )  # fmt: skip
+
+    def met(self, users: ArrayLike, rows: ArrayLike) -> Decisions:
+        """Return what stands for items that users came across elsewhere."""
+        who, items = self.who(users), np.asarray(rows, dtype=np.int64)
+        if self._closes:
+            self._scores[who, items] = -np.inf
+        return elsewhere(who, items, items)
+
+    def rescore(self, users: NDArray[np.int64], scores: Floats) -> None:
+        """Think anew of what users may still be shown."""
+        self._scores[users] = np.where(np.isfinite(self._scores[users]), scores, -np.inf)
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Learn nothing."""
@@ -164,8 +201,7 @@ class _Folded(_Scored):
             left = self._gram + _CONFIDENCE * mine.T @ mine + _REGULARIZATION * np.eye(dim)
             theta = np.linalg.solve(left, (1 + _CONFIDENCE) * mine.sum(axis=0))
             self._due[user] += self._items.size + dim**3 // 3
-            open_now = np.isfinite(self._scores[user])
-            self._scores[user] = np.where(open_now, self._items @ theta.astype(np.float32), -np.inf)
+            self.rescore(np.array([user]), (self._items @ theta.astype(np.float32))[None])
 
     def _work(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
         due = self._due[who]
@@ -173,5 +209,36 @@ class _Folded(_Scored):
         return due
 
 
-BASELINES: dict[str, type[Policy]] = {"popularity": Listed, "mean-user": Listed, "als": FoldedIn}
+class _Foreseen(_Scored):
+    def __init__(self, model: NextClick, users: int, once: bool, rest: int, seed: int) -> None:
+        nowhere = np.zeros((users, model.items.shape[1]), dtype=np.float32)
+        super().__init__(model.scores(nowhere), once, rest, seed)
+        self._model = model
+        self._histories = [np.zeros(0, dtype=np.int64) for _ in range(users)]
+        self._due = np.full(users, model.vectors.size)
+
+    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
+        """Let clicks lead on."""
+        liked = np.flatnonzero(self.rewards(decisions, rewards) > 0)
+        if not len(liked):
+            return
+        for user, row in zip(decisions.user[liked].tolist(), decisions.item[liked].tolist(), strict=True):
+            self._histories[user] = np.append(self._histories[user], row)[-self._model.window :]
+        who = np.unique(decisions.user[liked])
+        self.rescore(who, self._model.scores(self._model.user_vectors([self._histories[user] for user in who])))
+        steps = np.array([len(self._histories[user]) for user in who])
+        self._due[who] += self._model.vectors.size + len(self._model.weights) * steps
+
+    def _work(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
+        due = self._due[who]
+        self._due[who] = 0
+        return due
+
+
+BASELINES: dict[str, type[Policy]] = {
+    "popularity": Listed,
+    "mean-user": Listed,
+    "als": FoldedIn,
+    **dict.fromkeys(FORESEEING, Foreseen),
+}
 """Names that arms may have for a policy besides those of `POLICIES`."""

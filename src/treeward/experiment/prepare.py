@@ -2,11 +2,12 @@
 
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from treeward.bandit import PopulationPrior
 from treeward.core import artefact, rng
@@ -15,10 +16,14 @@ from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset
 from treeward.data.loaders import load_dataset
-from treeward.embed.svd import svd_vectors
-from treeward.experiment.baselines import Factors
+from treeward.embed import gru_vectors, svd_vectors, text_vectors
+from treeward.embed.quality import quality
+from treeward.experiment.baselines import FORESEEING, Factors
+from treeward.experiment.judge import Past, eligible, most_diverse, past_of
 from treeward.experiment.spec import Aids, Spec
-from treeward.learn.torch import torch_for
+from treeward.learn.clicks import Clicks, clicks_of
+from treeward.learn.next_click import NextClick
+from treeward.learn.torch import torch_for, usual_device
 from treeward.policy.beam import Beam
 from treeward.simulate.world import FORMAT, World
 from treeward.tree.item_tree import ItemTree
@@ -40,34 +45,9 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
     if before is not None and _whole(spec, folder):
         World.load(world_at), ItemTree.load(tree_at)  # the cells trust what is verified here
         return before
-    if _is_world(Path(spec.data)):
-        world = World.load(spec.data)
-        if any(arm.needs_log for arm in spec.arms):
-            needy = ", ".join(arm.label for arm in spec.arms if arm.needs_log)
-            raise InvalidArgument("experiment", "data", f"a log, which {needy} need(s)", spec.data)
-        source = {"world": spec.data, "sha256": sha256((Path(spec.data) / artefact.MANIFEST).read_bytes()).hexdigest()}
-        _check_categories(spec, world.catalogue)
-        users = _part_of(world, spec.split)
-        tree = ItemTree.build(world.catalogue.vectors, spec.widths or None, seed=spec.seed, progress=progress)
-    else:
-        torch_for("an experiment on a log")
-        data = load_dataset(spec.data, spec.loader or None, progress=progress, **spec.loader_options)
-        _check_categories(spec, data.catalogue)
-        shop, source = _with_vectors(spec, data, progress), {"data": data.name, **data.source}
-        tree = ItemTree.build(shop.vectors, spec.widths or None, seed=spec.seed, progress=progress)
-        _write_aids(spec, data, shop, folder, progress)
-        world = World.fit(
-            data.interactions,
-            shop,
-            exposure=spec.exposure,
-            negatives=spec.negatives,
-            seed=spec.seed,
-            twin=False,
-            progress=progress,
-        )
-        users = _rows_of(world, data.users(spec.split), spec.split)
-    if spec.once and spec.rounds > len(world.catalogue):
-        rule = f"at most {len(world.catalogue)}, the number of items, where each is shown once"
+    world, tree, users, source = (_given if _is_world(Path(spec.data)) else _made)(spec, folder, progress)
+    if spec.once and spec.rounds + spec.start > len(world.catalogue):
+        rule = f"at most {len(world.catalogue) - spec.start}, the number of items, where each is shown once"
         raise InvalidArgument("experiment", "rounds", rule, spec.rounds)
     chosen = users
     if len(users) > spec.users:
@@ -96,6 +76,76 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
     return told
 
 
+class _Stage(NamedTuple):
+    """What an experiment runs on."""
+
+    world: World
+    tree: ItemTree
+    users: NDArray[np.int64]
+    """Who may be tried."""
+    source: dict[str, Any]
+
+
+def _given(spec: Spec, folder: Path, progress: Progress) -> _Stage:
+    """Take a saved world as it is."""
+    world = World.load(spec.data)
+    needy = ", ".join(arm.label for arm in spec.arms if arm.needs_log)
+    if needy or spec.start:
+        what = f"{needy} need(s)" if needy else "what users begin with needs"
+        raise InvalidArgument("experiment", "data", f"a log, which {what}", spec.data)
+    source = {"world": spec.data, "sha256": sha256((Path(spec.data) / artefact.MANIFEST).read_bytes()).hexdigest()}
+    _check_categories(spec, world.catalogue)
+    tree = ItemTree.build(world.catalogue.vectors, spec.widths or None, seed=spec.seed, progress=progress)
+    return _Stage(world, tree, _part_of(world, spec.split), source)
+
+
+def _made(spec: Spec, folder: Path, progress: Progress) -> _Stage:
+    """Make everything of a log."""
+    torch_for("an experiment on a log")
+    data = load_dataset(spec.data, spec.loader or None, progress=progress, **spec.loader_options)
+    _check_categories(spec, data.catalogue)
+    tried = _begun(spec, data) if spec.start or spec.pick == "diverse" else None
+    shop, source = with_vectors(spec, data, progress), {"data": data.name, **data.source}
+    tree = ItemTree.build(shop.vectors, spec.widths or None, seed=spec.seed, progress=progress)
+    _write_aids(spec, data, shop, folder, progress)
+    world = World.fit(
+        data.interactions,
+        shop,
+        exposure=spec.exposure,
+        negatives=spec.negatives,
+        seed=spec.seed,
+        twin=False,
+        device=usual_device(),
+        progress=progress,
+    )
+    if _models(spec):
+        found = quality(data, shop, list(read_aids(folder).models.values()), seed=spec.seed)
+        source["next_click"] = {"users": found.users, **found.recall}
+    if tried is None:
+        return _Stage(world, tree, _rows_of(world, data.users(spec.split), spec.split), source)
+    clicks, chosen = tried
+    past_of(data.part("train"), clicks, chosen, shop).save(folder / "past")
+    assert world.user_ids is not None
+    numbers = {name: row for row, name in enumerate(world.user_ids.to_list())}
+    rows = [numbers[clicks.users[user]] for user in chosen]
+    return _Stage(world, tree, np.array(rows, dtype=np.int64), source)
+
+
+def _begun(spec: Spec, data: Dataset) -> tuple[Clicks, list[int]]:
+    """Choose users who have clicks to begin with, and others besides."""
+    clicks = clicks_of("experiment", data.part(spec.split), data.catalogue)
+    able = eligible(clicks, spec.start)
+    if not able:
+        what = f"none of the {len(clicks):,} users for {spec.split} has more than {spec.start} clicks"
+        raise DataError(f"{what}: begin with fewer (--start {max(1, spec.start - 1)})")
+    if spec.pick == "diverse":
+        return clicks, most_diverse(clicks, able, data.catalogue, spec.users)
+    if len(able) > spec.users:
+        drawn = rng.sample(spec.seed, rng.stream("tried users"), len(able), spec.users)
+        able = [able[i] for i in np.sort(drawn).tolist()]
+    return clicks, able
+
+
 def _write_aids(spec: Spec, data: Dataset, shop: Catalogue, folder: Path, progress: Progress) -> None:
     """Fit what arms may know of training users."""
     train = data.part("train")
@@ -105,6 +155,12 @@ def _write_aids(spec: Spec, data: Dataset, shop: Catalogue, folder: Path, progre
         Beam(prior=prior).grow(shop, spec.seed, progress).save(folder / "tree-prior", overwrite=True)
     if _needs_factors(spec):
         Factors.fit(train, shop, shop.dim, spec.seed).save(folder / "factors")
+    for name in sorted(_models(spec)):
+        model = NextClick.fit(
+            FORESEEING[name], train, data.part("validation"), shop, shop.dim, start=shop.vectors, seed=spec.seed,
+            progress=progress,
+        )  # fmt: skip
+        model.save(folder / name, overwrite=True)
 
 
 def _whole(spec: Spec, folder: Path) -> bool:
@@ -113,9 +169,19 @@ def _whole(spec: Spec, folder: Path) -> bool:
         aids = read_aids(folder)
         if any(arm.prior for arm in spec.arms):
             ItemTree.load(folder / "tree-prior")
+        if spec.judge:
+            Past.load(folder / "past")
     except ArtefactError:
         return False
-    return (aids.prior is not None or not _needs_prior(spec)) and (aids.factors is not None or not _needs_factors(spec))
+    return (
+        (aids.prior is not None or not _needs_prior(spec))
+        and (aids.factors is not None or not _needs_factors(spec))
+        and set(aids.models) >= _models(spec)
+    )
+
+
+def _models(spec: Spec) -> set[str]:
+    return {arm.policy for arm in spec.arms if arm.policy in FORESEEING}
 
 
 def _needs_prior(spec: Spec) -> bool:
@@ -131,10 +197,11 @@ def read_aids(folder: Path) -> Aids:
     return Aids(
         PopulationPrior.load(folder / "prior") if (folder / "prior").exists() else None,
         Factors.load(folder / "factors") if (folder / "factors").exists() else None,
+        {name: NextClick.load(folder / name) for name in FORESEEING if (folder / name).exists()},
     )
 
 
-def _oracle(world: World, users: np.ndarray[Any, np.dtype[np.int64]], rounds: int, once: bool) -> float:
+def _oracle(world: World, users: NDArray[np.int64], rounds: int, once: bool) -> float:
     """Return what somebody who knew all chances would earn a user."""
     earned = []
     for user in users.tolist():
@@ -154,11 +221,11 @@ def _is_world(path: Path) -> bool:
     return isinstance(told, dict) and told.get("format") == FORMAT
 
 
-def _names_of(world: World, rows: np.ndarray[Any, np.dtype[np.int64]]) -> list[str]:
+def _names_of(world: World, rows: NDArray[np.int64]) -> list[str]:
     return [str(row) for row in rows] if world.user_ids is None else world.user_ids.cast(pl.String)[rows].to_list()
 
 
-def _part_of(world: World, split: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _part_of(world: World, split: str) -> NDArray[np.int64]:
     """Return a fifth of a world's users for validation, and all others for test."""
     count = world.users // 5
     if split == "validation" and count == 0:
@@ -173,15 +240,23 @@ def _check_categories(spec: Spec, catalogue: Catalogue) -> None:
         raise InvalidArgument("experiment", "data", f"with categories, which {', '.join(needy)} need(s)", spec.data)
 
 
-def _with_vectors(spec: Spec, data: Dataset, progress: Progress) -> Catalogue:
-    if data.catalogue.dim:
-        return data.catalogue
-    train = data.part("train")
-    dim = min(spec.dim, len(data.catalogue), max(1, train.users.n_unique()))
-    return svd_vectors(train, data.catalogue, dim, seed=spec.seed, progress=progress)
+def with_vectors(spec: Spec, data: Dataset, progress: Progress) -> Catalogue:
+    """Return the items with the vectors that the spec asks for, made from training users' logs or from titles."""
+    kind = spec.vectors
+    if kind == "auto":
+        if data.catalogue.dim:
+            return data.catalogue
+        kind = "svd"
+    train, bare = data.part("train"), data.catalogue.with_vectors(np.zeros((len(data.catalogue), 0)))
+    dim = min(spec.dim, len(bare), max(1, train.users.n_unique()))
+    if kind == "text":
+        return text_vectors(bare, dim, seed=spec.seed, progress=progress)
+    if kind == "gru":
+        return gru_vectors(train, data.part("validation"), bare, dim, seed=spec.seed, progress=progress).catalogue
+    return svd_vectors(train, bare, dim, seed=spec.seed, progress=progress)
 
 
-def _rows_of(world: World, users: pl.Series, split: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _rows_of(world: World, users: pl.Series, split: str) -> NDArray[np.int64]:
     """Return which of the world's users are of the split."""
     ids = pl.DataFrame({"user": world.user_ids, "row": np.arange(world.users)})
     wanted = users if users.dtype.is_integer() else users.cast(pl.String)

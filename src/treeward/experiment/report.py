@@ -9,6 +9,7 @@ import polars as pl
 
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
+from treeward.experiment.loop_page import judged
 from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Spec
@@ -35,8 +36,8 @@ def render(outcome: Outcome) -> bytes:
         text(
             f"{Path(spec.data).name}: {len(told['users']):,} {spec.split} users, {told['items']:,} items,",
             f"{spec.rounds:,} rounds, {spec.repeats} repeats, {_most(spec)}{kind},",
-            f"items {'shown once' if spec.once else 'may be shown again'}. A random item earns {told['random']:.4f} a",
-            f"round, everybody's own best {told['own_best']:.3f}.",
+            f"items {'shown once' if spec.once else 'may be shown again'}{_begun(spec)}. A random item earns",
+            f"{told['random']:.4f} a round, everybody's own best {told['own_best']:.3f}.",
         )
     ]
     if len(told["users"]) < spec.users:
@@ -46,6 +47,7 @@ def render(outcome: Outcome) -> bytes:
         parts.append(text(more, soft=True))
     parts += _grid(outcome) if _is_grid(outcome) else [*_results(outcome), *_claims(outcome)]
     parts += _frontier(outcome) if spec.name == "frontier" else []
+    parts = [*parts[:1], *judged(outcome), *parts[1:]] if spec.judge else parts
     parts += [*_curves(outcome), *_budget(outcome), *_paper(outcome), *_origin(outcome)]
     return page(f"Experiment: {spec.name}", parts)
 
@@ -53,6 +55,10 @@ def render(outcome: Outcome) -> bytes:
 def _most(spec: Spec) -> str:
     own = any("budget" in arm.options for arm in spec.arms)
     return "" if own else f"at most {spec.budget} scores a round, "
+
+
+def _begun(spec: Spec) -> str:
+    return f", from {spec.start} real clicks of each user" if spec.start else ""
 
 
 def _results(outcome: Outcome) -> list[str]:

@@ -26,15 +26,20 @@ from treeward.core.errors import ArtefactError, ArtefactExists, ArtefactWrite, I
 from treeward.core.parallel import cores
 from treeward.core.progress import Progress, silent
 from treeward.core.version import __version__
+from treeward.experiment.judge import Judging, Past, Trial, gini, grouped, judge, trial
 from treeward.experiment.prepare import prepare, read_aids, read_prepared
 from treeward.experiment.presets import TABLE_ROUNDS
 from treeward.experiment.spec import Aids, Arm, Spec
+from treeward.learn.torch import torch_for, usual_device
+from treeward.simulate.result import Result
 from treeward.simulate.run import simulate
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
 FORMAT, VERSION = "treeward.cell", 3
 _CHECKPOINTS = 40
+JUDGED = ("log_loss", "auc", "gini", "log_loss_before", "auc_before")
+"""Of a cell whose collection was judged; the last two only of the first arm's, being the same for all."""
 
 
 class Cell(NamedTuple):
@@ -56,9 +61,9 @@ class Outcome(NamedTuple):
     spec: Spec
     prepared: dict[str, Any]
     rewards: pl.DataFrame
-    """Tidy: arm, repeat, user, round, reward and regret, both cumulative."""
+    """Tidy: arm, repeat, user, round, reward and regret, both cumulative; categories reached, if it was judged."""
     cells: pl.DataFrame
-    """Of every cell: arm, repeat, scores, multiplications, coverage, seconds, questions."""
+    """Of every cell: arm, repeat, scores, multiplications, coverage, seconds, questions; `JUDGED`, if it was."""
 
 
 def run(spec: Spec, folder: StrPath, *, processes: int | None = None, progress: Progress | None = None) -> Outcome:
@@ -116,18 +121,20 @@ def load(folder: StrPath) -> Outcome:
             "treeward": one.info["treeward"],
             "data_sha256": str(prepared["source"].get("sha256", "")),
         }
+        reached = ["reached"] if "reached" in one.tables["users"].columns else []
         tables.append(
             one.tables["users"]
             .join(names, on="row", how="left", maintain_order="left")
             .select(
                 *(pl.lit(value).alias(name) for name, value in told.items()),
-                *("user", "round", "reward", "regret"),
+                *("user", "round", "reward", "regret", *reached),
                 *(pl.lit(value).alias(name) for name, value in stamp.items()),
             )
         )
         counts = ("scores", "most_scores", "multiplications", "coverage", "seconds", "questions", "treeward")
-        rows.append({**told, **{name: one.info[name] for name in counts}})
-    return Outcome(spec, prepared, pl.concat(tables), pl.DataFrame(rows))
+        judged = {name: one.info.get(name) for name in JUDGED if spec.judge}
+        rows.append({**told, **{name: one.info[name] for name in counts}, **judged})
+    return Outcome(spec, prepared, pl.concat(tables), pl.DataFrame(rows, infer_schema_length=None))
 
 
 def read_spec(folder: Path) -> Spec:
@@ -226,7 +233,10 @@ def _stage(place: str) -> tuple[Spec, World, list[int], Aids]:
     folder = Path(place)
     prepared = read_prepared(folder)
     assert prepared is not None
-    return read_spec(folder), World.load(folder / "world", verify=False), prepared["users"], read_aids(folder)
+    spec = read_spec(folder)
+    if spec.judge:  # as many processes as cores already
+        torch_for("experiment").set_num_threads(1)
+    return spec, World.load(folder / "world", verify=False), prepared["users"], read_aids(folder)
 
 
 def cell_seed(seed: int, repeat: int) -> int:
@@ -239,6 +249,8 @@ def run_cell(place: str, label: str, repeat: int) -> None:
     spec, world, users, aids = _stage(place)
     arm = next(arm for arm in spec.arms if arm.label == label)
     seed = cell_seed(spec.seed, repeat)
+    past = Past.load(Path(place) / "past") if spec.start else None
+    begun = None if past is None else trial(past, spec.start, seed)
     result = simulate(
         arm.build(spec.budget, aids),
         world,
@@ -249,6 +261,8 @@ def run_cell(place: str, label: str, repeat: int) -> None:
         reward=arm.reward or spec.reward,
         repeats=not spec.once,
         regret=True,
+        log=spec.judge,
+        start=None if begun is None else begun.start,
         threads=1,
     )
     turns = checkpoints(spec.rounds)
@@ -262,7 +276,12 @@ def run_cell(place: str, label: str, repeat: int) -> None:
             "regret": lost.ravel().astype(np.float32),
         }
     )
+    more: dict[str, Any] = {}
+    if past is not None and begun is not None and spec.judge:
+        more, reached = _judged(spec, past, begun, world, result, seed, first=arm is spec.arms[0])
+        table = table.with_columns(pl.Series("reached", reached[:, turns - 1].ravel(), dtype=pl.Int32))
     told = {
+        **more,
         "scores": float(result.scores.mean()),
         "most_scores": result.settings["most_scores"],
         "multiplications": result.settings["multiplications"],
@@ -281,3 +300,32 @@ def run_cell(place: str, label: str, repeat: int) -> None:
         artefact.Contents({}, {"users": table}, {}, told),
         overwrite=True,
     )
+
+
+def _judged(
+    spec: Spec, past: Past, begun: Trial, world: World, result: Result, seed: int, first: bool
+) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """Return what can be learned from what was collected, what users saw, and the categories each had clicked by when.
+
+    `first`: also what can be learned from the clicks they began with alone, the same for all arms of a repeat.
+    """
+    assert result.log is not None
+    users, rounds = result.rewards.shape
+    shown = result.log["row"].to_numpy().reshape(users, rounds)
+    options = Judging(spec.negatives, seed, usual_device())
+    told = judge(past, begun, shown, result.rewards, options)._asdict()
+    if first:
+        alone = judge(past, begun, shown[:, :0], result.rewards[:, :0], options)
+        told |= {f"{name}_before": value for name, value in alone._asdict().items()}
+    group = (
+        np.zeros(len(world.catalogue), dtype=np.int64)
+        if world.catalogue.categories is None
+        else grouped(world.catalogue)
+    )
+    reached = np.zeros((users, rounds), dtype=np.int64)
+    for user in range(users):
+        clicked = np.flatnonzero(result.rewards[user] > 0)
+        _, at = np.unique(group[shown[user, clicked]], return_index=True)
+        reached[user, clicked[at]] = 1
+    told["gini"] = float(np.mean([gini(group[rows]) for rows in shown]))
+    return told, reached.cumsum(axis=1)

@@ -12,7 +12,8 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.data.loaders import LOADERS
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.experiment.baselines import BASELINES, Factors
+from treeward.experiment.baselines import BASELINES, FORESEEING, Factors
+from treeward.learn.next_click import NextClick
 from treeward.policy import POLICIES, LogLevel, Policy
 from treeward.simulate.fit import EXPOSURES
 from treeward.tree.item_tree import ItemTree
@@ -28,12 +29,16 @@ class Aids(NamedTuple):
 
     prior: PopulationPrior | None = None
     factors: Factors | None = None
+    models: Mapping[str, NextClick] = {}
+    """Of the next click, by policy."""
 
     def told_to(self, baseline: str) -> dict[str, Any]:
         """Return what a baseline goes by."""
         if baseline == "popularity":
             assert self.prior is not None
             return {"scores": self.prior.rates}
+        if baseline in FORESEEING:
+            return {"model": self.models[baseline]}
         assert self.factors is not None
         if baseline == "mean-user":
             return {"scores": self.factors.items @ self.factors.mean_user}
@@ -114,11 +119,19 @@ class Spec:
     reward: Literal["probability", "click"] = "probability"
     once: bool = False
     dim: int = 64
-    """Of the item vectors, made by SVD where the data has none."""
+    """Of item vectors that are made."""
     widths: tuple[int, ...] = ()
     """Of the tree's levels; by default of the catalogue's size."""
     exposure: str = "auto"
     negatives: int = 4
+    vectors: Literal["auto", "svd", "gru", "text"] = "auto"
+    """Of the items: the data's own, or else by SVD; or as said."""
+    start: int = 0
+    """How many of their real clicks users begin with; who has no more than that is left out."""
+    pick: Literal["random", "diverse"] = "random"
+    """Which users: any, or those whose clicks have the highest Gini impurity of categories."""
+    judge: bool = False
+    """Whether a factorisation is trained on what was collected, and tried on the users' other clicks."""
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is: every arm decides once, over a handful of items."""
@@ -133,6 +146,7 @@ class Spec:
             checks.integer(owner, name, getattr(self, name), low=low)
         checks.integer(owner, "rounds", self.rounds, low=1, high=2**31 - 1)
         checks.integer(owner, "seed", self.seed, low=0)
+        checks.integer(owner, "start", self.start, low=1 if self.judge else 0)
         checks.one_of(owner, "exposure", self.exposure, EXPOSURES)
         if self.loader:
             checks.one_of(owner, "loader", self.loader, LOADERS)
@@ -150,6 +164,9 @@ class Spec:
         """Return the spec as TOML."""
         told = asdict(self)
         arms = told.pop("arms")
+        for name, plain in _LATER.items():  # so that what was run before these came is still the same experiment
+            if told[name] == plain:
+                del told[name]
         lines = [*_lines(told), ""]
         for arm in arms:
             lines += ["[[arms]]", *_lines(arm), ""]
@@ -178,6 +195,10 @@ class Spec:
         return _typed({**given, "arms": arms})
 
 
+VECTORS, PICKS = ("auto", "svd", "gru", "text"), ("random", "diverse")
+_LATER = {one.name: one.default for one in fields(Spec) if one.name in ("vectors", "start", "pick", "judge")}
+
+
 def known(owner: str, parameter: str, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return a mapping all of whose keys have a meaning."""
     for name in given:
@@ -190,8 +211,14 @@ def _typed(told: dict[str, Any]) -> Spec:
     for held in (told, *told["arms"]):
         if held.get("reward"):
             checks.one_of("experiment", "reward", held["reward"], ("probability", "click"))
-    if "split" in told:
-        checks.one_of("experiment", "split", told["split"], ("test", "validation"))
+    choices = {
+        "split": ("test", "validation"),
+        "vectors": ("auto", "svd", "gru", "text"),
+        "pick": ("random", "diverse"),
+    }
+    for name, words in choices.items():
+        if name in told:
+            checks.one_of("experiment", name, told[name], words)
     return checks.typed("experiment", "spec", told, Spec)
 
 

@@ -153,10 +153,77 @@ def ratios(outcome: Outcome, round: int) -> dict[str, float]:
 
 def tidy(outcome: Outcome) -> pl.DataFrame:
     """Return one row an arm and round, with everything there is to say of it: what the CSV holds."""
+    judged = [name for name in ("log_loss", "auc", "gini") if name in outcome.cells.columns]
     rows = [vars(one) for round in rounds_of(outcome) for one in scores(outcome, round)]
     cells = outcome.cells.group_by("arm").agg(
-        pl.col("scores", "multiplications", "coverage", "questions").mean(),
+        pl.col("scores", "multiplications", "coverage", "questions", *judged).mean(),
         pl.col("most_scores").max(),
         (pl.col("seconds").mean() / (len(outcome.prepared["users"]) * outcome.spec.rounds) * 1e6).alias("us_a_round"),
     )
     return pl.DataFrame(rows).join(cells, on="arm", how="left", maintain_order="left")
+
+
+class Repeated(NamedTuple):
+    """A mean over repeats, and how far they are apart."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: pl.Series) -> "Repeated":
+        """Summarise one number a repeat."""
+        given = values.drop_nulls().to_numpy()
+        return cls(float(given.mean()), float(given.std(ddof=1)) if len(given) > 1 else 0.0)
+
+
+class Learned(NamedTuple):
+    """What can be learned from what an arm collected, and what its users saw."""
+
+    arm: str
+    log_loss: Repeated
+    auc: Repeated
+    clicks: float | None = None
+    """Of a user, in all."""
+    categories: float | None = None
+    """In which a user clicked something."""
+    gini: float | None = None
+    """Impurity of the categories a user was shown."""
+    coverage: float | None = None
+
+
+BEFORE = "nothing collected"
+
+
+def verdicts(outcome: Outcome) -> list[Learned]:
+    """Return what was judged, arm by arm; the first row is what the clicks that users began with tell alone."""
+    cells = outcome.cells
+    last = outcome.rewards.filter(pl.col("round") == outcome.spec.rounds)
+    means = last.group_by("arm").agg(pl.col("reward", "reached").mean())
+    made = [Learned(BEFORE, Repeated.of(cells["log_loss_before"]), Repeated.of(cells["auc_before"]))]
+    for arm in outcome.spec.arms:
+        mine, told = cells.filter(arm=arm.label), means.filter(arm=arm.label).row(0, named=True)
+        by_repeat = {name: Repeated.of(mine[name]) for name in ("log_loss", "auc", "gini", "coverage")}
+        loss, auc, gini, coverage = by_repeat.values()
+        made.append(Learned(arm.label, loss, auc, told["reward"], told["reached"], gini.mean, coverage.mean))
+    return made
+
+
+def gaps(outcome: Outcome, name: str) -> list[tuple[str, str, float, float | None]]:
+    """Return by how much HUCB and pHUCB are ahead of each model that exploits, with half the 95 % interval.
+
+    `name` is ``"auc"`` (more is better) or ``"log_loss"`` (less is better: the difference is turned around). The
+    interval is over repeats, each of which tries everybody on the same samples.
+    """
+    labels = [arm.label for arm in outcome.spec.arms]
+    sign = 1.0 if name == "auc" else -1.0
+    made: list[tuple[str, str, float, float | None]] = []
+    for ours in ("HUCB", "pHUCB"):
+        for theirs in ("Linear", "GRU", "Transformer"):
+            if ours in labels and theirs in labels:
+                one, other = (outcome.cells.filter(arm=arm).sort("repeat")[name].to_numpy() for arm in (ours, theirs))
+                gap = sign * (one - other)
+                half = None
+                if len(gap) > 1:
+                    half = float(stdtrit(len(gap) - 1, 0.975) * gap.std(ddof=1) / len(gap) ** 0.5)
+                made.append((ours, theirs, float(gap.mean()), half))
+    return made

@@ -9,7 +9,7 @@ from treeward.core import rng
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Stage
 from treeward.core.types import Floats
-from treeward.learn.torch import torch_for
+from treeward.learn.torch import device_for, torch_for
 
 _BATCHES = 100
 _LEAST_BATCH, _MOST_BATCH = 256, 32_768
@@ -51,14 +51,15 @@ def factorise(
     seed: int,
     device: str,
     stage: Stage,
+    owner: str = "World.fit",
 ) -> Factors:
     """Fit by Adam on shuffled minibatches, until the validation loss has hardly fallen for `patience` passes.
 
     `decay` pulls vectors towards zero; at 1, all that chance alone could explain is gone (see `_noise`). Every draw
     comes from the seed, so the same rows give the same factors on the same device.
     """
-    torch = torch_for("World.fit")
-    place = _place(torch, device)
+    torch = torch_for(owner)
+    place = device_for(owner, torch, device)
 
     def table(name: str, rows: int, columns: int, scale: float) -> Any:
         drawn = rng.normals(seed, rng.stream("factors", name), rows * columns).reshape(rows, columns)
@@ -110,7 +111,7 @@ def factorise(
         losses.append(validated())
         stage.step()
         if not np.isfinite(losses[-1]):
-            raise InvalidArgument("World.fit", "rate", "small enough, as decay must be, for the fit to converge", rate)
+            raise InvalidArgument(owner, "rate", "small enough, as decay must be, for the fit to converge", rate)
         if losses[-1] < lowest:
             waited = 0 if losses[-1] < (1 - _WORTH) * lowest else waited + 1
             best, lowest = _copies(tables, level), losses[-1]
@@ -121,14 +122,6 @@ def factorise(
     stage.finish()
     made_people, made_things, made_user_bias, made_item_bias, made_level = best
     return Factors(made_people, made_things, made_user_bias[:, 0] + made_level, made_item_bias[:, 0].copy(), losses)
-
-
-def _place(torch: Any, device: str) -> Any:
-    try:
-        torch.zeros(1, device=device).cpu()
-        return torch.device(device)
-    except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:
-        raise InvalidArgument("World.fit", "device", "one that torch has here, such as cpu", device) from error
 
 
 def _noise(train: Events, users: int, items: int, chance: float) -> float:

@@ -3,8 +3,9 @@
 import os
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
-from treeward.core.errors import TreewardError
+from treeward.core.errors import InvalidArgument, TreewardError
 
 
 class TorchMissing(TreewardError, ImportError):
@@ -19,3 +20,18 @@ def torch_for(what: str) -> ModuleType:
         return import_module("torch")
     except ImportError as error:
         raise TorchMissing(f"{what} needs torch: pip install 'treeward[train]'") from error
+
+
+def usual_device() -> str:
+    """Return the GPU if there is one."""
+    return "cuda" if torch_for("training").cuda.is_available() else "cpu"
+
+
+def device_for(owner: str, torch: Any, device: str) -> Any:
+    """Return a device that works here; `auto` is the GPU if there is one."""
+    name = usual_device() if device == "auto" else device
+    try:
+        torch.zeros(1, device=name).cpu()
+        return torch.device(name)
+    except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:
+        raise InvalidArgument(owner, "device", "one that torch has here, such as cpu", device) from error

@@ -1,6 +1,6 @@
 """A policy at work: batches of users in, batches of decisions out."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -87,6 +87,15 @@ class Session(Protocol):
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Learn what came of decisions, in the order given."""
+        ...
+
+
+@runtime_checkable
+class Begins(Session, Protocol):
+    """A session that can be told what users did before."""
+
+    def met(self, users: ArrayLike, rows: ArrayLike) -> Decisions:
+        """Return what stands for items that users came across elsewhere, to be taught by `update`."""
         ...
 
 
@@ -255,6 +264,14 @@ class TreeSession:
             raise InvalidArgument("session", "rewards", rule, rewards)
         self._apply(decisions, REWARD, values)
 
+    def met(self, users: ArrayLike, rows: ArrayLike) -> Decisions:
+        """Return what stands for items that users came across elsewhere, to be taught by `update` like any decision."""
+        who, items = self._who(users), self._rows(rows)
+        made = elsewhere(who, items, self._place_of[items])
+        if self.plan.once:
+            self._apply(made, SHOWN, np.zeros(len(who)))
+        return made
+
     def _apply(self, decisions: Decisions, kind: int, values: NDArray[np.float64]) -> None:
         events = Events(
             np.full(len(values), kind, dtype=np.uint8),
@@ -276,6 +293,13 @@ class TreeSession:
         if who.ndim != 1 or who.dtype.kind not in "iu" or ((who < 0) | (who >= self.users)).any():
             raise InvalidArgument("session", "users", f"a list of integers from 0 to {self.users - 1}", users)
         return who.astype(np.int64)
+
+
+def elsewhere(users: NDArray[np.int64], rows: NDArray[np.int64], places: NDArray[np.integer]) -> Decisions:
+    """Return decisions that nobody here made."""
+    none, zero = np.zeros(len(users), dtype=np.int64), np.zeros(len(users), dtype=np.float32)
+    sure = np.ones(len(users))
+    return Decisions(users, none, rows, places.astype(np.int64), none - 1, zero, zero, sure, sure < 0, none, none)
 
 
 def nothing_closed(users: int) -> tuple[Integers, NDArray[np.int64]]:

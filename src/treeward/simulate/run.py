@@ -5,8 +5,7 @@ from time import perf_counter
 from typing import Literal
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from treeward.bandit.choose import Candidates
 from treeward.core import artefact, checks, rng
@@ -14,19 +13,18 @@ from treeward.core.compiled import kernel
 from treeward.core.errors import InvalidArgument
 from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage, silent
-from treeward.core.types import AnyArray, Floats, Integers
+from treeward.core.types import Floats, Integers
 from treeward.core.version import __version__
 from treeward.policy.base import Policy
 from treeward.policy.conucb import ConUCB, Conversation, questions_by
 from treeward.policy.learn import sit, teach
 from treeward.policy.plan import Plan, State, room, scratch
-from treeward.policy.rounds import Asks
 from treeward.policy.screen import Screen, shut
-from treeward.policy.session import Decisions, Session
 from treeward.policy.steps import Trace
 from treeward.policy.walk import decide
 from treeward.simulate.converse import converse
 from treeward.simulate.result import Result
+from treeward.simulate.rounds import Run, by_rounds, logged
 from treeward.simulate.world import Tastes, World, chance
 from treeward.tree.item_tree import ItemTree
 
@@ -87,6 +85,7 @@ def simulate(
     repeats: bool | int = True,
     regret: bool = False,
     log: bool = False,
+    start: ArrayLike | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -115,6 +114,9 @@ def simulate(
         Also find the best item of every round, which looks at every item for every user.
     log
         Also return every decision with its propensity, for `off_policy`; runs round by round, which is slower.
+    start
+        (users, k): rows of items that each user is known to have liked before; taught with reward 1, and not shown
+        where items are shown once. Runs round by round.
     threads
         By default the cores this process may use.
     progress
@@ -138,12 +140,13 @@ def simulate(
     checks.one_of(owner, "reward", reward, ("probability", "click"))
     who = _who(users, world.users)
     grown = policy.grow(world.catalogue, seed) if tree is None else tree
-    run = _Run(policy, world, grown, who, seed, reward == "click", (once, rest), rounds)
+    run = Run(policy, world, grown, who, seed, reward == "click", (once, rest), rounds)
+    run.start = _start(start, len(who), len(world.catalogue))
     checks.flag(owner, "log", log)
     made = None
-    if log or policy.shared_state or not (policy.replayable or isinstance(policy, ConUCB)):
-        seconds, decisions = _by_rounds(run, log, progress or silent)
-        made = _log(run, decisions) if log else None
+    if log or run.start.size or policy.shared_state or not (policy.replayable or isinstance(policy, ConUCB)):
+        seconds, decisions = by_rounds(run, log, progress or silent)
+        made = logged(run, decisions) if log else None
     else:
         live = _talker(run) if isinstance(policy, ConUCB) else _walker(run)
         seconds = _by_users(run, live, threads, progress or silent)
@@ -152,9 +155,7 @@ def simulate(
         best = np.zeros_like(run.rewards)
         stage = Stage(progress or silent, f"{policy.name}: regret", len(who))
         with workers(threads) as pool:
-            pool.each(
-                lambda i: _find_best(world, who[i], run.rows[i], once, rest, best[i]), range(len(who)), stage.step
-            )
+            pool.each(lambda i: _find_best(run, i, best[i]), range(len(who)), stage.step)
     shown = np.zeros(len(world.catalogue), dtype=np.bool_)
     shown[run.rows] = True
     settings = {
@@ -174,42 +175,11 @@ def simulate(
     return Result(policy.name, run.rewards, best, run.expected, run.scores.mean(axis=0), shown, seconds, settings, made)
 
 
-class _Run:
-    """What a simulation is given, and room for what comes of it: (users, rounds)."""
-
-    def __init__(
-        self,
-        policy: Policy,
-        world: World,
-        tree: ItemTree,
-        who: list[int],
-        seed: int,
-        clicks: bool,
-        again: tuple[bool, int],
-        rounds: int,
-    ) -> None:
-        self.policy, self.world, self.tree, self.who, self.seed = policy, world, tree, who, seed
-        self.clicks, (self.once, self.rest), self.rounds = clicks, again, rounds
-        self.rewards = np.zeros((len(who), rounds), dtype=np.float32)
-        self.expected = np.zeros_like(self.rewards)
-        self.scores = np.zeros((len(who), rounds), dtype=np.int64)
-        self.work = np.zeros((len(who), rounds), dtype=np.int64)
-        self.rows = np.zeros((len(who), rounds), dtype=np.int32)
-        self.asked = 0
-        self.upkeep = 0
-        """Multiplications a reward takes, where known."""
-
-    def session(self, users: int) -> Session:
-        """Return the policy at work."""
-        resting = {"rest": self.rest} if self.rest else {}
-        return self.policy.session(self.tree, self.world.catalogue, users, once=self.once, seed=self.seed, **resting)
-
-
 _Live = Callable[[int, int], None]
 """Runs somebody (the i-th of the run) through so many rounds, with room of its own."""
 
 
-def _walker(run: _Run) -> Callable[[], _Live]:
+def _walker(run: Run) -> Callable[[], _Live]:
     """Return what makes a `_Live` for a policy that walks a tree."""
     plan = run.policy.plan(run.tree, run.world.catalogue, once=run.once, rest=run.rest)
     run.upkeep = plan.upkeep
@@ -233,7 +203,7 @@ def _walker(run: _Run) -> Callable[[], _Live]:
     return make
 
 
-def _talker(run: _Run) -> Callable[[], _Live]:
+def _talker(run: Run) -> Callable[[], _Live]:
     """Return what makes a `_Live` for ConUCB."""
 
     def begin() -> Conversation:
@@ -265,7 +235,7 @@ def _talker(run: _Run) -> Callable[[], _Live]:
     return make
 
 
-def _by_users(run: _Run, make: Callable[[], _Live], threads: int | None, progress: Progress) -> float:
+def _by_users(run: Run, make: Callable[[], _Live], threads: int | None, progress: Progress) -> float:
     """Run user by user, on several threads; return the seconds it took, without compiling."""
 
     def piece(first: int) -> None:
@@ -282,84 +252,6 @@ def _by_users(run: _Run, make: Callable[[], _Live], threads: int | None, progres
         return perf_counter() - start
 
 
-def _by_rounds(run: _Run, log: bool, progress: Progress) -> tuple[float, list[Decisions]]:
-    """Run round by round, for a policy whose users learn from each other; return the seconds it took.
-
-    Also return the decisions, if they are to be logged.
-    """
-    kept: list[Decisions] = []
-    stage = Stage(progress, run.policy.name, run.rounds)
-    with workers(1):  # for BLAS, which would start threads for tiny products
-        _warm(run)
-        start = perf_counter()
-        _play(run, kept if log else None, stage)
-        return perf_counter() - start, kept
-
-
-def _play(run: _Run, kept: list[Decisions] | None, stage: Stage) -> None:
-    who = np.array(run.who)
-    seats = np.arange(len(who))
-    session = run.session(len(who))
-    if hasattr(session, "streams"):  # draws go by who somebody is, not by their place in the session
-        session.streams = np.array([rng.stream("user", user) for user in who.tolist()], dtype=np.int64)
-    coins, answers = (
-        np.array([rng.stream(name, user) for user in who.tolist()], dtype=np.int64) for name in ("coin", "answer")
-    )
-    asking = session if isinstance(session, Asks) else None
-    opinions = run.world.opinions(who.tolist(), asking.groups) if asking is not None else np.zeros((0, 0))
-    for turn in range(run.rounds):
-        if asking is not None:
-            while (asked := asking.ask(seats, turn)) is not None:
-                told = opinions[asked.user, asked.group]
-                if run.clicks:
-                    told = (rng.uniforms_of(run.seed, answers, run.asked // len(who)) < told).astype(np.float64)
-                asking.hear(asked, told)
-                run.asked += len(who)
-        made = session.select(seats, turn)
-        chances = run.world.chances(who, made.item)
-        rewards = (rng.uniforms_of(run.seed, coins, turn) < chances).astype(np.float64) if run.clicks else chances
-        session.update(made, rewards)
-        run.rewards[:, turn], run.expected[:, turn] = rewards, chances
-        run.scores[:, turn], run.rows[:, turn] = made.scores, made.item
-        run.work[:, turn] = made.work if len(made.work) else 0
-        if kept is not None:
-            kept.append(made)
-        stage.step()
-
-
-def _warm(run: _Run) -> None:
-    """Have everything compiled, so that the time of the run is its own."""
-    session = run.session(1)
-    for turn in range(3):  # the third round has a first question, for whoever asks
-        if isinstance(session, Asks) and (asked := session.ask([0], turn)) is not None:
-            session.hear(asked, [0.5])
-        made = session.select([0], turn)
-        session.update(made, [0.5])
-
-
-def _log(run: _Run, decisions: list[Decisions]) -> pl.DataFrame:
-    """Return the decisions of a run, user by user."""
-    users, rounds = run.rewards.shape
-    row = run.rows.ravel().astype(np.int64)
-    names = np.array(run.who) if run.world.user_ids is None else run.world.user_ids[run.who]
-
-    def flat(name: str) -> AnyArray:
-        return np.stack([getattr(made, name) for made in decisions], axis=1).ravel()
-
-    return pl.DataFrame(
-        {
-            "user": np.repeat(names, rounds) if isinstance(names, np.ndarray) else names.repeat_by(rounds).explode(),
-            "item": run.world.catalogue.ids[row],
-            "row": row,
-            "slot": np.zeros_like(row),
-            "round": np.tile(np.arange(rounds), users),
-            "propensity": flat("propensity"),
-            "exact": flat("exact"),
-            "reward": run.rewards.ravel().astype(np.float64),
-        }
-    )
-
-
 def _who(users: int | Sequence[int] | None, most: int) -> list[int]:
     if users is None:
         return list(range(most))
@@ -371,20 +263,28 @@ def _who(users: int | Sequence[int] | None, most: int) -> list[int]:
     return chosen
 
 
-def _find_best(world: World, user: int, shown: Integers, once: bool, rest: int, best: Floats) -> None:
+def _start(start: ArrayLike | None, users: int, items: int) -> NDArray[np.int64]:
+    rows = np.zeros((users, 0), dtype=np.int64) if start is None else np.asarray(start)
+    if rows.ndim != 2 or len(rows) != users or rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= items)).any():
+        rule = f"{users} lists of equal length, of integers from 0 to {items - 1}"
+        raise InvalidArgument("simulate", "start", rule, f"shape {rows.shape}")
+    return rows.astype(np.int64)
+
+
+def _find_best(run: Run, at: int, best: Floats) -> None:
     """Write the best expected reward there was at each round: of all items, or of those that were not resting."""
-    chances = world.probabilities(user)
-    if not once:
+    chances, rows = run.world.probabilities(run.who[at]), run.rows[at].tolist()
+    if not run.once:
         best[:] = chances.max()
         return
-    ranked = np.argsort(-chances, kind="stable")[: len(shown)].tolist()
-    gone: set[int] = set()
-    at, rows = 0, shown.tolist()
+    gone: set[int] = set(run.start[at].tolist())
+    ranked = np.argsort(-chances, kind="stable")[: len(rows) + len(gone)].tolist()
+    first = 0
     for turn, row in enumerate(rows):
-        at = 0 if rest else at
-        while ranked[at] in gone:
-            at += 1
-        best[turn] = chances[ranked[at]]
+        first = 0 if run.rest else first
+        while ranked[first] in gone:
+            first += 1
+        best[turn] = chances[ranked[first]]
         gone.add(row)
-        if rest and turn >= rest:
-            gone.discard(rows[turn - rest])
+        if run.rest and turn >= run.rest:
+            gone.discard(rows[turn - run.rest])

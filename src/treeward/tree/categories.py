@@ -12,6 +12,7 @@ from treeward.core.types import Floats, Integers, TreeArrays
 from treeward.tree.assemble import assemble
 from treeward.tree.kmeans import means
 from treeward.tree.rows import Rows, group
+from treeward.tree.shape import leaves
 
 OTHER = "(other)"
 Path = tuple[str, ...]
@@ -77,3 +78,14 @@ def hang(vectors: Floats, paths: list[Path], *, normalize: bool) -> tuple[TreeAr
         means(Rows(vectors, normalize), group(leaf, len(nodes)), layer, pool)
     arrays, old = assemble(parent, leaf, layer)
     return arrays, ["all" if not nodes[node] else nodes[node][-1] for node in old]
+
+
+def purity(tree: TreeArrays, labels: pl.Series) -> tuple[float, float]:
+    """Return the share of items that are of their leaf's main category, and that of the commonest category of all."""
+    ends = leaves(tree)
+    held = np.repeat(np.arange(len(ends)), np.diff(tree.item_range[ends]).ravel())
+    table = pl.DataFrame({"leaf": held, "label": labels[tree.items]}).drop_nulls()
+    counts = table.group_by("leaf", "label").len()
+    main = counts.group_by("leaf").agg(pl.col("len").max())["len"]
+    of_all = table.group_by("label").len()["len"].to_numpy()
+    return float(main.sum()) / max(table.height, 1), float(of_all.max(initial=0)) / max(table.height, 1)

@@ -309,6 +309,19 @@ class ItemTree:
                 )
         return describe(self.arrays, rows)
 
+    def purity(self, labels: categories.Labels) -> tuple[float, float]:
+        """Return the share of items that are of their leaf's main category, and that of the commonest of all.
+
+        Parameters
+        ----------
+        labels
+            One category an item; items without one are left out.
+        """
+        column = labels if isinstance(labels, pl.Series) else pl.Series(list(labels), dtype=pl.String)
+        if len(column) != len(self):
+            raise InvalidArgument("ItemTree.purity", "labels", f"{len(self)} of them, one an item", f"{len(column)}")
+        return categories.purity(self.arrays, column.cast(pl.String))
+
     def draw(
         self,
         path: StrPath,

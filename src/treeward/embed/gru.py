@@ -1,0 +1,88 @@
+"""Item vectors from what people click one after another: a recurrent user model that tunes them (needs torch)."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from treeward.core import checks, rng
+from treeward.core.errors import InvalidArgument
+from treeward.core.progress import Progress
+from treeward.core.types import Floats
+from treeward.data.catalogue import Catalogue
+from treeward.data.interactions import Interactions
+from treeward.embed.decompose import reduced
+from treeward.embed.svd import svd_vectors
+from treeward.learn.clicks import clicks_of
+from treeward.learn.next_click import NextClick, Settings
+
+
+class Tuned(NamedTuple):
+    """Items with their new vectors, and the user model that made them."""
+
+    catalogue: Catalogue
+    model: NextClick
+
+
+def gru_vectors(
+    train: Interactions,
+    valid: Interactions,
+    catalogue: Catalogue,
+    dim: int = 64,
+    *,
+    settings: Settings | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> Tuned:
+    """Return the catalogue with vectors tuned so that a GRU over a user's clicks foresees the next one.
+
+    The GRU's hidden state is the user vector, as long as an item's; Adam; a sampled softmax; training ends when
+    validation users' last clicks have not become more likely for four passes.
+
+    Parameters
+    ----------
+    train, valid
+        Logs of training users, and of others to tell when to stop; only rewards above 0 count.
+    catalogue
+        The items. Their vectors are what tuning starts from (those of texts, say), in their first `dim` principal
+        components; without vectors it starts from a singular value decomposition of the training log.
+    dim
+        Dimensions of the vectors.
+    settings
+        Learning rate (0.001), most passes (60), patience (4) and window (50 clicks).
+    seed
+        Same seed, logs and device: same vectors.
+    device
+        ``"auto"``: the GPU if there is one.
+    progress
+        Called with (stage, done, total).
+    """
+    owner = "gru_vectors"
+    for parameter, given, kind in (
+        ("train", train, Interactions),
+        ("valid", valid, Interactions),
+        ("catalogue", catalogue, Catalogue),
+    ):
+        if not isinstance(given, kind):
+            raise InvalidArgument(owner, parameter, f"of type {kind.__name__}", type(given).__name__)
+    checks.integer(owner, "dim", dim, low=1)
+    checks.integer(owner, "seed", seed, low=0)
+    begun = catalogue
+    if not catalogue.dim:
+        most = min(dim, len(catalogue), len(clicks_of(owner, train, catalogue)))
+        begun = svd_vectors(train, catalogue, most, seed=seed, progress=progress)
+    start = _as_long(reduced(begun.vectors, dim), dim, seed)
+    model = NextClick.fit(
+        "gru", train, valid, catalogue, dim, start=start, settings=settings, seed=seed, device=device, progress=progress
+    )
+    return Tuned(catalogue.with_vectors(model.vectors.copy()), model)
+
+
+def _as_long(vectors: Floats, dim: int, seed: int) -> Floats:
+    """Return vectors of this length, the rest a little noise."""
+    count, have = vectors.shape
+    if have == dim:
+        return vectors
+    scale = 0.1 * float(np.linalg.norm(vectors, axis=1).mean()) / dim**0.5
+    noise = rng.normals(seed, rng.stream("gru", "more"), count * (dim - have)).reshape(count, -1)
+    return np.concatenate([vectors, (scale * noise).astype(np.float32)], axis=1)

