@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import treeward as tw
+from treeward.core import rng
 from treeward.embed.quality import quality
 from treeward.embed.sentences import PACKAGE, encoder, find_model
 
@@ -21,12 +22,32 @@ Row = tuple[str, str, str, bool]
 TITLES, SAMPLE = 10_000, 400
 
 
-def texts(data: str) -> list[Row]:
+def some_titles(data: str | None) -> list[str]:
+    if data is None:
+        words = [
+            "red",
+            "small",
+            "garden",
+            "wool",
+            "steel",
+            "winter",
+            "running",
+            "the",
+            "old",
+            "kitchen",
+            "light",
+            "set",
+        ]
+        chosen = (rng.uniforms(0, 0, TITLES * 14) * len(words)).astype(int).reshape(TITLES, 14)
+        return [" ".join(words[j] for j in row[: 4 + i % 11]) + f" {i}" for i, row in enumerate(chosen)]
     held = tw.load_dataset(data).catalogue
     assert held.titles is not None
-    titles = [title for title in held.titles.drop_nulls().unique(maintain_order=True).to_list() if title.strip()][
-        :TITLES
-    ]
+    known = held.titles.drop_nulls().unique(maintain_order=True).to_list()
+    return [title for title in known if title.strip()][:TITLES]
+
+
+def texts(data: str | None) -> list[Row]:
+    titles = some_titles(data)
     shop = tw.Catalogue(range(len(titles)), titles=titles)
     model = encoder("benchmark", find_model("benchmark", PACKAGE), "auto")
     model.encode(titles[:8])
@@ -63,8 +84,8 @@ def clicks(path: str) -> Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("titles", nargs="?", default="../shared/data/mind")
-    parser.add_argument("logs", nargs="*", default=["../shared/data/sports", "../shared/data/beauty"])
+    parser.add_argument("titles", nargs="?", help="by default made-up ones")
+    parser.add_argument("logs", nargs="*")
     given = parser.parse_args()
     rows = texts(given.titles) + [clicks(path) for path in given.logs]
     for what, got, target, fine in rows:

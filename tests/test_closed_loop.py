@@ -23,7 +23,7 @@ from treeward.experiment.judge import (
 )
 from treeward.experiment.presets import TABLE_4, closed_loop, rewards
 from treeward.experiment.run import load
-from treeward.experiment.spec import Spec
+from treeward.experiment.spec import Arm, Spec
 from treeward.experiment.summary import BEFORE, gaps, verdicts
 from treeward.learn.clicks import clicks_of
 from treeward.learn.next_click import NextClick
@@ -60,6 +60,8 @@ def log(tmp_path_factory):
 
 def test_gini_auc_and_log_loss():
     assert gini(np.array([1, 2, 3])) == pytest.approx(2 / 3)
+    assert gini(np.array([1, -1, 2, -1])) == 0.5  # what has no category is left out
+    assert gini(np.array([-1])) == 0
     random = np.random.default_rng(0)
     scores, truth = random.integers(0, 5, 60).astype(np.float32), random.random(60) < 0.4
     pairs = [(a > b) + 0.5 * (a == b) for a in scores[truth] for b in scores[~truth]]
@@ -116,6 +118,14 @@ def test_what_tells_tastes_is_told_from_what_does_not(past):
     assert truth == judge(past, tried, shown, own.astype(np.float32), options)
 
 
+def test_nobody_is_told_what_they_will_be_asked(past):
+    tried = trial(past, 3, seed=0)
+    shown = np.stack([tried.item[tried.user == user][:4] for user in range(past.users)])
+    answers = np.random.default_rng(0).random(shown.shape) < 0.5
+    nothing = judge(past, tried, shown[:, :0], answers[:, :0].astype(np.float32), OPTIONS)
+    assert judge(past, tried, shown, answers.astype(np.float32), OPTIONS) == nothing
+
+
 def test_users_may_begin_with_clicks(shop):
     world = tw.World.synthetic(items=300, users=6, dim=8, seed=1)
     start = np.array([[1, 2], [5, 9], [0, 299], [7, 8], [3, 4], [11, 10]])
@@ -133,6 +143,10 @@ def test_users_may_begin_with_clicks(shop):
     for wrong in ([[1, 2]], [1, 2, 3, 4, 5, 6], [[300]] * 6, [[0.5]] * 6):
         with pytest.raises(InvalidArgument, match="start must be 6 lists of equal length"):
             tw.simulate(tw.HCB(), world, rounds=2, start=wrong)
+    with pytest.raises(InvalidArgument, match="rounds must be"):
+        tw.simulate(tw.HCB(), world, rounds=299, repeats=False, start=start)
+    rested = tw.simulate(tw.HCB(), world, rounds=30, repeats=5, regret=True, start=start)
+    assert (rested.best >= rested.expected - 1e-6).all()
     with pytest.raises(InvalidArgument, match="start must be left out: the policy knows only what it showed itself"):
         tw.simulate(tw.ConUCB(tw.LinUCB()), tw.World.synthetic(items=300, users=6, dim=8), rounds=2, start=start)
 
@@ -189,7 +203,7 @@ def test_the_closed_loop_runs_and_reports(outcome):
         assert 0 <= one.gini <= 0.75
         assert 0 < one.coverage <= 1
     assert [(ours, theirs) for ours, theirs, *_ in gaps(made, "auc")] == [
-        (ours, theirs) for ours in ("HUCB", "pHUCB") for theirs in ("Linear", "GRU")
+        (ours, theirs) for ours in ("HUCB", "pHUCB", "Beam") for theirs in ("Linear", "GRU")
     ]
     assert "LogLoss" in said
     page = (folder / "report.html").read_text()
@@ -230,15 +244,22 @@ def test_bad_input_is_told(log, tmp_path):
         assert done.exit_code != 0
         return done
 
-    assert "--pick random" in str(said().exception)  # the table has no categories
+    assert "--pick random" in str(said("--rounds", "20").exception)  # the table has no categories
     assert "has more than 30 clicks: begin with fewer (--start 29)" in str(
-        said("--pick", "random", "--start", "30").exception
+        said("--pick", "random", "--start", "30", "--rounds", "9").exception
     )
     tw.World.synthetic(items=50, users=10, dim=4).save(tmp_path / "world")
     done = CliRunner().invoke(app, ["experiment", "closed-loop", str(tmp_path / "world"), "-o", str(tmp_path / "y")])
     assert "data must be a log" in str(done.exception)
     with pytest.raises(InvalidArgument, match="start must be"):
         closed_loop(str(log), start=0).check()
+    with pytest.raises(InvalidArgument, match="start must be 0: it knows only what it showed itself"):
+        Spec("mine", str(log), (Arm("HMAB", "hmab"),), start=2).check()
+    assert "at most 57, the number of items less the 3" in str(said("--pick", "random", "--rounds", "58").exception)
+    done = CliRunner().invoke(
+        app, ["experiment", "rewards", str(tmp_path / "world"), "-o", str(tmp_path / "z"), "--vectors", "svd"]
+    )
+    assert done.exit_code == 1
     with pytest.raises(DataError, match="clicked every item"):
         trial(Past(np.zeros(1, int), np.zeros(1, int), np.arange(5), np.array([0, 5]), 5), 3, 0)
 

@@ -146,7 +146,7 @@ def test_models_refuse_what_they_cannot_learn_from(shop):
     log = rings(20)
     with pytest.raises(InvalidArgument, match="kind must be"):
         NextClick.fit("lstm", log, log, shop)
-    with pytest.raises(InvalidArgument, match=r"start must be of shape \(40, 8\)"):
+    with pytest.raises(InvalidArgument, match=r"start must be of shape \(40, 8\), and finite"):
         NextClick.fit("gru", log, log, shop, 8, start=np.zeros((3, 8), dtype=np.float32))
     single = tw.Interactions(["a"], ["i01"])
     with pytest.raises(DataError, match="no validation user clicked two things"):
@@ -155,6 +155,17 @@ def test_models_refuse_what_they_cannot_learn_from(shop):
         NextClick.fit("gru", single, log, shop)
     with pytest.raises(InvalidArgument, match="device must be one that torch has here"):
         NextClick.fit("gru", log, log, shop, device="zz")
+    for wrong in ({"rate": 0}, {"window": 0}, {"passes": "x"}):
+        with pytest.raises(InvalidArgument, match=f"{next(iter(wrong))} must be"):
+            NextClick.fit("gru", log, log, shop, settings=Settings(**wrong))
+    with pytest.raises(DataError, match="there are no validation users"):
+        NextClick.fit("gru", log, tw.Interactions.of_table(log.table.head(0)), shop)
+    model = NextClick.fit("linear", log, log, shop, 4, settings=Settings(passes=1))
+    for history in ([ITEMS], [-1]):
+        with pytest.raises(InvalidArgument, match="histories must be rows from 0 to 39"):
+            model.user_vector(history)
+    with pytest.raises(InvalidArgument, match="count must be"):
+        model.top([np.array([1])], ITEMS + 1)
 
 
 # --- vectors of clicks ----------------------------------------------------------------------------------------------
@@ -215,19 +226,23 @@ def test_a_sentence_model_reads_titles_once(tmp_path, monkeypatch):
 def test_a_model_is_told_by_its_contents(tmp_path):
     packaged = find_model("test", PACKAGE)
     assert find_model("test", str(packaged.folder)) == packaged
-    for given in ("no-such-package", "", "../..", "numpy"):
+    for given in ("no-such-package", "", "../..", "numpy", "__main__"):
         with pytest.raises(InvalidArgument, match="model must be a directory of a sentence-transformers model"):
             find_model("test", given)
     (tmp_path / "modules.json").write_text("[]")
     (tmp_path / "pytorch_model.bin").write_text("a pickle")
     with pytest.raises(InvalidArgument, match="weights as .safetensors; pickled ones are not read"):
         find_model("test", str(tmp_path))
+    (tmp_path / "pytorch_model.bin").unlink()
     (tmp_path / "model.safetensors").write_text("rubbish")
     with pytest.raises(InvalidArgument, match="a whole sentence-transformers model"):
         tw.text_vectors(tw.Catalogue([1, 2], titles=["a", "b"]), model=str(tmp_path), cache=tmp_path / "cache")
 
 
 def test_items_without_text_are_refused_or_filled():
+    for wordless in (tw.Catalogue(range(0), titles=[]), tw.Catalogue(range(2), titles=["!!!", "?"])):
+        with pytest.raises(DataError, match="have no text in title"):
+            tw.text_vectors(wordless, model="static")
     bare = tw.Catalogue(range(3))
     with pytest.raises(DataError, match="3 of 3 items have no text in title; make vectors of clicks instead"):
         tw.text_vectors(bare, model="static")
@@ -252,6 +267,11 @@ def test_a_broken_cache_is_said_to_be_broken(tmp_path):
     fine.put(["a"], np.ones((1, 3), dtype=np.float32))
     assert Cache(tmp_path / "fine", "other").get(["a"]) == {}
     np.testing.assert_array_equal(fine.get(["a", "b"])["a"], np.ones(3))
+    fine.put(["b", "c", "d"], np.ones((3, 3), dtype=np.float32))
+    with sqlite3.connect(tmp_path / "fine") as held:
+        held.execute("UPDATE texts SET vector = NULL WHERE key = ?", [fine.key("b")])
+        held.execute("UPDATE texts SET vector = zeroblob(8) WHERE key = ?", [fine.key("c")])
+    assert set(fine.get(["a", "b", "c", "d"])) == {"a", "d"}  # what cannot be is read anew
     with sqlite3.connect(tmp_path / "fine") as held:
         held.execute("UPDATE texts SET vector = x'00'")
     with pytest.raises(DataError, match="cannot be used as a cache"):
@@ -268,6 +288,16 @@ def test_principal_components_keep_what_differs():
 
 
 # --- quality, and the command line ----------------------------------------------------------------------------------
+
+
+def test_enum_ids_and_categories_are_as_good_as_strings():
+    log, names = rings(60), [f"i{item:02}" for item in range(ITEMS)]
+    enum, kinds = pl.Enum(names), pl.Enum(["a", "b"])
+    told = pl.Series([None, *["a", "b"] * (ITEMS // 2)][:ITEMS], dtype=kinds)
+    coded = tw.Catalogue(pl.Series(names, dtype=enum), categories=told)
+    plain = tw.Catalogue(names, categories=told.cast(pl.String))
+    some = tw.Interactions.of_table(log.table.filter(pl.col("item") != "i03"))  # which is then filled
+    np.testing.assert_array_equal(tw.svd_vectors(some, coded, 4).vectors, tw.svd_vectors(some, plain, 4).vectors)
 
 
 @pytest.fixture(scope="module")

@@ -115,6 +115,8 @@ def gru(
     force: Force = False,
 ) -> None:
     """Tune item vectors until a GRU over a user's clicks foresees the next one (needs torch)."""
+    import numpy as np
+
     from treeward.embed import gru_vectors, text_vectors
     from treeward.learn.next_click import Settings
     from treeward.learn.torch import torch_for
@@ -123,7 +125,7 @@ def gru(
     torch_for("embed gru")
     made, start = read(data, loader, options), perf_counter()
     with progress() as report:
-        items = made.catalogue
+        items = made.catalogue.with_vectors(np.zeros((len(made.catalogue), 0)))  # whatever they had before
         if begin == "text":
             items = text_vectors(items, dim, model=model, fill=fill, seed=seed, device=device, progress=report)
         tuned = gru_vectors(

@@ -1,6 +1,7 @@
 """Fewer dimensions: a truncated singular value decomposition, principal components; and stand-ins for what lacks."""
 
 import numpy as np
+import polars as pl
 import scipy.sparse
 from numpy.typing import NDArray
 
@@ -63,7 +64,7 @@ def filled(vectors: Floats, known: NDArray[np.bool_], catalogue: Catalogue, seed
     mean = vectors[known].mean(axis=0)
     stand_in = np.repeat(mean[None], len(lacking), axis=0)
     if catalogue.categories is not None:
-        _, group = np.unique(catalogue.categories.fill_null("").to_numpy(), return_inverse=True)
+        _, group = np.unique(catalogue.categories.cast(pl.String).fill_null("").to_numpy(), return_inverse=True)
         sums = np.zeros((group.max() + 1, vectors.shape[1]))
         np.add.at(sums, group[known], vectors[known])
         counts = np.bincount(group[known], minlength=len(sums))

@@ -41,7 +41,8 @@ def quality(data: Dataset, items: Catalogue, models: Sequence[NextClick] = (), *
     }
     for model in models:
         found = model.top(held.histories, min(COUNT, len(items)))
-        made[f"{model.kind} model"] = float((found == held.following[:, None]).any(axis=1).mean())
+        hits = int((found == held.following[:, None]).any(axis=1).sum())
+        made[f"{model.kind} model"] = hits / max(len(held.following), 1)
     return Quality(len(held.following), made)
 
 

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -43,7 +44,8 @@ def find_model(owner: str, model: str) -> Model:
     if not (folder / _MARK).is_file():
         rule = f"a directory of a sentence-transformers model (with {_MARK} in it; {FIX} has one), or static"
         raise InvalidArgument(owner, "model", rule, model)
-    if not list(folder.rglob("*.safetensors")):
+    pickled = [path for path in folder.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt")]
+    if pickled or not list(folder.rglob("*.safetensors")):
         raise InvalidArgument(owner, "model", "one with weights as .safetensors; pickled ones are not read", model)
     return Model(folder, _digest(folder))
 
@@ -52,7 +54,10 @@ def _package_folder(model: str) -> Path | None:
     name = model.replace("-", "_")
     if not name.isidentifier():
         return None
-    found = importlib.util.find_spec(name)
+    try:
+        found = importlib.util.find_spec(name)
+    except (ValueError, ImportError):
+        return None
     for place in (found.submodule_search_locations or []) if found is not None else []:
         for mark in sorted(Path(place).rglob(_MARK)):
             return mark.parent
@@ -61,7 +66,7 @@ def _package_folder(model: str) -> Path | None:
 
 def _digest(folder: Path) -> str:
     sha = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".safetensors", ".txt")):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         sha.update(str(path.relative_to(folder)).encode())
         with path.open("rb") as file:
             while block := file.read(_BLOCK):
@@ -131,10 +136,12 @@ class Cache:
                     some = keys[start : start + _ASKED]
                     marks = ",".join("?" * len(some))
                     for key, raw in held.execute(f"SELECT key, vector FROM texts WHERE key IN ({marks})", some):
-                        found[by_key[key]] = np.frombuffer(raw, dtype="<f4")
+                        found[by_key[key]] = np.frombuffer(raw or b"", dtype="<f4")
         except (sqlite3.Error, ValueError) as error:
             raise self._broken(error) from error
-        return found
+        sizes = Counter(len(vector) for vector in found.values())
+        usual = max(sizes, key=lambda size: sizes[size], default=0)
+        return {text: vector for text, vector in found.items() if len(vector) == usual and np.isfinite(vector).all()}
 
     def put(self, texts: Iterable[str], vectors: Floats) -> None:
         """Keep vectors."""

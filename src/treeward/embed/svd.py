@@ -58,7 +58,8 @@ def svd_vectors(
 def _matrix(interactions: Interactions, catalogue: Catalogue) -> scipy.sparse.csr_matrix:
     if interactions.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
         raise DataError(f"the log's items are {interactions.items.dtype}, the catalogue's ids {catalogue.ids.dtype}")
-    known = pl.DataFrame({"item": catalogue.ids, "row": np.arange(len(catalogue))})
+    ids = catalogue.ids if catalogue.ids.dtype.is_integer() else catalogue.ids.cast(pl.String)
+    known = pl.DataFrame({"item": ids, "row": np.arange(len(catalogue))})
     liked = interactions.table.lazy().filter(pl.col("reward") > 0).select("user", "item").unique()
     if not interactions.items.dtype.is_integer():
         liked = liked.with_columns(pl.col("item").cast(pl.String))

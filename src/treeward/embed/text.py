@@ -18,6 +18,7 @@ from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.embed.decompose import ROUNDS, decompose, filled, reduced
 from treeward.embed.sentences import PACKAGE, Cache, Model, default_cache, encoder, find_model
+from treeward.learn.torch import device_for, torch_for
 
 STATIC = "static"
 _PIECE, _BATCH = 512, 64
@@ -75,7 +76,7 @@ def text_vectors(
         checks.integer(owner, "dim", dim, low=1)
     checks.integer(owner, "seed", seed, low=0)
     texts = _texts(catalogue, columns)
-    known = np.array([bool(text) for text in texts])
+    known = np.array([_WORD.search(text) is not None for text in texts], dtype=np.bool_)
     if not known.any() or not (known.all() or checks.flag(owner, "fill", fill)):
         what = f"{int((~known).sum()):,} of {len(texts):,} items have no text in {', '.join(columns)}"
         rather = "make vectors of clicks instead: treeward embed gru, or embed svd"
@@ -84,6 +85,8 @@ def text_vectors(
     if model == STATIC:
         made = _weighted_words(texts, dim or 64, seed, progress or silent)
     else:
+        if device != "auto":
+            device_for(owner, torch_for(owner), device)
         made = _sentences(texts, find_model(owner, model), cache, device, progress or silent)
         made[known] = made[known] if dim is None else _reduced_in_place(made[known], dim)
         made = made if dim is None else made[:, : min(dim, made.shape[1])]
@@ -114,7 +117,7 @@ def _texts(catalogue: Catalogue, columns: Sequence[str]) -> list[str]:
 
 def _sentences(texts: list[str], model: Model, cache: StrPath | None, device: str, progress: Progress) -> Floats:
     kept = Cache(default_cache() if cache is None else cache, model.digest)
-    wanted = [text for text in dict.fromkeys(texts) if text]
+    wanted = [text for text in dict.fromkeys(texts) if _WORD.search(text)]
     found = kept.get(wanted)
     lacking = sorted((text for text in wanted if text not in found), key=len, reverse=True)
     stage = Stage(progress, "reading texts", -(-len(lacking) // _PIECE))
@@ -130,7 +133,7 @@ def _sentences(texts: list[str], model: Model, cache: StrPath | None, device: st
             stage.step()
     size = len(next(iter(found.values())))
     nothing = np.zeros(size, dtype=np.float32)
-    return np.stack([found[text] if text else nothing for text in texts])
+    return np.stack([found.get(text, nothing) for text in texts])
 
 
 def _weighted_words(texts: list[str], dim: int, seed: int, progress: Progress) -> Floats:

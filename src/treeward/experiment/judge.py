@@ -75,23 +75,23 @@ class Verdict(NamedTuple):
 
 
 def gini(groups: NDArray[np.int64]) -> float:
-    """Return the Gini impurity: how likely two draws are of different groups.
+    """Return the Gini impurity: how likely two draws are of different groups; what is of none (-1) is left out.
 
     Examples
     --------
     >>> gini(np.array([0, 0, 1, 1])), gini(np.array([3, 3]))
     (0.5, 0.0)
     """
-    _, counts = np.unique(groups, return_counts=True)
-    return float(1 - ((counts / counts.sum()) ** 2).sum())
+    _, counts = np.unique(groups[groups >= 0], return_counts=True)
+    return float(1 - ((counts / counts.sum()) ** 2).sum()) if len(counts) else 0.0
 
 
 def grouped(catalogue: Catalogue) -> NDArray[np.int64]:
-    """Return the number of every item's category; those without one share one."""
+    """Return the number of every item's category; -1 for those without one."""
     if catalogue.categories is None:
-        return np.zeros(len(catalogue), dtype=np.int64)
+        return np.full(len(catalogue), -1, dtype=np.int64)
     _, group = np.unique(catalogue.categories.cast(pl.String).fill_null("").to_numpy(), return_inverse=True)
-    return group.astype(np.int64)
+    return np.where(catalogue.categories.is_null().to_numpy(), -1, group).astype(np.int64)
 
 
 def eligible(clicks: Clicks, start: int) -> list[int]:
@@ -156,7 +156,8 @@ def judge(past: Past, tried: Trial, shown: NDArray[np.int64], rewards: Floats, o
 
     Old clicks come with some items each that their user did not click, drawn at random: as many as set the base
     rate of the world that answered what was shown. The other clicks come with only one each, so chances are told at
-    that rate: log(negatives) is added to the logits.
+    that rate: the logarithm of how many there are a click is added to the logits. Where an arm showed an item that its
+    user is tried on, the answer is left out: nobody is to be told what they will be asked.
 
     Parameters
     ----------
@@ -174,11 +175,13 @@ def judge(past: Past, tried: Trial, shown: NDArray[np.int64], rewards: Floats, o
     fresh = ~np.isin(whose * past.items + drawn, past.old_user * past.items + past.old_item)
     users, rounds = shown.shape
     new = first + np.arange(users)
+    met = np.repeat(np.arange(users), rounds) * past.items + shown.ravel()
+    asked = np.isin(met, tried.user * past.items + tried.item)
     parts = [
         (past.old_user, past.old_item, np.ones(count)),
         (whose[fresh], drawn[fresh], np.zeros(int(fresh.sum()))),
         (np.repeat(new, tried.start.shape[1]), tried.start.ravel(), np.ones(tried.start.size)),
-        (np.repeat(new, rounds), shown.ravel(), rewards.ravel()),
+        (np.repeat(new, rounds)[~asked], shown.ravel()[~asked], rewards.ravel()[~asked]),
     ]
     user, item, reward = (np.concatenate(column) for column in zip(*parts, strict=True))
     held = rng.uniforms(seed, rng.stream("judge", "held out"), len(user)) < _VALID
@@ -193,7 +196,7 @@ def judge(past: Past, tried: Trial, shown: NDArray[np.int64], rewards: Floats, o
     )  # fmt: skip
     who = first + tried.user
     logits = (made.users[who] * made.items[tried.item]).sum(axis=1) + made.user_bias[who] + made.item_bias[tried.item]
-    logits = logits + np.float32(np.log(negatives))
+    logits = logits + np.float32(np.log(max(int(fresh.sum()), 1) / count))
     return Verdict(log_loss(logits, tried.clicked), auc(logits, tried.clicked))
 
 

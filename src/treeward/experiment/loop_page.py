@@ -52,8 +52,8 @@ def _claim(outcome: Outcome) -> list[str]:
         (f"{ours} above {theirs}", _gap(gap, half), _gap(loss, loss_half))
         for (ours, theirs, gap, half), (_, _, loss, loss_half) in zip(by_auc, by_loss, strict=True)
     ]
-    head = ("the paper's claim", "by AUC, more is better", "by LogLoss, how much less")
-    return [table(head, rows, "Does it hold here? Paired by repeat, with 95 % intervals")]
+    head = ("explorer above exploiter", "by AUC, more is better", "by LogLoss, how much less")
+    return [table(head, rows, "The paper's claim, and Beam: does it hold here? Paired by repeat, with 95 % intervals")]
 
 
 def _pictures(found: list[Learned]) -> list[str]:

@@ -1,5 +1,6 @@
 """What an experiment runs on: item vectors and tree from training users, a world from all, users to try it on."""
 
+import shutil
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,9 +47,6 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
         World.load(world_at), ItemTree.load(tree_at)  # the cells trust what is verified here
         return before
     world, tree, users, source = (_given if _is_world(Path(spec.data)) else _made)(spec, folder, progress)
-    if spec.once and spec.rounds + spec.start > len(world.catalogue):
-        rule = f"at most {len(world.catalogue) - spec.start}, the number of items, where each is shown once"
-        raise InvalidArgument("experiment", "rounds", rule, spec.rounds)
     chosen = users
     if len(users) > spec.users:
         chosen = np.sort(users[rng.sample(spec.seed, rng.stream("tried users"), len(users), spec.users)])
@@ -95,6 +93,9 @@ def _given(spec: Spec, folder: Path, progress: Progress) -> _Stage:
         raise InvalidArgument("experiment", "data", f"a log, which {what}", spec.data)
     source = {"world": spec.data, "sha256": sha256((Path(spec.data) / artefact.MANIFEST).read_bytes()).hexdigest()}
     _check_categories(spec, world.catalogue)
+    _check_rounds(spec, len(world.catalogue))
+    if spec.vectors != "auto":
+        raise InvalidArgument("experiment", "vectors", "auto: a saved world brings its own", spec.vectors)
     tree = ItemTree.build(world.catalogue.vectors, spec.widths or None, seed=spec.seed, progress=progress)
     return _Stage(world, tree, _part_of(world, spec.split), source)
 
@@ -104,6 +105,9 @@ def _made(spec: Spec, folder: Path, progress: Progress) -> _Stage:
     torch_for("an experiment on a log")
     data = load_dataset(spec.data, spec.loader or None, progress=progress, **spec.loader_options)
     _check_categories(spec, data.catalogue)
+    _check_rounds(spec, len(data.catalogue))
+    for name in ("prior", "tree-prior", "factors", "past", *FORESEEING):  # of another spec that did not come so far
+        shutil.rmtree(folder / name, ignore_errors=True)
     tried = _begun(spec, data) if spec.start or spec.pick == "diverse" else None
     shop, source = with_vectors(spec, data, progress), {"data": data.name, **data.source}
     tree = ItemTree.build(shop.vectors, spec.widths or None, seed=spec.seed, progress=progress)
@@ -119,7 +123,8 @@ def _made(spec: Spec, folder: Path, progress: Progress) -> _Stage:
         progress=progress,
     )
     if _models(spec):
-        found = quality(data, shop, list(read_aids(folder).models.values()), seed=spec.seed)
+        held = read_aids(folder).models
+        found = quality(data, shop, [held[name] for name in FORESEEING if name in held], seed=spec.seed)
         source["next_click"] = {"users": found.users, **found.recall}
     if tried is None:
         return _Stage(world, tree, _rows_of(world, data.users(spec.split), spec.split), source)
@@ -169,7 +174,7 @@ def _whole(spec: Spec, folder: Path) -> bool:
         aids = read_aids(folder)
         if any(arm.prior for arm in spec.arms):
             ItemTree.load(folder / "tree-prior")
-        if spec.judge:
+        if spec.start:
             Past.load(folder / "past")
     except ArtefactError:
         return False
@@ -234,6 +239,13 @@ def _part_of(world: World, split: str) -> NDArray[np.int64]:
     return fifth if split == "validation" else np.setdiff1d(np.arange(world.users), fifth)
 
 
+def _check_rounds(spec: Spec, items: int) -> None:
+    if spec.once and spec.rounds + spec.start > items:
+        known = f" less the {spec.start} that users begin with" if spec.start else ""
+        rule = f"at most {items - spec.start}, the number of items{known}, where each is shown once"
+        raise InvalidArgument("experiment", "rounds", rule, spec.rounds)
+
+
 def _check_categories(spec: Spec, catalogue: Catalogue) -> None:
     needy = [arm.label for arm in spec.arms if arm.build(spec.budget).needs_categories]
     if needy and catalogue.categories is None:
@@ -250,7 +262,7 @@ def with_vectors(spec: Spec, data: Dataset, progress: Progress) -> Catalogue:
     train, bare = data.part("train"), data.catalogue.with_vectors(np.zeros((len(data.catalogue), 0)))
     dim = min(spec.dim, len(bare), max(1, train.users.n_unique()))
     if kind == "text":
-        return text_vectors(bare, dim, seed=spec.seed, progress=progress)
+        return text_vectors(bare, dim, fill=True, seed=spec.seed, progress=progress)
     if kind == "gru":
         return gru_vectors(train, data.part("validation"), bare, dim, seed=spec.seed, progress=progress).catalogue
     return svd_vectors(train, bare, dim, seed=spec.seed, progress=progress)

@@ -324,7 +324,7 @@ def _judged(
     )
     reached = np.zeros((users, rounds), dtype=np.int64)
     for user in range(users):
-        clicked = np.flatnonzero(result.rewards[user] > 0)
+        clicked = np.flatnonzero((result.rewards[user] > 0) & (group[shown[user]] >= 0))
         _, at = np.unique(group[shown[user, clicked]], return_index=True)
         reached[user, clicked[at]] = 1
     told["gini"] = float(np.mean([gini(group[rows]) for rows in shown]))

@@ -15,6 +15,7 @@ from treeward.data.synthetic import synthetic_catalogue
 from treeward.experiment.baselines import BASELINES, FORESEEING, Factors
 from treeward.learn.next_click import NextClick
 from treeward.policy import POLICIES, LogLevel, Policy
+from treeward.policy.session import Begins
 from treeward.simulate.fit import EXPOSURES
 from treeward.tree.item_tree import ItemTree
 
@@ -153,7 +154,11 @@ class Spec:
         shop = synthetic_catalogue(64, dim=4, seed=0)
         tree = ItemTree.build(shop.vectors, (4, 16), seed=0)
         for arm in self.arms:
-            arm.build(self.budget).session(tree, shop, 1).select([0], 0)
+            session = arm.build(self.budget).session(tree, shop, 1)
+            session.select([0], 0)
+            if self.start and not isinstance(session, Begins):
+                rule = "0: it knows only what it showed itself"
+                raise InvalidArgument(f"arm {arm.label!r}", "start", rule, self.start)
 
     @property
     def digest(self) -> str:

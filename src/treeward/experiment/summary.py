@@ -209,7 +209,7 @@ def verdicts(outcome: Outcome) -> list[Learned]:
 
 
 def gaps(outcome: Outcome, name: str) -> list[tuple[str, str, float, float | None]]:
-    """Return by how much HUCB and pHUCB are ahead of each model that exploits, with half the 95 % interval.
+    """Return by how much HUCB, pHUCB and Beam are ahead of each model that exploits, with half the 95 % interval.
 
     `name` is ``"auc"`` (more is better) or ``"log_loss"`` (less is better: the difference is turned around). The
     interval is over repeats, each of which tries everybody on the same samples.
@@ -217,7 +217,7 @@ def gaps(outcome: Outcome, name: str) -> list[tuple[str, str, float, float | Non
     labels = [arm.label for arm in outcome.spec.arms]
     sign = 1.0 if name == "auc" else -1.0
     made: list[tuple[str, str, float, float | None]] = []
-    for ours in ("HUCB", "pHUCB"):
+    for ours in ("HUCB", "pHUCB", "Beam"):
         for theirs in ("Linear", "GRU", "Transformer"):
             if ours in labels and theirs in labels:
                 one, other = (outcome.cells.filter(arm=arm).sort("repeat")[name].to_numpy() for arm in (ours, theirs))

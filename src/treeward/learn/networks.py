@@ -81,8 +81,9 @@ def _transformer(torch: Any, dim: int, most: int) -> Any:
 
         def forward(self, clicks: Any, lengths: Any) -> Any:
             steps = torch.arange(clicks.shape[1], device=clicks.device)
+            rows_of = torch.nn.functional.embedding  # whose gradient is summed in order, unlike that of indexing
             back = (lengths[:, None] - 1 - steps).clamp(min=0)
             beyond = steps >= lengths[:, None]
-            return self.out(self.layers(self.drop(clicks + self.places[back]), src_key_padding_mask=beyond))
+            return self.out(self.layers(self.drop(clicks + rows_of(back, self.places)), src_key_padding_mask=beyond))
 
     return Encoder()

@@ -82,6 +82,8 @@ class NextClick:
         some = [i for i, mine in enumerate(histories) if len(mine)]
         if not some:
             return made
+        if not all(0 <= mine.min() <= mine.max() < len(self.bias) for mine in histories if len(mine)):
+            raise InvalidArgument("NextClick", "histories", f"rows from 0 to {len(self.bias) - 1}", "others")
         torch = torch_for("a model of the next click")
         net, masked = self._network(torch)
         with torch.no_grad():
@@ -102,6 +104,7 @@ class NextClick:
 
     def top(self, histories: Sequence[NDArray[np.int64]], count: int, *, again: bool = False) -> NDArray[np.int64]:
         """Return the best `count` rows of the whole catalogue each, best first; `again`: also what was clicked."""
+        checks.integer("NextClick.top", "count", count, low=1, high=len(self.bias))
         made = np.empty((len(histories), count), dtype=np.int64)
         for start in range(0, len(histories), _ASKED):
             piece = histories[start : start + _ASKED]
@@ -148,7 +151,7 @@ class NextClick:
         device: str = "auto",
         progress: Progress | None = None,
     ) -> Self:
-        """Train on clicks until validation users' last clicks have not become more likely for a while.
+        """Train on clicks until validation users' last clicks have hardly become more likely for a while.
 
         The loss is a softmax over the clicked item and 1,024 others, drawn by how often they are clicked and corrected
         for it; over all items where there are not many more.
@@ -178,9 +181,14 @@ class NextClick:
         items, told = len(catalogue), settings or Settings()
         checks.one_of(owner, "kind", kind, KINDS)
         checks.integer(owner, "dim", dim, low=1)
+        checks.number(owner, "rate", told.rate, above=0)
+        for name in ("passes", "patience", "window"):
+            checks.integer(owner, name, getattr(told, name), low=1)
+        if not len(valid):
+            raise DataError(f"{owner}: there are no validation users, who tell when to stop")
         checks.integer(owner, "seed", seed, low=0)
-        if start is not None and np.shape(start) != (items, dim):
-            raise InvalidArgument(owner, "start", f"of shape ({items}, {dim})", f"shape {np.shape(start)}")
+        if start is not None and (np.shape(start) != (items, dim) or not np.isfinite(start).all()):
+            raise InvalidArgument(owner, "start", f"of shape ({items}, {dim}), and finite", f"shape {np.shape(start)}")
         held = last_clicks(clicks_of(owner, valid, catalogue))
         if not len(held.following):
             raise DataError(f"{owner}: no validation user clicked two things; give more users to validation")

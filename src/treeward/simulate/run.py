@@ -133,15 +133,17 @@ def simulate(
     """
     owner = "simulate"
     once, rest = checks.repeats(owner, repeats)
-    checks.integer(owner, "rounds", rounds, low=1, high=len(world.catalogue) if once and not rest else 2**31 - 1)
     if rest >= len(world.catalogue):
         raise InvalidArgument(owner, "repeats", f"fewer than the {len(world.catalogue)} items", repeats)
     checks.integer(owner, "seed", seed, low=0)
     checks.one_of(owner, "reward", reward, ("probability", "click"))
     who = _who(users, world.users)
+    begun = _start(start, len(who), len(world.catalogue))
+    most = len(world.catalogue) - begun.shape[1] if once and not rest else 2**31 - 1
+    checks.integer(owner, "rounds", rounds, low=1, high=most)
     grown = policy.grow(world.catalogue, seed) if tree is None else tree
     run = Run(policy, world, grown, who, seed, reward == "click", (once, rest), rounds)
-    run.start = _start(start, len(who), len(world.catalogue))
+    run.start = begun
     checks.flag(owner, "log", log)
     made = None
     if log or run.start.size or policy.shared_state or not (policy.replayable or isinstance(policy, ConUCB)):
@@ -277,7 +279,7 @@ def _find_best(run: Run, at: int, best: Floats) -> None:
     if not run.once:
         best[:] = chances.max()
         return
-    gone: set[int] = set(run.start[at].tolist())
+    gone: set[int] = set() if run.rest else set(run.start[at].tolist())
     ranked = np.argsort(-chances, kind="stable")[: len(rows) + len(gone)].tolist()
     first = 0
     for turn, row in enumerate(rows):
