@@ -80,6 +80,9 @@ def encoder(owner: str, model: Model, device: str) -> Any:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # it has its own, and we have ours
     except ImportError as error:
         raise SentencesMissing(f"{owner} needs sentence-transformers: {FIX}; or use the model static") from error
     try:
