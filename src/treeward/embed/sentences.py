@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,11 +81,9 @@ def encoder(owner: str, model: Model, device: str) -> Any:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from sentence_transformers import SentenceTransformer
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()  # it has its own, and we have ours
     except ImportError as error:
         raise SentencesMissing(f"{owner} needs sentence-transformers: {FIX}; or use the model static") from error
+    import_module("transformers.utils.logging").disable_progress_bar()  # it has its own, and we have ours
     try:
         return SentenceTransformer(
             str(model.folder), device=None if device == "auto" else device, local_files_only=True,
