@@ -80,12 +80,12 @@ def encoder(owner: str, model: Model, device: str) -> Any:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        from sentence_transformers import SentenceTransformer
+        made = import_module("sentence_transformers").SentenceTransformer
     except ImportError as error:
         raise SentencesMissing(f"{owner} needs sentence-transformers: {FIX}; or use the model static") from error
     import_module("transformers.utils.logging").disable_progress_bar()  # it has its own, and we have ours
     try:
-        return SentenceTransformer(
+        return made(
             str(model.folder), device=None if device == "auto" else device, local_files_only=True,
             trust_remote_code=False, model_kwargs={"use_safetensors": True},
         )  # fmt: skip
