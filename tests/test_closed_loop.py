@@ -1,5 +1,7 @@
 """`treeward experiment closed-loop`: models that exploit, bandits that explore, and what can be learned from either."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -15,6 +17,7 @@ from treeward.experiment.judge import (
     auc,
     eligible,
     gini,
+    grouped,
     judge,
     log_loss,
     most_diverse,
@@ -22,7 +25,7 @@ from treeward.experiment.judge import (
     trial,
 )
 from treeward.experiment.presets import TABLE_4, closed_loop, rewards
-from treeward.experiment.run import load
+from treeward.experiment.run import _judged, load
 from treeward.experiment.spec import Arm, Spec
 from treeward.experiment.summary import BEFORE, gaps, verdicts
 from treeward.learn.clicks import clicks_of
@@ -124,6 +127,18 @@ def test_nobody_is_told_what_they_will_be_asked(past):
     answers = np.random.default_rng(0).random(shown.shape) < 0.5
     nothing = judge(past, tried, shown[:, :0], answers[:, :0].astype(np.float32), OPTIONS)
     assert judge(past, tried, shown, answers.astype(np.float32), OPTIONS) == nothing
+
+
+def test_what_has_no_category_is_in_none(past, shop):
+    some = tw.Catalogue(["a", "b", "c"], categories=["x", None, "y"])
+    assert grouped(some).tolist()[1] == -1 < min(grouped(some)[[0, 2]])
+    world = tw.World(tw.Catalogue(shop.ids), np.zeros((1, 1)), np.zeros((len(shop), 1)), [0.0], np.zeros(len(shop)))
+    shown = np.tile(np.arange(4), (past.users, 1))
+    result = SimpleNamespace(rewards=np.ones_like(shown, dtype=np.float32), log=pl.DataFrame({"row": shown.ravel()}))
+    tried = trial(past, 3, seed=0)
+    told, reached = _judged(closed_loop("data"), past, tried, world, result, 0, first=False)
+    assert told["gini"] == 0
+    assert not reached.any()
 
 
 def test_users_may_begin_with_clicks(shop):

@@ -141,12 +141,7 @@ class PopulationPrior(Prior):
         (PopulationPrior(4 + 2 dimensions, from 50 users), 6)
         """
         owner = "PopulationPrior.fit"
-        for parameter, given, kind in (
-            ("interactions", interactions, Interactions),
-            ("catalogue", catalogue, Catalogue),
-        ):
-            if not isinstance(given, kind):
-                raise InvalidArgument(owner, parameter, f"of type {kind.__name__}", type(given).__name__)
+        checks.kinds(owner, ("interactions", interactions, Interactions), ("catalogue", catalogue, Catalogue))
         if not catalogue.dim:
             raise InvalidArgument(owner, "catalogue", "one with vectors", "none")
         checks.integer(owner, "negatives", negatives, low=1)

@@ -120,6 +120,13 @@ def typed(owner: str, parameter: str, value: object, kind: type[T]) -> T:
         raise InvalidArgument(owner, parameter, "of the types that are documented", str(error)) from error
 
 
+def kinds(owner: str, *given: tuple[str, object, type]) -> None:
+    """Refuse what is not of its type: (parameter, value, type) each."""
+    for parameter, value, kind in given:
+        if not isinstance(value, kind):
+            raise InvalidArgument(owner, parameter, f"of type {kind.__name__}", type(value).__name__)
+
+
 def one_of(owner: str, parameter: str, value: str, names: Iterable[str]) -> str:
     """Return `value` if it is one of `names`; otherwise say which of them it may have been."""
     known = list(names)

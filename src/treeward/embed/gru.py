@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 
 from treeward.core import checks, rng
-from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
@@ -37,7 +36,7 @@ def gru_vectors(
     """Return the catalogue with vectors tuned so that a GRU over a user's clicks foresees the next one.
 
     The GRU's hidden state is the user vector, as long as an item's; Adam; a sampled softmax; training ends when
-    validation users' last clicks have not become more likely for four passes.
+    validation users' last clicks have hardly become more likely for four passes.
 
     Parameters
     ----------
@@ -58,13 +57,8 @@ def gru_vectors(
         Called with (stage, done, total).
     """
     owner = "gru_vectors"
-    for parameter, given, kind in (
-        ("train", train, Interactions),
-        ("valid", valid, Interactions),
-        ("catalogue", catalogue, Catalogue),
-    ):
-        if not isinstance(given, kind):
-            raise InvalidArgument(owner, parameter, f"of type {kind.__name__}", type(given).__name__)
+    checks.kinds(owner, ("train", train, Interactions), ("valid", valid, Interactions))
+    checks.kinds(owner, ("catalogue", catalogue, Catalogue))
     checks.integer(owner, "dim", dim, low=1)
     checks.integer(owner, "seed", seed, low=0)
     begun = catalogue

@@ -5,7 +5,7 @@ import polars as pl
 import scipy.sparse
 
 from treeward.core import checks
-from treeward.core.errors import DataError, InvalidArgument
+from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
@@ -44,9 +44,7 @@ def svd_vectors(
     True
     """
     owner = "svd_vectors"
-    for parameter, given, kind in (("interactions", interactions, Interactions), ("catalogue", catalogue, Catalogue)):
-        if not isinstance(given, kind):
-            raise InvalidArgument(owner, parameter, f"of type {kind.__name__}", type(given).__name__)
+    checks.kinds(owner, ("interactions", interactions, Interactions), ("catalogue", catalogue, Catalogue))
     matrix = _matrix(interactions, catalogue)
     checks.integer(owner, "dim", dim, low=1, high=min(matrix.shape))
     checks.integer(owner, "seed", seed, low=0)

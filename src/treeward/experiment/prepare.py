@@ -109,7 +109,7 @@ def _made(spec: Spec, folder: Path, progress: Progress) -> _Stage:
     for name in ("prior", "tree-prior", "factors", "past", *FORESEEING):  # of another spec that did not come so far
         shutil.rmtree(folder / name, ignore_errors=True)
     tried = _begun(spec, data) if spec.start or spec.pick == "diverse" else None
-    shop, source = with_vectors(spec, data, progress), {"data": data.name, **data.source}
+    shop, source = _with_vectors(spec, data, progress), {"data": data.name, **data.source}
     tree = ItemTree.build(shop.vectors, spec.widths or None, seed=spec.seed, progress=progress)
     _write_aids(spec, data, shop, folder, progress)
     world = World.fit(
@@ -252,7 +252,7 @@ def _check_categories(spec: Spec, catalogue: Catalogue) -> None:
         raise InvalidArgument("experiment", "data", f"with categories, which {', '.join(needy)} need(s)", spec.data)
 
 
-def with_vectors(spec: Spec, data: Dataset, progress: Progress) -> Catalogue:
+def _with_vectors(spec: Spec, data: Dataset, progress: Progress) -> Catalogue:
     """Return the items with the vectors that the spec asks for, made from training users' logs or from titles."""
     kind = spec.vectors
     if kind == "auto":

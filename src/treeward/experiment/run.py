@@ -317,11 +317,7 @@ def _judged(
     if first:
         alone = judge(past, begun, shown[:, :0], result.rewards[:, :0], options)
         told |= {f"{name}_before": value for name, value in alone._asdict().items()}
-    group = (
-        np.zeros(len(world.catalogue), dtype=np.int64)
-        if world.catalogue.categories is None
-        else grouped(world.catalogue)
-    )
+    group = grouped(world.catalogue)
     reached = np.zeros((users, rounds), dtype=np.int64)
     for user in range(users):
         clicked = np.flatnonzero((result.rewards[user] > 0) & (group[shown[user]] >= 0))

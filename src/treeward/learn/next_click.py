@@ -89,10 +89,7 @@ class NextClick:
         with torch.no_grad():
             for start in range(0, len(some), _ASKED):
                 piece = some[start : start + _ASKED]
-                rows, lengths = padded([histories[i] for i in piece], self.window, len(self.bias))
-                if masked:  # a gap at the end
-                    rows = np.concatenate([rows, np.full((len(rows), 1), len(self.bias))], axis=1)
-                    lengths = lengths + 1
+                rows, lengths = _asking([histories[i] for i in piece], self.window, len(self.bias), masked)
                 states = net(torch.from_numpy(self.items[rows]), torch.from_numpy(lengths))
                 made[piece] = states[torch.arange(len(piece)), torch.from_numpy(lengths - 1)].numpy()
         return made
@@ -214,6 +211,16 @@ def best_of(scores: Floats, histories: Sequence[NDArray[np.int64]], count: int, 
     return np.take_along_axis(some, order, axis=1)
 
 
+def _asking(
+    histories: Sequence[NDArray[np.int64]], window: int, gap: int, masked: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return histories as a network is asked about what comes next: filled up, after a gap to fill if it wants one."""
+    rows, lengths = padded(histories, window, gap)
+    if not masked:
+        return rows, lengths
+    return np.concatenate([rows, np.full((len(rows), 1), gap)], axis=1), lengths + 1
+
+
 def _pieces(mine: NDArray[np.int64], window: int) -> list[NDArray[np.int64]]:
     """Cut somebody's clicks so that each is foreseen once, from at most `window` others."""
     return [mine[at : at + window + 1] for at in range(0, max(len(mine) - 1, 0), window)]
@@ -251,7 +258,6 @@ class _Trainer:
         likely = (seen + 1) ** 0.75
         self.likely = likely / likely.sum()
         self.cumulated = np.cumsum(self.likely)
-        self.log_likely = torch.tensor(np.log(self.likely).astype(np.float32), device=self.place)
         self.steps = torch.optim.Adam([self.table, self.bias, *self.net.parameters()], lr=settings.rate)
 
     def run(self, stage: Stage) -> tuple[tuple[Floats, Floats, Floats], list[float]]:
@@ -292,7 +298,7 @@ class _Trainer:
 
     def _loss(self, batch: list[NDArray[np.int64]], turn: int, step: int) -> Any:
         torch = self.torch
-        drawn = rng.uniforms(self.seed, rng.stream("next click", self.kind, turn, step), 2 * _DRAWN)
+        drawn = rng.uniforms(self.seed, rng.stream("next click", self.kind, turn, step), _DRAWN)
         rows, lengths = padded(batch, self.settings.window + 1, self.count)
         if self.masked:
             inputs, wanted = self._gaps(rows, lengths, turn, step)
@@ -311,7 +317,6 @@ class _Trainer:
         coins = rng.uniforms(self.seed, rng.stream("gaps", turn, step), rows.size + len(rows))
         hidden = coins[: rows.size].reshape(rows.shape) < _MASKED
         hidden[coins[rows.size :] < 0.5] = False
-        hidden[np.arange(len(rows)), lengths - 1] |= ~hidden.any(axis=1)
         hidden &= np.arange(rows.shape[1]) < lengths[:, None]
         hidden[np.arange(len(rows)), lengths - 1] |= ~hidden.any(axis=1)
         return np.where(hidden, self.count, rows), np.where(hidden, rows, -1)
@@ -320,7 +325,7 @@ class _Trainer:
         torch, rows_of = self.torch, self.torch.nn.functional.embedding
         if self.count <= 2 * _DRAWN:
             return torch.nn.functional.cross_entropy(states @ self.table[:-1].T + self.bias, target)
-        others = np.unique(np.searchsorted(self.cumulated, drawn[:_DRAWN], side="right").clip(max=self.count - 1))
+        others = np.unique(np.searchsorted(self.cumulated, drawn, side="right").clip(max=self.count - 1))
         # Each is in the sample with probability 1 - (1 - q)^draws.
         chance = -np.expm1(_DRAWN * np.log1p(-self.likely[others]))
         seats = torch.from_numpy(others).to(self.place)
@@ -336,10 +341,8 @@ class _Trainer:
         self.net.eval()
         with torch.no_grad():
             for start in range(0, len(self.held.following), _ASKED):
-                rows, lengths = padded(self.held.histories[start : start + _ASKED], self.settings.window, self.count)
-                if self.masked:
-                    rows = np.concatenate([rows, np.full((len(rows), 1), self.count)], axis=1)
-                    lengths = lengths + 1
+                some = self.held.histories[start : start + _ASKED]
+                rows, lengths = _asking(some, self.settings.window, self.count, self.masked)
                 vectors = self.table[torch.from_numpy(rows).to(self.place)]
                 states = self.net(vectors, torch.from_numpy(lengths).to(self.place))
                 last = states[torch.arange(len(rows)), torch.from_numpy(lengths - 1)]

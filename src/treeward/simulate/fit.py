@@ -63,9 +63,7 @@ def fit(
 ) -> Fitted:
     """Fit the factors of a world to a log; `World.fit` says what the parameters mean."""
     owner = "World.fit"
-    for parameter, given, wanted in (("interactions", log, Interactions), ("catalogue", catalogue, Catalogue)):
-        if not isinstance(given, wanted):
-            raise InvalidArgument(owner, parameter, f"of type {wanted.__name__}", type(given).__name__)
+    checks.kinds(owner, ("interactions", log, Interactions), ("catalogue", catalogue, Catalogue))
     dim, negatives = checks.integer(owner, "dim", dim, low=1), checks.integer(owner, "negatives", negatives, low=1)
     passes = checks.integer(owner, "passes", passes, low=1)
     patience = checks.integer(owner, "patience", patience, low=1)

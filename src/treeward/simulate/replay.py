@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import artefact, checks, rng
-from treeward.core.errors import DataError, InvalidArgument
+from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
@@ -93,11 +93,8 @@ def replay(
     owner = "replay"
     checks.integer(owner, "users", users, low=1)
     checks.integer(owner, "seed", seed, low=0)
-    wanted = {"policy": (policy, Policy), "interactions": (interactions, Interactions)}
-    wanted |= {"catalogue": (catalogue, Catalogue), "tree": (tree, ItemTree)}
-    for parameter, (given, kind) in wanted.items():
-        if not isinstance(given, kind) and not (parameter == "tree" and given is None):
-            raise InvalidArgument(owner, parameter, f"of type {kind.__name__}", type(given).__name__)
+    checks.kinds(owner, ("policy", policy, Policy), ("interactions", interactions, Interactions))
+    checks.kinds(owner, ("catalogue", catalogue, Catalogue), *([] if tree is None else [("tree", tree, ItemTree)]))
     names, slates = _slates(interactions, catalogue, users, seed)
     grown = ItemTree.build(catalogue.vectors, seed=seed) if tree is None else tree
     session = policy.session(grown, catalogue, len(names), once=True, seed=seed)
