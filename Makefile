@@ -14,7 +14,7 @@ help: ## list the targets
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "treeward needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
 	@echo "Setting up .venv (a minute on a fresh machine) ..."
 	@$(PYTHON) -m venv .venv
-	@$(PIP) -e .
+	@$(PIP) -e '.[serve]'
 	@touch $@
 
 .venv/dev: .venv/base
@@ -33,7 +33,7 @@ help: ## list the targets
 	@find src -name '*.nbi' -delete -o -name '*.nbc' -delete
 	@touch $@
 
-demo: .venv/base .venv/kernels ## generate a catalogue, build its tree, describe it, draw it
+demo: .venv/base .venv/kernels ## make up a world, compare policies, serve it to visitors with a page to look at
 	@$(BIN)/treeward demo
 
 test: lint unit ## everything CI checks: lint, types, layers, tests, doctests, docs examples
@@ -44,7 +44,14 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-unit: .venv/dev .venv/kernels
+# Pages are opened in a real browser; where none can be installed, those tests say so and are passed over.
+.venv/browser: .venv/dev
+	@command -v chromium chromium-browser google-chrome > /dev/null \
+		|| { echo "Installing Chromium ..."; apt-get install --yes --quiet=2 --no-install-recommends chromium > /dev/null; } \
+		|| echo "No Chromium here: tests of pages will be skipped (Debian: apt-get install chromium)"
+	@touch $@
+
+unit: .venv/dev .venv/browser .venv/kernels
 	$(BIN)/python -m pytest -n 2 -q
 
 coverage: .venv/dev ## the tests with kernels interpreted, so that every line is seen
@@ -67,4 +74,4 @@ dist: .venv/dev ## build the wheel and the source archive into dist/
 	$(BIN)/python -m build
 
 clean: ## remove what the other targets made
-	rm -rf .venv site dist demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv site dist demo-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis

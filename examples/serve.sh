@@ -3,7 +3,7 @@
 set -e
 folder=$(mktemp -d)
 trap 'kill $service 2>/dev/null; wait $service 2>/dev/null; rm -rf "$folder"' EXIT
-treeward demo --items 2000 --users 5 --rounds 5 -o "$folder/demo" > /dev/null
+treeward demo --items 2000 --users 5 --rounds 5 --visits 5 -o "$folder/demo" > /dev/null
 treeward serve "$folder/demo/items" --store "$folder/events.db" --port 8765 --admin-port 8766 > "$folder/log" 2>&1 &
 service=$!
 until curl -sf localhost:8765/readyz > /dev/null; do sleep 0.2; done

@@ -1,45 +1,19 @@
 """The drawing, opened in a real browser."""
 
-import shutil
 import time
 
 import numpy as np
 import pytest
 
 import treeward as tw
+from tests.browsing import browser, needs_browser, watched  # noqa: F401
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"
-)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
+pytestmark = needs_browser
 
 
 @pytest.fixture
-def tab(browser):
-    made = browser.new_page(viewport={"width": 1200, "height": 850})
-    made.faults = []
-    made.on("pageerror", lambda error: made.faults.append(str(error)))
-    made.on("console", lambda message: made.faults.append(message.text) if message.type == "error" else None)
+def tab(browser):  # noqa: F811
+    made = watched(browser.new_page(viewport={"width": 1200, "height": 850}))
     made.on("request", lambda request: made.faults.append(request.url) if request.url.startswith("http") else None)
     yield made
     assert made.faults == []

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import httpx
 import numpy as np
 import polars as pl
 import pytest
@@ -181,13 +182,55 @@ def save(items, path):
 
 
 def test_demo(tmp_path):
-    small = ("demo", "--items", 500, "--dim", 8, "--users", 5, "--rounds", 20, "-o", tmp_path / "out")
-    out = run(*small, "--seed", 4)
+    small = ("demo", "--items", 500, "--dim", 8, "--users", 5, "--rounds", 20, "--visits", 600, "-o", tmp_path / "out")
+    out = run(*small, "--port", 0, "--seed", 4)  # no terminal: it stops by itself
     assert "500 items x 8 dimensions" in out
-    assert "PHCB(LinUCB)" in out
-    made = {"items", "tree", "tree.html", "tree.png", "curves.html", "curves.png"}
+    assert "PHCB(LinUCB), prior" in out
+    assert re.search(r"visits +600", out)
+    first, last = (float(re.search(rf"clicks a visit, {part} fifth +([\d.]+)%", out)[1]) for part in ("first", "last"))
+    assert last > first  # it learns
+    made = {"items", "tree", "tree.html", "tree.png", "curves.html", "curves.png", "prior", "events.db"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == made
-    run(*small)
+    assert f"treeward serve {tmp_path / 'out' / 'items'}" in out
+
+
+def test_demo_goes_on_until_it_is_told_to_stop(tmp_path):
+    out = tmp_path / "out"
+    small = (
+        "demo",
+        "--stay",
+        "--items",
+        300,
+        "--dim",
+        4,
+        "--users",
+        3,
+        "--rounds",
+        5,
+        "--visits",
+        50,
+        "--port",
+        0,
+        "-o",
+        out,
+    )
+    process = subprocess.Popen(
+        [TREEWARD, *map(str, small)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if "Ctrl-C to stop" in line:
+            break
+    url = re.search(r"Open (http://\S+) in", "".join(said))[1]
+    before = httpx.get(url + "/v1/live").json()["decisions"]
+    time.sleep(2)
+    assert httpx.get(url + "/v1/live").json()["decisions"] > before >= 50
+    assert [one["name"] for one in httpx.get(url + "/v1/reports").json()["reports"]] == ["curves.html", "tree.html"]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    assert "Stopped" in process.stdout.read()
+    process.stdout.close()
 
 
 def test_simulate(tmp_path):

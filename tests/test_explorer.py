@@ -76,7 +76,7 @@ def test_decisions_say_what_was_decided(shop, tree, name):
         node = d.path[-1] if d.path else 0
         assert shop.row(d.item) in made.tree.items_of(node)
         assert all(made.tree.parent[below] == above for above, below in zip((0, *d.path), d.path, strict=False))
-        assert json.loads(json.dumps(d)) == [*d[:8], list(d.path), d.scores]
+        assert json.loads(json.dumps(d)) == [*d[:8], list(d.path), d.scores, d.bold]
 
 
 def test_estimates_are_those_of_the_posterior(shop, tree):

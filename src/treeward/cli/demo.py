@@ -1,29 +1,61 @@
-"""`treeward demo`: the whole thing on a made-up world."""
+"""`treeward demo`: the whole thing on a made-up world, up to a service that one can look at."""
 
+import os
+import signal
+import socket
+import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
-from treeward.cli.console import progress, say, show, timed
+from treeward.cli.console import console, errors, progress, say, show, timed
 from treeward.cli.simulate import show_results
+
+if TYPE_CHECKING:
+    from treeward.bandit.population import PopulationPrior
+    from treeward.cli.visitors import Visitors
+    from treeward.serve.settings import Settings
+    from treeward.simulate import World
+    from treeward.tree.item_tree import ItemTree
+
+_EARLIER, _SHOWINGS, _PICKED = 500, 300, 2_000
+_VISITORS, _PAUSE = 40, 0.04
 
 
 def demo(
     items: Annotated[int, typer.Option(help="How many items to make up.", min=100)] = 100_000,
     users: Annotated[int, typer.Option(help="How many users to make up.", min=2)] = 200,
-    rounds: Annotated[int, typer.Option(help="Recommendations a user gets.", min=1)] = 500,
+    rounds: Annotated[int, typer.Option(help="Recommendations a user gets in the comparison.", min=1)] = 300,
     dim: Annotated[int, typer.Option(help="Dimensions of the item vectors.", min=2)] = 32,
+    visits: Annotated[int, typer.Option(help="Visits to the service, as fast as it answers.", min=1)] = 2_000,
+    policy: Annotated[str, typer.Option(help="What the service explores with: phcb, beam, hcb, ...")] = "phcb",
+    port: Annotated[int, typer.Option(help="Where the page is; if taken, any free one.", min=0, max=65535)] = 8000,
+    once: Annotated[
+        bool | None,
+        typer.Option("--once/--stay", help="Stop after a fixed run. Default: only where there is no terminal.",
+                     show_default=False),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what it makes.")] = Path("demo-out"),
     seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
-) -> None:
-    """Make up a world, build and draw its item tree, and try six policies on its users."""
+) -> None:  # fmt: skip
+    """Make up a world, build its item tree, learn a prior, compare policies, and serve it to visitors.
+
+    It goes on until Ctrl-C, with a page to look at. Where there is no terminal, or with --once, it stops after a fixed
+    number of visits.
+    """
+    from treeward.core import checks
     from treeward.policy import TREE_POLICIES
-    from treeward.simulate import World, draw_curves, simulate
+    from treeward.simulate import World
     from treeward.tree.item_tree import ItemTree
 
+    checks.one_of("demo", "--policy", policy, TREE_POLICIES)
     with timed(f"Making up {items:,} items and {users:,} users"):
-        world = World.synthetic(items, users, dim, seed)
+        world = World.synthetic(items, users + _EARLIER, dim, seed)
         world.catalogue.save(out / "items", overwrite=True)
     with progress() as report:
         tree = ItemTree.build(world.catalogue.vectors, seed=seed, progress=report)
@@ -37,17 +69,171 @@ def demo(
     with timed("Drawing the tree"):
         tree.draw(out / "tree.html", titles=titles, heading=heading)
         tree.draw(out / "tree.png", heading=heading)
+    with timed(f"Learning what to expect of newcomers, from {_EARLIER} earlier users of {_PICKED:,} picked items"):
+        prior = _prior(world, users, seed)
+        prior.save(out / "prior", overwrite=True)
+    _compare(world, tree, prior, users, rounds, seed, out)
+    stays = sys.stdout.isatty() if once is None else not once
+    _serve(world, out, policy, users, visits, _free(port), seed, stays=stays)
+
+
+def _prior(world: "World", users: int, seed: int) -> "PopulationPrior":
+    """Return what the logs of earlier users say of newcomers: they were shown a few items that somebody had picked."""
+    import numpy as np
+
+    from treeward.bandit.population import PopulationPrior
+    from treeward.core import rng
+    from treeward.data.interactions import Interactions
+
+    who = np.repeat(np.arange(users, users + _EARLIER), _SHOWINGS)
+    drawn, luck = rng.uniforms(seed, rng.stream("demo", "earlier"), 2 * len(who)).reshape(2, -1)
+    count = min(_PICKED, len(world.catalogue))
+    picked = rng.sample(seed, rng.stream("demo", "picked"), len(world.catalogue), count)
+    rows = picked[(drawn * count).astype(np.int64)]
+    clicked = (luck < world.chances(who, rows)).astype(np.float64)
+    log = Interactions(who, world.catalogue.ids[rows], rewards=clicked)
+    return PopulationPrior.fit(log, world.catalogue, seed=seed)
+
+
+def _compare(
+    world: "World", tree: "ItemTree", prior: "PopulationPrior", users: int, rounds: int, seed: int, out: Path
+) -> None:
+    from treeward.policy import TREE_POLICIES
+    from treeward.policy.base import Policy
+    from treeward.simulate import draw_curves, simulate
+    from treeward.tree.item_tree import ItemTree
+
+    policies: list[tuple[str, Policy, ItemTree]] = [(kind().name, kind(), tree) for kind in TREE_POLICIES.values()]
+    grown = TREE_POLICIES["beam"](prior=prior).grow(world.catalogue, seed)  # as a service with a prior grows its own
+    for name in ("phcb", "beam"):
+        made = TREE_POLICIES[name](prior=prior)
+        policies.append((f"{made.name}, prior", made, grown))
     with timed("Compiling (the first time takes about a minute)"):
-        for kind in TREE_POLICIES.values():
-            simulate(kind(), world, tree, rounds=1, users=1, seed=seed)
+        for _, one, its in policies:
+            simulate(one, world, its, rounds=1, users=1, seed=seed, reward="click")
     with progress() as report:
         results = [
-            simulate(kind(), world, tree, rounds=rounds, seed=seed, progress=report) for kind in TREE_POLICIES.values()
+            simulate(one, world, its, rounds=rounds, users=users, seed=seed, reward="click", progress=report)._replace(
+                policy=label
+            )
+            for label, one, its in policies
         ]
     show_results(results, world.base_rate(users) * rounds)
     with timed("Drawing the curves"):
-        subtitle = f"{users:,} users, {items:,} items, at most 50 scores a round, seed {seed}"
+        subtitle = f"{users:,} users, {len(world.catalogue):,} items, seed {seed}"
         draw_curves(results, out / "curves.html", subtitle)
         draw_curves(results, out / "curves.png", subtitle)
-    say(f"Open {out / 'tree.html'} and {out / 'curves.html'} in a browser, or look at the .png beside them.")
-    say(f"Try: treeward tree show {out / 'tree'} --items {out / 'items'} --node 1")
+
+
+def _serve(
+    world: "World", out: Path, policy: str, users: int, visits: int, port: int, seed: int, *, stays: bool
+) -> None:
+    """Serve the world to its users until told to stop, or for a fixed number of visits."""
+    try:
+        from treeward.serve.server import serve
+    except ImportError as error:
+        from treeward.core.errors import InvalidArgument
+
+        rule = "preceded by: pip install 'treeward[serve]'"
+        raise InvalidArgument("treeward demo", "command", rule, f"no {error.name}") from error
+    from treeward.serve.settings import Settings
+
+    for path in out.glob("events.db*"):
+        path.unlink()
+    settings = Settings(
+        items=str(out / "items"), prior=str(out / "prior"), policy=policy,
+        store=str(out / "events.db"), port=port, admin_port=-1, log="off", reports=str(out),
+    )  # fmt: skip
+    settings.check()
+    stop, failed = Event(), list[Exception]()
+    threads: list[Thread] = []
+
+    bars = ExitStack()
+
+    def ready(public: str, admin: str) -> None:
+        bars.close()
+        threads.append(Thread(target=_visit, args=(public, world, users, visits, seed, stays, settings, stop, failed)))
+        threads[0].start()
+
+    try:
+        with bars:
+            serve(settings, progress=bars.enter_context(progress()), ready=ready)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    if failed:
+        raise failed[0]
+    say(f"Stopped; the events are in {out / 'events.db'}. Look at them again:")
+    say(f"  treeward serve {settings.items} --prior {settings.prior} --policy {policy} "
+        f"--store {settings.store} --reports {out}")  # fmt: skip
+
+
+def _visit(
+    url: str,
+    world: "World",
+    users: int,
+    visits: int,
+    seed: int,
+    stays: bool,
+    settings: "Settings",
+    stop: Event,
+    failed: list[Exception],
+) -> None:
+    """Let visitors come, on a thread beside the service's; whatever goes wrong ends the service."""
+    from treeward.cli.visitors import Visitors
+
+    users = min(users, _VISITORS)
+    visitors = Visitors(url, world, users, seed)
+    try:
+        if stays:
+            say(f"\nOpen {url} in a browser: the first {visits:,} visits are on their way.")
+            console.file.flush()
+        with progress() as report:
+            visitors.come(visits, stop, progress=report)
+        _show(visitors, world, users, settings.policy)
+        if stays and not stop.is_set():
+            say(f"\nVisitors go on coming. Open {url} in a browser: pick a user, recommend, like, replay. "
+                "Ctrl-C to stop.")  # fmt: skip
+            console.file.flush()
+            visitors.come(None, stop, pause=_PAUSE)
+    except Exception as error:
+        if not stop.is_set():  # otherwise it is the service that is gone
+            failed.append(error)
+    finally:
+        visitors.close()
+        if not stop.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _show(visitors: "Visitors", world: "World", users: int, policy: str) -> None:
+    from treeward.cli.visitors import Summary
+
+    if not visitors.visits:
+        return
+    told = Summary.of(visitors.visits)
+    table = Table(title=f"The service, {policy} with the prior, and its visitors", title_justify="left",
+                  box=SIMPLE_HEAD, padding=0, show_header=False)  # fmt: skip
+    for name, value in (
+        ("visits", f"{told.visits:,}"),
+        ("clicks", f"{told.clicks:,}"),
+        ("clicks a visit, first fifth", f"{told.first:.1%}"),
+        ("clicks a visit, last fifth", f"{told.last:.1%}"),
+        ("clicks a visit, items at random", f"{world.base_rate(users):.1%}"),
+        ("an item is there within", f"{told.median:.1f} ms (half), {told.slowest:.1f} ms (99 %)"),
+        ("a click is on disk within", f"{told.told:.1f} ms (99 %)"),
+    ):
+        table.add_row(name, value)
+    console.print(table)
+    errors.file.flush()
+
+
+def _free(port: int) -> int:
+    """Return the port if nobody has it, or 0: any."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return 0
+    return port

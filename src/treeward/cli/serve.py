@@ -32,6 +32,10 @@ def serve(
     mode: Annotated[
         str | None, typer.Option(help="online, frozen or apprentice. Default: online.", show_default=False)
     ] = None,
+    policy: Annotated[str | None, typer.Option(help="beam, phcb, hcb, ... Default: beam.", show_default=False)] = None,
+    reports: Annotated[
+        str | None, typer.Option(help="Folder of experiments for the page to list. Default: none.", show_default=False)
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any other setting, as name=value; repeatable.", show_default=False),
@@ -60,7 +64,7 @@ def serve(
         return
     flags: dict[str, Any] = {
         "items": None if items is None else str(items), "tree": tree, "prior": prior, "store": store,
-        "host": host, "port": port, "admin_port": admin_port, "mode": mode,
+        "host": host, "port": port, "admin_port": admin_port, "mode": mode, "policy": policy, "reports": reports,
     }  # fmt: skip
     flags |= _given(set_)
     settings = read_settings(config, flags=flags)
@@ -80,7 +84,7 @@ def serve(
     def ready(public: str, admin: str) -> None:
         bars.close()
         where = f"; metrics at {admin}/metrics" if admin else ""
-        say(f"Serving at {public} (read {public}/docs){where}")
+        say(f"Serving at {public} : open it in a browser (the API: {public}/docs){where}")
         console.file.flush()
 
     with bars:

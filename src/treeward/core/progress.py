@@ -16,9 +16,9 @@ class Stage:
         self.progress, self.name, self.total, self.done = progress, name, total, 0
         progress(name, 0, total)
 
-    def step(self) -> None:
-        """One more step is done."""
-        self.done += 1
+    def step(self, steps: int = 1) -> None:
+        """So many more steps are done."""
+        self.done += steps
         self.progress(self.name, self.done, self.total)
 
     def finish(self) -> None:

@@ -13,7 +13,7 @@ from treeward.core.errors import NothingLeft
 from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.explorer.tickets import Ticket
-from treeward.policy.learn import absorb, sit_all
+from treeward.policy.learn import Events, absorb, sit_all
 from treeward.policy.plan import Plan, State, room, scratch
 from treeward.policy.screen import Screen
 from treeward.policy.session import DECISION, Batch, choose, nothing_closed
@@ -79,6 +79,8 @@ class Decider:
         self.row_of = np.full(int(self.numbers.max()) + 1, -1, dtype=np.int64)
         self.row_of[self.numbers] = np.arange(len(catalogue))
         places = np.where(self.row_of >= 0, self.place_of[self.row_of], np.int32(-1))
+        self.places = places
+        """(item numbers,): the place of every item number of the store; -1 where the item is gone."""
         self.seats = Seats(plan, store, places, self.snapshot, digest.digest(), memory)
         hidden = blake2b(store.secret(), digest_size=8, person=b"draws").digest()
         self._seed = int.from_bytes(hidden, "little") >> 1 if seed is None else seed
@@ -122,13 +124,16 @@ class Decider:
         calls.decisions["propensity"], calls.decisions["exact"] = 1.0, True
         return calls
 
+    def state_after(self, events: Events) -> State:
+        """Return a state of its own, in seat 0, that knows these events of a user."""
+        state, seat = room(self.plan, 1, 0), np.zeros(1, dtype=np.int64)
+        sit_all(self.plan, state, seat)
+        return absorb(self.plan, state, seat, np.array([0, len(events.kind)]), events)
+
     def again(self, user: User, ticket: Ticket, closed: Closed) -> tuple[State, Trace, int]:
         """Decide as for a ticket once more, told step by step: return the state of then, the trace and the place."""
-        state = room(self.plan, 1, 0)
         seat = np.zeros(1, dtype=np.int64)
-        sit_all(self.plan, state, seat)
-        events = self.seats.seen_by_plan(self._store.read(user)[: ticket.events])
-        state = absorb(self.plan, state, seat, np.array([0, len(events.kind)]), events)
+        state = self.state_after(self.seats.seen_by_plan(self._store.read(user)[: ticket.events]))
         trace = Trace.empty(MOST_STEPS, len(self._room[0].arm))
         out = made(ticket.slot + 1)
         stream = np.array([rng.stream("user", ticket.user)])

@@ -10,6 +10,7 @@ import polars as pl
 
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
+from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.interactions import Interactions
 from treeward.explorer.decider import SLOT_BITS, Calls, Decider
@@ -19,6 +20,7 @@ from treeward.explorer.ledger import Given, Ledger, Outcome
 from treeward.explorer.looks import Decision
 from treeward.explorer.names import users_of
 from treeward.explorer.rewards import REPEATS, checked_range
+from treeward.explorer.tally import Tally
 from treeward.explorer.views import Views
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
@@ -70,9 +72,14 @@ class Explorer(Views):
         Seconds after a decision in which feedback to it counts; None: always.
     learns
         False: rewards are recorded, but change no decision, now or later.
+    counts
+        Keep count of how often every item was shown and what it earned; see `counts`. What the store holds is counted
+        first, which takes a moment if that is much.
     memory
         Bytes for the state of the users asked for lately; the others' is rebuilt from their events when needed. Long
         histories come on top: 12 bytes an event of a user at hand.
+    progress
+        Called with (stage, done, total) as events are counted.
 
     Examples
     --------
@@ -102,7 +109,9 @@ class Explorer(Views):
         exposed_within: float | None = None,
         window: float | None = None,
         learns: bool = True,
+        counts: bool = False,
         memory: int = 1 << 30,
+        progress: Progress | None = None,
     ) -> None:
         owner = "Explorer"
         policy = Beam() if policy is None else policy
@@ -133,6 +142,9 @@ class Explorer(Views):
         self.store: EventStore = MemoryStore() if store is None else store
         self._decider = Decider(plan, catalogue, self.store, seed, memory)
         self._filters = Filters(catalogue, self._decider.place_of)
+        self._tally = Tally(self._decider.places, len(catalogue)) if checks.flag(owner, "counts", counts) else None
+        if self._tally is not None:
+            self._tally.add_all(self.store, progress or silent)
         self.ledger = Ledger(
             self.store,
             lambda item: int(self._decider.numbers[catalogue.row(item)]),
@@ -140,6 +152,7 @@ class Explorer(Views):
             checked_range(reward_range),
             None if window is None else checks.number(owner, "window", window, above=0),
             checks.flag(owner, "learns", learns),
+            self._tally,
         )
         self._paths: dict[int, tuple[int, ...]] = {}
         self._lock = RLock()
@@ -256,6 +269,8 @@ class Explorer(Views):
         events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
         self.store.append([user for user in who for _ in range(n)], events, within=self._within or 0.0)
         self._decider.seats.passed(who, n)
+        if self._tally is not None:
+            self._tally.add(events)
 
     def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
         """Return decisions as their caller sees them."""
@@ -265,12 +280,12 @@ class Explorer(Views):
         items = self.catalogue.ids
         out = []
         for at, made in enumerate(calls.decisions.tolist()):
-            _, row, _, node, mean, width, propensity, exact, scores, _ = made
+            _, row, _, node, mean, width, propensity, exact, scores, _, bold = made
             i, slot = divmod(at, n)
             user = who[i]
             id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now)
             path = self._path(node)
-            out.append(Decision(id, user, items[row], slot, mean, width, propensity, exact, path, scores))
+            out.append(Decision(id, user, items[row], slot, mean, width, propensity, exact, path, scores, bold))
         return out
 
     def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
@@ -326,6 +341,8 @@ class Explorer(Views):
         made = imported(interactions, self.catalogue, self._decider.numbers, self.ledger.limits, skip)
         with self._lock:
             self.store.extend(made.users, made.counts, made.events)
+            if self._tally is not None:
+                self._tally.add(made.events)
         return Ingested(len(made.events), len(made.users), made.skipped)
 
     def rest(self, user: User) -> None:
@@ -339,6 +356,8 @@ class Explorer(Views):
         [who] = users_of("Explorer.forget", [user])
         with self._lock:
             self._decider.seats.drop(who)
+            if self._tally is not None:
+                self._tally.add(self.store.read(who), -1)
             gone = self.store.forget(who, wait=False)
         self.store.flush()
         return gone

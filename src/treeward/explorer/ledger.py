@@ -5,12 +5,15 @@ from time import time_ns
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treeward.core import checks
 from treeward.core.errors import FeedbackLate, InvalidArgument, TreewardError, UnknownDecision
+from treeward.core.types import AnyArray
 from treeward.data.catalogue import Id
 from treeward.explorer.names import users_of
 from treeward.explorer.rewards import change_of
+from treeward.explorer.tally import Tally
 from treeward.explorer.tickets import Sealer, Ticket
 from treeward.store.base import EventStore, User
 from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN
@@ -33,6 +36,8 @@ class Ledger:
         The store's number of an item.
     on_repeat, limits, window, learns
         As `Explorer` has them; `limits` is its reward_range.
+    tally
+        What is told of every reward that was recorded, if anything is.
     """
 
     def __init__(
@@ -43,9 +48,10 @@ class Ledger:
         limits: tuple[float, float],
         window: float | None,
         learns: bool,
+        tally: Tally | None = None,
     ) -> None:
         self._store, self._number_of, self._on_repeat, self._window = store, number_of, on_repeat, window
-        self.limits = limits
+        self.limits, self._tally = limits, tally
         self.sealer = Sealer(store.secret())
         self._reward, self._change = (REWARD, CHANGE) if learns else (NOTED, AMENDED)
 
@@ -82,7 +88,12 @@ class Ledger:
             events["reward"] = reward
             new = self._store.append([user for user, _ in known], events, epoch=now)
             if self._store.epoch == now or new.any():
+                self._count(events, new)
                 return int(new.sum())
+
+    def _count(self, events: AnyArray, new: NDArray[np.bool_]) -> None:
+        if self._tally is not None and new.any():
+            self._tally.add(events[new])
 
     def settle(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
         """Record rewards by decision id, all of them or none."""
@@ -133,6 +144,7 @@ class Ledger:
             events = np.array([row for _, _, row, _ in rows], dtype=EVENT)
             known = np.array([before for *_, before in rows], dtype=np.int64)
             new = self._store.append([user for _, user, _, _ in rows], events, known, epoch=epoch)
+            self._count(events, new)
             for (i, _, row, _), fresh in zip(rows, new.tolist(), strict=True):
                 if fresh:
                     outcomes[i] = "changed" if row[-1] in (CHANGE, AMENDED) else "recorded"

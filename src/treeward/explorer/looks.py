@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treeward.bandit.posterior import Posterior
 from treeward.core.types import AnyArray, Floats
@@ -36,6 +37,8 @@ class Decision(NamedTuple):
     """The nodes from below the root to where the item was taken from."""
     scores: int
     """How many scores were computed."""
+    bold: bool = False
+    """Whether something of a higher mean was passed over on the way, for the sake of what may be learned."""
 
 
 class Option(NamedTuple):
@@ -72,6 +75,8 @@ class Explanation(NamedTuple):
     reproduced: bool
     """Whether deciding again gave the same item. It does, unless the call had filters that `explain` was not given, or
     the items, the tree, the policy or the seed have changed since."""
+    way: list[Option]
+    """The nodes from below the root to where the item was taken from, as they were thought of then."""
 
     def __str__(self) -> str:
         lines = [f"{self.title} for {self.user}"]
@@ -82,6 +87,13 @@ class Explanation(NamedTuple):
             estimate = f"mean {chosen.mean:.3f}, width {chosen.width:.3f}" if chosen else ""
             lines.append(f"  {step.kind:4}  {name}: {estimate}; {seen} considered, chance {step.chance:.3g}")
         return "\n".join(lines)
+
+
+class Counts(NamedTuple):
+    """How often items, or those under nodes, were shown, and what that earned."""
+
+    shown: NDArray[np.int64]
+    earned: NDArray[np.float64]
 
 
 class Interest(NamedTuple):
@@ -139,6 +151,22 @@ def steps_of(plan: Plan, state: State, seat: int, trace: Trace, tree: ItemTree, 
     return made
 
 
+def way_to(plan: Plan, state: State, tree: ItemTree, path: tuple[int, ...]) -> list[Option]:
+    """Return what the state in seat 0 says of the nodes of a path."""
+    found = []
+    for node in path:
+        [mean], [width] = estimates(state.posterior, 0, slot_of(plan, tree, node), tree.vectors[node : node + 1])
+        found.append(Option(node, node_name(tree, node), float(mean), float(width), True))
+    return found
+
+
+def slot_of(plan: Plan, tree: ItemTree, node: int) -> int:
+    """Return which of a user's posteriors judges a node: the only one, the field's, or that of its level."""
+    if plan.slots == 1:
+        return -1
+    return 0 if plan.personal else min(max(int(tree.level[node]) - 2, 0), plan.slots - 2)
+
+
 def _options(ids: list[Id], names: list[str], means: Floats, widths: Floats, chosen: int) -> list[Option]:
     order: AnyArray = np.argsort(-means, kind="stable")
     return [Option(ids[i], names[i], float(means[i]), float(widths[i]), i == chosen) for i in order.tolist()]
@@ -147,16 +175,14 @@ def _options(ids: list[Id], names: list[str], means: Floats, widths: Floats, cho
 def survey(plan: Plan, state: State, seat: int, events: Events, tree: ItemTree, level: int) -> list[Interest]:
     """Return a user's interests, best mean first: visible nodes, or the nodes of a level (and leaves above it)."""
     if plan.personal:
-        nodes, slots = state.visible.of(seat).copy(), [0] * len(state.visible.of(seat))
+        nodes = state.visible.of(seat).copy()
     else:
         here = (tree.level == level) | ((tree.level < level) & (np.diff(tree.first_child) == 0))
         nodes = np.flatnonzero(here).astype(np.int32)
-        # -1: the items', where the tree is all root or there is but one
-        slots = [-1 if plan.slots == 1 else int(tree.level[node]) - 2 for node in nodes]
     found = []
     learned = (events.kind != SHOWN) & (events.place >= 0)
-    for node, slot in zip(nodes.tolist(), slots, strict=True):
-        [mean], [width] = estimates(state.posterior, seat, slot, tree.vectors[node : node + 1])
+    for node in nodes.tolist():
+        [mean], [width] = estimates(state.posterior, seat, slot_of(plan, tree, node), tree.vectors[node : node + 1])
         first, last = tree.item_range[node].tolist()
         mine = learned & (events.place >= first) & (events.place < last)
         visits, reward = int((events.kind[mine] == REWARD).sum()), float(events.reward[mine].sum())

@@ -8,16 +8,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import checks
-from treeward.core.errors import UnknownDecision
+from treeward.core.errors import InvalidArgument, UnknownDecision
 from treeward.core.progress import Progress, Stage, silent
-from treeward.core.types import AnyArray
+from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue, Id
 from treeward.explorer.decider import Closed, Decider
 from treeward.explorer.filters import Exclude, Filters, Where
 from treeward.explorer.ledger import Ledger
 from treeward.explorer.log import decision_log
-from treeward.explorer.looks import Decision, Explanation, Interest, item_name, steps_of, survey
+from treeward.explorer.looks import Counts, Decision, Explanation, Interest, item_name, steps_of, survey, way_to
+from treeward.explorer.maps import Field, field
 from treeward.explorer.names import users_of
+from treeward.explorer.tally import Tally, sums
 from treeward.store.base import EventStore, User
 from treeward.store.events import SHOWN
 from treeward.tree.item_tree import ItemTree
@@ -35,6 +37,7 @@ class Views:
     _filters: Filters
     _paths: dict[int, tuple[int, ...]]
     _lock: RLock
+    _tally: Tally | None
 
     @property
     def snapshot(self) -> int:
@@ -141,8 +144,60 @@ class Views:
             state, trace, place = self._decider.again(user, ticket, closed)
             plan = self._decider.plan
             steps = steps_of(plan, state, 0, trace, self.tree, self.catalogue)
-        same = ticket.snapshot == self._decider.snapshot and place >= 0 and int(plan.tree.items[place]) == row
-        return Explanation(ticket.user, self.catalogue.ids[row], item_name(self.catalogue, row), steps, same)
+            known = ticket.snapshot == self._decider.snapshot
+            way = way_to(plan, state, self.tree, self._path(ticket.node if known else -1))
+        same = known and place >= 0 and int(plan.tree.items[place]) == row
+        return Explanation(ticket.user, self.catalogue.ids[row], item_name(self.catalogue, row), steps, same, way)
+
+    def field(self, user: User, *, node: int = 0, upto: int | None = None) -> Field:
+        """Tell what is known of a user's interest in the nodes around one, now or after the first `upto` events.
+
+        Parameters
+        ----------
+        user
+            Anybody; of somebody unknown, only the prior is known.
+        node
+            Whose surroundings: three levels below it, or, under pHCB, as far down as the user's field is open.
+        upto
+            How many of the user's events to go by; all of them by default.
+        """
+        [who] = users_of("Explorer.field", [user])
+        checks.integer("Explorer.field", "node", node, low=0, high=len(self.tree.parent) - 1)
+        with self._lock:
+            held = self.store.read(who)
+            last = len(held) if upto is None else checks.integer("Explorer.field", "upto", upto, low=0, high=len(held))
+            events = self._decider.seats.seen_by_plan(held[:last])
+            state = self._decider.state_after(events)
+            return field(self._decider.plan, state, events, self.tree, node, last, len(held))
+
+    def counts(self) -> Counts:
+        """Tell how often every item was shown, and what it earned; needs ``counts=True`` from the start."""
+        return self.counts_at(slice(None))
+
+    def distinct_shown(self) -> int:
+        """Tell how many different items were shown to anybody."""
+        return int(np.count_nonzero(self._counted()[0]))
+
+    def counts_of(self, nodes: Integers) -> Counts:
+        """Tell how often items under each of some nodes were shown, and what they earned."""
+        return Counts(*(sums(values, self.tree.item_range[nodes]) for values in self._counted()))
+
+    def counts_at(self, rows: AnyArray | slice) -> Counts:
+        """Tell how often the items of some rows were shown, and what they earned."""
+        shown, earned = self._counted()
+        places = self._decider.place_of[rows]
+        return Counts(shown[places], earned[places])
+
+    def _counted(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return what was counted, by place."""
+        if self._tally is None:
+            raise InvalidArgument("Explorer", "counts", "True, so that there is something to tell", False)
+        return self._tally.look()
+
+    def recent_users(self, most: int) -> list[User]:
+        """Return whom decisions were asked for lately, the latest first."""
+        with self._lock:
+            return self._decider.seats.recent(most)
 
     def interests(self, user: User, *, level: int = 2) -> list[Interest]:
         """Tell what is known of a user: the visible nodes of pHCB, or the nodes of one level of HCB, best mean first.

@@ -51,6 +51,8 @@ class Decisions(NamedTuple):
     """Scores computed on the way ..."""
     work: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
     """... and multiplications, if they were counted."""
+    bold: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+    """Whether something that looked better was passed over on the way, if that was noted."""
 
     def take(self, which: ArrayLike) -> "Decisions":
         """Return some of the decisions."""
@@ -72,6 +74,7 @@ DECISION = np.dtype(
         ("exact", np.bool_),
         ("scores", np.int64),
         ("work", np.int64),
+        ("bold", np.bool_),
     ],
     align=True,
 )
@@ -194,6 +197,7 @@ def _appraise(plan: Plan, state: State, seat: int, place: int, trace: Trace, z: 
     explore = plan.rules.explore
     made["propensity"] = explore * chance + (1.0 - explore) * plain
     made["exact"] = exact
+    made["bold"] = trace.bold[0]
 
 
 class TreeSession:

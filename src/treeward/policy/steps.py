@@ -41,6 +41,8 @@ class Trace(NamedTuple):
     """(steps,): ... and if only means count."""
     aside: NDArray[np.bool_]
     """(1,): whether the item was considered whatever node was taken."""
+    bold: NDArray[np.bool_]
+    """(1,): whether at some step an arm of a higher mean was passed over."""
     arm: NDArray[np.int64]
     """(steps, most): the nodes, or places at the last step, that were considered; there may be no room for them."""
     mean: Floats
@@ -54,8 +56,9 @@ class Trace(NamedTuple):
         one = np.zeros(1, dtype=np.int64)
         chances = np.zeros((2, steps))
         return cls(
-            one, numbers[0], numbers[1], numbers[2], chances[0], chances[1], np.zeros(1, dtype=np.bool_), arms, means
-        )
+            one, numbers[0], numbers[1], numbers[2], chances[0], chances[1], np.zeros(1, dtype=np.bool_),
+            np.zeros(1, dtype=np.bool_), arms, means,
+        )  # fmt: skip
 
 
 @tight
@@ -157,6 +160,8 @@ def tell(
     trace.steps[0] = step + 1
     trace.seen[step], trace.total[step], trace.chosen[step] = count, total, chosen
     trace.chance[step], trace.plain[step] = chance, plain
+    for i in range(count if count > 1 else 0):
+        trace.bold[0] = trace.bold[0] or candidates.mean[i] > candidates.mean[chosen]
     for i in range(min(count, trace.arm.shape[1])):
         trace.arm[step, i] = candidates.arm[i]
         trace.mean[step, i] = candidates.mean[i]

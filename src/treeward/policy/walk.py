@@ -53,7 +53,7 @@ def decide(
     first_child = plan.tree.first_child
     counter = nonce * ROUND
     trace.steps[0] = 0
-    trace.aside[0] = False
+    trace.aside[0] = trace.bold[0] = False
     total = len(plan.items) if clear(screen) else left(screen, 0, len(plan.items))
     if total <= 0:
         return -1, -1, 0, 0

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from time import monotonic, perf_counter
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
@@ -13,28 +13,22 @@ from treeward.core.errors import InvalidArgument, TreewardError
 from treeward.explorer.ledger import Outcome
 from treeward.serve import wire
 from treeward.serve.batch import Batcher, Full
-from treeward.serve.keys import Buckets, Keys, allows
+from treeward.serve.handlers import Handlers
+from treeward.serve.keys import Buckets, allows
 from treeward.serve.log import Log
-from treeward.serve.metrics import Metrics
-from treeward.serve.openapi import document, page
 from treeward.serve.routes import ROUTES, Headers, Refused, Reply, Request, Route, problem
-from treeward.serve.service import Service, parse_id
+from treeward.serve.service import Service
 from treeward.serve.settings import is_loopback
-from treeward.store.base import User
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_PAGE = (
-    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
-    (b"x-content-type-options", b"nosniff"),
-)
 _CLOSE = ((b"connection", b"close"),)
 _SECONDS_A_SWEEP, _SECONDS_A_LOG = 1.0, 0.1
 
 
-class App:
+class App(Handlers):
     """One service behind its routes; `public` and `admin` are two ASGI applications on it.
 
     Parameters
@@ -44,10 +38,8 @@ class App:
     """
 
     def __init__(self, service: Service) -> None:
-        self.service, self.settings = service, service.settings
-        self.keys, self.buckets = Keys(self.settings.keys), Buckets(self.settings.rate)
-        self.count = Metrics(service)
-        self.draining = False
+        super().__init__(service)
+        self.buckets = Buckets(self.settings.rate)
         self.busy = self.refusal(Full(), b"")
         """What is answered if too many wait."""
         self.log = Log()
@@ -61,15 +53,11 @@ class App:
             }
             for admin in (False, True)
         }
-        self._named = {
-            (route.method, route.path[: route.path.index("{")]): route for route in ROUTES if "{" in route.path
-        }
+        self._named = {(route.method, *_blank(route.path)): route for route in ROUTES if "{" in route.path}
         self.hot = {
             (b"POST", path.encode()): self._plain[False]["POST", path] for path in ("/v1/recommend", "/v1/feedback")
         }
         """The routes that most requests are for."""
-        self._asks: Batcher[wire.Ask, wire.Recommendation] | None = None
-        self._rewards: Batcher[wire.Reward, Outcome] | None = None
 
     def start(self) -> None:
         """Begin to take requests; called on the event loop."""
@@ -105,13 +93,14 @@ class App:
         route: Route | None = None
         caller = "-"
         try:
-            route, arguments = self._route(scope["method"], scope["raw_path"] or b"/", admin)
+            route, argument = self._route(scope["method"], scope["raw_path"] or b"/", admin)
             if route.role is not None:
                 caller = self.admit(headers, route.role)
             body = None
             if route.takes is not None:
                 body = self.decoded(route, headers.kind, await self._body(receive))
-            reply = await getattr(self, "_" + route.handler)(Request(body, arguments))
+            query = asked(route, scope["query_string"])
+            reply = await getattr(self, "_" + route.handler)(Request(body, argument, query, headers))
         except Exception as error:
             reply = self.refusal(error, headers.request_id)
         await send(
@@ -175,17 +164,17 @@ class App:
             status, told = 500, wire.Problem("internal", "something went wrong here; the log says where")
         return Reply(status, wire.encode(told), headers=((b"retry-after", b"1"),) if status == 503 else ())
 
-    def _route(self, method: str, raw: bytes, admin: bool) -> tuple[Route, tuple[str, ...]]:
+    def _route(self, method: str, raw: bytes, admin: bool) -> tuple[Route, str]:
         path = raw.decode("latin-1").partition("?")[0]
         route = self._plain[admin].get((method, path))
         if route is not None:
-            return route, ()
-        head, _, last = path.rpartition("/")
-        if not admin and last:
-            named = self._named.get((method, head + "/"))
-            if named is not None:
+            return route, ""
+        parts = path.split("/")
+        for at in range(2, len(parts) if not admin and len(parts) < 6 else 0):
+            named = self._named.get((method, *parts[:at], "", *parts[at + 1 :]))
+            if named is not None and parts[at]:
                 try:
-                    return named, (unquote(last, errors="strict"),)
+                    return named, unquote(parts[at], errors="strict")
                 except UnicodeDecodeError:
                     raise Refused(400, "invalid", "the path is not UTF-8") from None
         known = {route.method for route in ROUTES if route.admin == admin and _fits(route.path, path)}
@@ -277,59 +266,11 @@ class App:
         outcomes = await asyncio.gather(*self._rewards.ask_many(request.body.rewards), return_exceptions=True)
         return _rows([one if isinstance(one, BaseException) else _taken(one) for one in outcomes])
 
-    async def _user(self, request: Request) -> Reply:
-        return Reply(200, wire.encode(await asyncio.to_thread(self.service.user, _user_of(request.arguments[0]))))
-
-    async def _forget(self, request: Request) -> Reply:
-        return Reply(200, wire.encode(await asyncio.to_thread(self.service.forget, _user_of(request.arguments[0]))))
-
-    async def _item(self, request: Request) -> Reply:
-        integers = self.service.explorer.catalogue.ids.dtype.is_integer()
-        told = self.service.item(parse_id(request.arguments[0], integers, "item"))
-        return Reply(200, wire.encode(told))
-
-    async def _node(self, request: Request) -> Reply:
-        node = parse_id(request.arguments[0], True, "node")
-        assert isinstance(node, int)
-        return Reply(200, wire.encode(self.service.node(node)))
-
-    async def _lift(self, request: Request) -> Reply:
-        return Reply(200, wire.encode(await asyncio.to_thread(self.service.lift)))
-
-    async def _livez(self, request: Request) -> Reply:
-        return Reply(200, b'{"ok":true,"reason":""}')
-
-    async def _readyz(self, request: Request) -> Reply:
-        reason = self.reason()
-        return Reply(503 if reason else 200, wire.encode(wire.Health(not reason, reason)))
-
-    def reason(self) -> str:
-        """Return why the service is not ready; nothing if it is."""
-        failed = getattr(self.service.explorer.store, "failed", None)
-        if failed is not None:
-            return "the store could not be written; restart to recover"
-        return "shutting down" if self.draining else ""
-
-    async def _openapi(self, request: Request) -> Reply:
-        told = document((route for route in ROUTES if not route.admin), bool(self.settings.keys))
-        return Reply(200, msgspec.json.encode(told))
-
-    async def _docs(self, request: Request) -> Reply:
-        told = document((route for route in ROUTES if not route.admin), bool(self.settings.keys))
-        return Reply(200, page(told), b"text/html; charset=utf-8", _PAGE)
-
-    async def _metrics(self, request: Request) -> Reply:
-        waiting = [batcher.waiting if batcher is not None else 0 for batcher in (self._asks, self._rewards)]
-        return Reply(200, self.count.text(*waiting), b"text/plain; version=0.0.4; charset=utf-8")
-
-    async def _backup(self, request: Request) -> Reply:
-        path = await asyncio.to_thread(self.service.backup)
-        return Reply(200, wire.encode(wire.Saved(path)))
-
     async def _sweep(self) -> None:
         """Let default rewards come true."""
         while True:
             await asyncio.sleep(_SECONDS_A_SWEEP)
+            await asyncio.to_thread(self.live.sample)
             try:
                 await asyncio.to_thread(self.service.expire)
                 await asyncio.to_thread(self.service.refresh)
@@ -348,23 +289,28 @@ def _is_local(host: bytes | None) -> bool:
     return is_loopback(name)
 
 
+def asked(route: Route, query: bytes) -> Any:
+    """Return a route's query, as its type; a route without one passes over whatever there is."""
+    if route.asks is None:
+        return None
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query), errors="strict")
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("a name is given twice")
+        return msgspec.convert(dict(pairs), route.asks, strict=False)
+    except ValueError as error:  # of msgspec's and of the parser's
+        raise Refused(400, "invalid", f"the query: {error}") from None
+
+
+def _blank(pattern: str) -> list[str]:
+    return ["" if part.startswith("{") else part for part in pattern.split("/")]
+
+
 def _fits(pattern: str, path: str) -> bool:
     parts, given = pattern.split("/"), path.split("/")
     return len(parts) == len(given) and all(
         part == one or (part.startswith("{") and bool(one)) for part, one in zip(parts, given, strict=True)
     )
-
-
-def _user_of(text: str) -> User:
-    """Return a user from a path: a string, an integer as ``int:7``, or a string that begins so as ``str:int:7``."""
-    if text.startswith("str:"):
-        return text[4:]
-    if text.startswith("int:"):
-        try:
-            return int(text[4:])
-        except ValueError:
-            pass
-    return text
 
 
 def _taken(outcome: Outcome) -> wire.Taken:

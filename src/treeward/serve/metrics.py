@@ -11,7 +11,10 @@ from prometheus_client.registry import Collector
 
 from treeward.serve.service import Service
 
-_STEPS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+STEPS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+
+"""Edges of the times that requests are counted by, in seconds."""
 
 
 class Metrics(Collector):
@@ -44,10 +47,18 @@ class Metrics(Collector):
         self._requests[route, status] = self._requests.get((route, status), 0) + 1
         times = self._times.get(route)
         if times is None:
-            times = self._times[route] = [0] * (len(_STEPS) + 1)
+            times = self._times[route] = [0] * (len(STEPS) + 1)
             self._seconds[route] = 0.0
-        times[bisect_left(_STEPS, seconds)] += 1
+        times[bisect_left(STEPS, seconds)] += 1
         self._seconds[route] += seconds
+
+    def times(self, route: str) -> list[int]:
+        """Return how many requests for a route were answered within each of the steps, and beyond the last."""
+        return list(self._times.get(route) or [0] * (len(STEPS) + 1))
+
+    def refused(self) -> int:
+        """Return how many requests were refused for want of room, or failed."""
+        return sum(count for (_, status), count in list(self._requests.items()) if status == 429 or status >= 500)
 
     def describe(self) -> list[Metric]:
         """Nothing is known beforehand."""
@@ -62,7 +73,7 @@ class Metrics(Collector):
         seconds = HistogramMetricFamily("treeward_request_seconds", "Time to answer.", labels=("route",))
         for route, times in sorted(self._times.items()):
             upto = list(accumulate(times))
-            names = [*(str(float(step)) for step in _STEPS), "+Inf"]
+            names = [*(str(float(step)) for step in STEPS), "+Inf"]
             seconds.add_metric((route,), list(zip(names, upto, strict=True)), self._seconds[route])
         yield seconds
 

@@ -65,20 +65,26 @@ def _operation(route: Route, keyed: bool) -> dict[str, Any]:
         }
     made: dict[str, Any] = {"summary": route.summary, "operationId": route.handler, "responses": answers}
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    if names:
-        made["parameters"] = [
-            {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string", "minLength": 1, "maxLength": 512},
-            }
-            for name in names
-        ]
+    text = {"type": "string", "minLength": 1, "maxLength": 512}
+    places = [{"name": name, "in": "path", "required": True, "schema": text} for name in names]
+    if places or route.asks is not None:
+        made["parameters"] = places + _query(route.asks)
     if route.takes is not None:
         made["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.takes)}}}
     if keyed and route.role is not None:
         made["security"] = [{"key": []}]
+    return made
+
+
+def _query(kind: type | None) -> list[dict[str, Any]]:
+    if kind is None:
+        return []
+    told = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    made = []
+    for name, schema in told.items():
+        options = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
+        held = {key: value for key, value in options[0].items() if key != "default"}
+        made.append({"name": name, "in": "query", "required": False, "schema": held})
     return made
 
 

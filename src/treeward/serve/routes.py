@@ -14,7 +14,7 @@ from treeward.core.errors import (
     UnknownDecision,
     UnknownId,
 )
-from treeward.serve import wire
+from treeward.serve import sights, wire
 from treeward.serve.batch import Full
 
 
@@ -23,8 +23,11 @@ class Request(NamedTuple):
 
     body: Any
     """Decoded, of the route's type."""
-    arguments: tuple[str, ...]
-    """What stands in the path's braces."""
+    argument: str
+    """What stands in the path's braces, if it has any."""
+    query: Any
+    """Of the route's type."""
+    headers: "Headers"
 
 
 class Reply(NamedTuple):
@@ -50,12 +53,14 @@ _PROCESS, _NUMBERS = secrets.token_hex(6).encode(), count(1)
 class Headers:
     """The headers that matter."""
 
-    __slots__ = ("authorization", "host", "kind", "request_id")
+    __slots__ = ("authorization", "encoding", "have", "host", "kind", "request_id")
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.authorization: bytes | None = None
         self.kind: bytes | None = None
         self.host: bytes | None = None
+        self.encoding: bytes | None = None
+        self.have: bytes | None = None
         given = None
         for name, value in headers:
             if name == b"authorization":
@@ -66,6 +71,10 @@ class Headers:
                 self.kind = value
             elif name == b"host":
                 self.host = value
+            elif name == b"accept-encoding":
+                self.encoding = value
+            elif name == b"if-none-match":
+                self.have = value
         sound = given is not None and len(given) <= 64 and given.replace(b"-", b"").isalnum()
         self.request_id: bytes = given if given is not None and sound else b"%s-%x" % (_PROCESS, next(_NUMBERS))
 
@@ -85,6 +94,8 @@ class Route(NamedTuple):
     errors: tuple[int, ...] = ()
     admin: bool = False
     """On the admin listener, not on the public one."""
+    asks: type | None = None
+    """What may stand behind the question mark."""
 
 
 _ONE, _MANY = (400, 409), (400,)
@@ -103,14 +114,48 @@ ROUTES = (
         wire.Rows, _MANY,
     ),
     Route("GET", "/v1/users/{user}", "read", "What is known of a user", "user", None, wire.UserView, _MANY),
+    Route("GET", "/v1/users", "read", "Some users", "users", None, sights.Users, _MANY, asks=sights.Find),
+    Route(
+        "GET", "/v1/users/{user}/field", "read", "What is known of a user's interests, drawn on the tree, now or then",
+        "field", None, sights.FieldView, (400, 404), asks=sights.When,
+    ),
+    Route(
+        "GET", "/v1/decisions/{decision}", "read", "How a decision came about", "explain", None, sights.ExplanationView,
+        (404,),
+    ),
     Route("DELETE", "/v1/users/{user}", "admin", "Erase a user, on disk too", "forget", None, wire.Erased, _MANY),
     Route("GET", "/v1/items/{item}", "read", "An item", "item", None, wire.ItemView, (404,)),
     Route("GET", "/v1/tree/{node}", "read", "A node of the tree; 0 is the root", "node", None, wire.NodeView, (404,)),
+    Route(
+        "GET", "/v1/tree/{node}/map", "read", "A node and what is worth drawing below it", "map", None, sights.MapView,
+        (404,),
+    ),
+    Route(
+        "GET", "/v1/tree/{node}/items", "read", "Some of the items under a node", "inside", None, sights.Listing,
+        (400, 404), asks=sights.Slice,
+    ),
+    Route("GET", "/v1/search", "read", "Items, nodes by name", "search", None, sights.Found, _MANY, asks=sights.Find),
+    Route("GET", "/v1/about", "read", "What is served, and how", "about", None, sights.About),
+    Route(
+        "GET", "/v1/live", "read", "How it is doing, second by second", "live", None, sights.LiveView, _MANY,
+        asks=sights.Since,
+    ),
+    Route("GET", "/v1/reports", "read", "Reports of past experiments", "reports", None, sights.Reports),
+    Route(
+        "GET", "/v1/reports/{report}", "read", "Where a report can be opened for a while", "report_link", None,
+        sights.ReportLink, (404,),
+    ),
     Route("GET", "/v1/lift", "read", "What exploring is worth, against those held out", "lift", None, wire.Lift),
     Route("GET", "/livez", None, "Whether the process is alive", "livez", None, wire.Health),
     Route("GET", "/readyz", None, "Whether it takes requests, and if not, why", "readyz", None, wire.Health, (503,)),
     Route("GET", "/openapi.json", None, "This document", "openapi"),
     Route("GET", "/docs", None, "A page to read it", "docs"),
+    Route("GET", "/", None, "The page to look at it all", "index"),
+    Route("GET", "/assets/{file}", None, "A file of the page", "asset", errors=(404,)),
+    Route(
+        "GET", "/reports/{report}", None, "A report, by a link that is still good", "report", errors=(400, 404),
+        asks=sights.Ticket,
+    ),
     Route("GET", "/metrics", "admin", "Metrics for Prometheus", "metrics", admin=True),
     Route(
         "POST", "/admin/backup", "admin", "Copy the store to a file beside it", "backup", wire.Nothing, wire.Saved,

@@ -18,6 +18,7 @@ from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
 from treeward.explorer.explorer import Explorer
 from treeward.policy import TREE_POLICIES
+from treeward.policy.base import Policy
 from treeward.serve.app import App
 from treeward.serve.protocol import Protocol
 from treeward.serve.service import Service
@@ -38,7 +39,7 @@ def open_explorer(settings: Settings, progress: Progress = silent) -> Explorer:
     prior = PopulationPrior.load(settings.prior) if settings.prior else None
     policy = TREE_POLICIES[settings.policy](settings.make_bandit(), prior=prior)
     policy = replace(policy, budget=settings.budget) if settings.budget else policy
-    tree = ItemTree.load(settings.tree) if settings.tree else policy.grow(catalogue, progress=progress)
+    tree = ItemTree.load(settings.tree) if settings.tree else _grown(policy, catalogue, progress)
     store: EventStore = MemoryStore() if settings.store == "memory" else SQLiteStore(settings.store, progress=progress)
     try:
         return Explorer(
@@ -53,11 +54,23 @@ def open_explorer(settings: Settings, progress: Progress = silent) -> Explorer:
             exposed_within=None if settings.exposures == "strict" else _EXPOSED_WITHIN,
             window=settings.window or None,
             learns=settings.mode != "frozen",
+            counts=True,
+            progress=progress,
             memory=settings.memory << 20,
         )
     except BaseException:
         store.close()
         raise
+
+
+def _grown(policy: Policy, catalogue: Catalogue, progress: Progress) -> ItemTree:
+    tree = policy.grow(catalogue, progress=progress)
+    if catalogue.titles is None:
+        return tree
+    progress("naming nodes", 0, 1)
+    named = tree.named(catalogue.titles)
+    progress("naming nodes", 1, 1)
+    return named
 
 
 def listening(host: str, port: int) -> socket.socket:

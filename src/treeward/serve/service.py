@@ -16,6 +16,7 @@ from scipy.special import stdtrit
 
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownDecision, UnknownId
+from treeward.core.types import AnyArray
 from treeward.data.catalogue import Id
 from treeward.explorer.explorer import Explorer
 from treeward.explorer.ledger import Given, Outcome, Row
@@ -40,6 +41,8 @@ class Service:
         self._popular = np.arange(len(explorer.catalogue))
         self._counted = -math.inf
         self.refresh()
+        self.bold = self.rewards = 0
+        self.earned = 0.0
         self._lift: tuple[float, wire.Lift] | None = None
         self.matched = self.compared = self.decisions = 0
         self._open: deque[tuple[float, User, Row, int]] = deque()
@@ -140,15 +143,11 @@ class Service:
         if not self.settings.holdout or monotonic() - self._counted < _FRESH:
             return
         self._counted = monotonic()
-        earned = np.zeros(len(self.explorer.catalogue))
-        for _, events in self.explorer.store.read_all():
-            counted = events[events["kind"] != SHOWN]
-            rows = self.explorer.rows_of(counted["item"])
-            np.add.at(earned, rows[rows >= 0], counted["reward"][rows >= 0])
-        self._popular = np.argsort(-earned, kind="stable")
+        self._popular = np.argsort(-self.explorer.counts().earned, kind="stable")
 
     def _answer(self, made: list[Decision], kind: str) -> wire.Recommendation:
         self.decisions += len(made)
+        self.bold += sum(one.bold for one in made)
         if self.settings.default_reward is not None:
             deadline = monotonic() + self.settings.window
             epoch = self.explorer.store.epoch
@@ -183,6 +182,9 @@ class Service:
             at.append(i)
         for i, outcome in zip(at, self.explorer.feedback_each(rows), strict=True):
             outcomes[i] = outcome
+            if outcome == "recorded":
+                self.rewards += 1
+                self.earned += rewards[i].reward
         return outcomes
 
     def expire(self) -> int:
@@ -193,19 +195,28 @@ class Service:
         with self._open_lock:
             while self._open and self._open[0][0] <= now:
                 due.append(self._open.popleft()[1:])
-        return self.explorer.ledger.expire(due, self.settings.default_reward) if due else 0
+        given = self.explorer.ledger.expire(due, self.settings.default_reward) if due else 0
+        self.rewards += given
+        self.earned += given * self.settings.default_reward
+        return given
+
+    def told(self, events: AnyArray) -> list[wire.Event]:
+        """Return events as they are told."""
+        shop = self.explorer.catalogue
+        rows = self.explorer.rows_of(events["item"]).tolist()
+        return [
+            wire.Event(
+                _KINDS[kind], shop.ids[row] if row >= 0 else None,
+                item_name(shop, row) if row >= 0 and shop.titles is not None else None,
+                None if kind == SHOWN else reward,
+            )
+            for row, kind, reward in zip(rows, events["kind"].tolist(), events["reward"].tolist(), strict=True)
+        ]  # fmt: skip
 
     def user(self, user: User) -> wire.UserView:
         """Return what is known of a user."""
         events = self.explorer.store.read(user)
-        rows = self.explorer.rows_of(events["item"])[-_HISTORY:]
-        ids = self.explorer.catalogue.ids
-        history = [
-            wire.Event(_KINDS[kind], ids[row] if row >= 0 else None, None if kind == SHOWN else reward)
-            for row, kind, reward in zip(
-                rows.tolist(), events["kind"][-_HISTORY:].tolist(), events["reward"][-_HISTORY:].tolist(), strict=True
-            )
-        ]
+        history = self.told(events[-_HISTORY:])
         interests = [wire.Interest(*one) for one in self.explorer.interests(user)[:_HISTORY]]
         return wire.UserView(user, len(events), self.held_out(user), interests, history)
 

@@ -56,6 +56,7 @@ class Settings:
     exposures: Literal["background", "strict"] = _of(
         "what was shown is on disk within 50 ms, or before the reply", "background"
     )
+    reports: str = _of("folder whose pages (`report.html` of experiments) the page lists; none by default", "")
     mode: Literal["online", "frozen", "apprentice"] = _of(
         "learn; record rewards but learn nothing; or serve the caller's own item and learn beside it", "online"
     )
@@ -83,10 +84,10 @@ class Settings:
         checks.one_of(owner, "policy", self.policy, TREE_POLICIES)
         self.make_bandit().rule(1)
         checked_range((self.reward_low, self.reward_high))
-        if self.tree and not Path(self.tree).exists():
-            raise InvalidArgument(owner, "tree", "a saved tree that exists", self.tree)
-        if self.prior and not Path(self.prior).exists():
-            raise InvalidArgument(owner, "prior", "a saved prior that exists", self.prior)
+        for name, what in (("tree", "saved tree"), ("prior", "saved prior"), ("reports", "folder")):
+            path = getattr(self, name)
+            if path and not Path(path).exists():
+                raise InvalidArgument(owner, name, f"a {what} that exists", path)
         checks.repeats(owner, self.repeats)
         checks.integer(owner, "budget", self.budget, low=0)
         if self.store != "memory" and not Path(self.store).absolute().parent.is_dir():

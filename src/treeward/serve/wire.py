@@ -117,6 +117,7 @@ class Event(Struct):
 
     kind: str
     item: str | int | None
+    title: str | None
     reward: float | None
 
 

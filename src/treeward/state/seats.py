@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +94,10 @@ class Seats:
     def seen(self, seats: NDArray[np.int64]) -> list[int]:
         """Return how many events the state in each seat knows."""
         return [self._seen[seat] for seat in seats.tolist()]
+
+    def recent(self, most: int) -> list[User]:
+        """Return who was asked for lately, the latest first."""
+        return list(islice(reversed(self._seat_of), most))
 
     def passed(self, users: Sequence[User], count: int) -> None:
         """Take the last `count` events of users for known: exposures, which change no state where items may repeat."""

@@ -1,0 +1,96 @@
+"""Made-up visitors of a running service: they ask for an item, and click or do not, as their world says."""
+
+from threading import Event
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from treeward.core import rng
+from treeward.core.progress import Progress, Stage, silent
+
+if TYPE_CHECKING:
+    from treeward.simulate import World
+
+
+class Visit(NamedTuple):
+    """One visit."""
+
+    clicked: bool
+    asked: float
+    """Seconds until the item was there ..."""
+    told: float
+    """... and until the reward was on disk."""
+
+
+class Visitors:
+    """The users of a world, coming to a service: some often, most rarely.
+
+    Parameters
+    ----------
+    url
+        Where it listens.
+    world
+        Who they are, and what they like; the first `users` of it come.
+    seed
+        Who comes when, and who clicks.
+    """
+
+    def __init__(self, url: str, world: "World", users: int, seed: int) -> None:
+        from treeward.client import Client
+
+        self._client, self._world, self._users, self._seed = Client(url, timeout=30.0), world, users, seed
+        self.visits: list[Visit] = []
+
+    def come(self, count: int | None, stop: Event, *, pause: float = 0.0, progress: Progress = silent) -> None:
+        """Visit so many times, or until told to stop, waiting between two visits."""
+        stage = Stage(progress, "visitors", count) if count is not None else None
+        while not stop.is_set() and (count is None or count > 0):
+            self.visits.append(self._visit(len(self.visits)))
+            if stage is not None and count is not None:
+                stage.step()
+                count -= 1
+            stop.wait(pause)
+
+    def close(self) -> None:
+        """Go home."""
+        self._client.close()
+
+    def _visit(self, number: int) -> Visit:
+        who, luck = rng.uniforms(self._seed, rng.stream("visit", number), 2)
+        user = int(self._users * who**3)
+        start = perf_counter()
+        [choice] = self._client.recommend(f"visitor-{user}")
+        asked = perf_counter()
+        row = self._world.catalogue.row(choice["item"])
+        clicked = bool(luck < self._world.chances([user], [row])[0])
+        self._client.feedback(choice["decision_id"], float(clicked))
+        return Visit(clicked, asked - start, perf_counter() - asked)
+
+
+class Summary(NamedTuple):
+    """What came of visits."""
+
+    visits: int
+    clicks: int
+    first: float
+    """Clicks a visit in the first fifth ..."""
+    last: float
+    """... and in the last."""
+    median: float
+    """Milliseconds until an item was there, half the time ..."""
+    slowest: float
+    """... and in 99 of 100 visits ..."""
+    told: float
+    """... and until a reward was on disk."""
+
+    @classmethod
+    def of(cls, visits: list[Visit]) -> "Summary":
+        """Sum up visits, of which there is at least one."""
+        clicked = np.array([one.clicked for one in visits], dtype=np.float64)
+        fifth = max(1, len(visits) // 5)
+        asked, told = (1e3 * np.array([getattr(one, name) for one in visits]) for name in ("asked", "told"))
+        return cls(
+            len(visits), int(clicked.sum()), float(clicked[:fifth].mean()), float(clicked[-fifth:].mean()),
+            float(np.median(asked)), float(np.quantile(asked, 0.99)), float(np.quantile(told, 0.99)),
+        )  # fmt: skip

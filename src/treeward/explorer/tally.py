@@ -1,0 +1,79 @@
+"""What every item was shown and earned: counts of the events, kept up as they come."""
+
+from collections import deque
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core.progress import Progress, Stage, silent
+from treeward.core.types import AnyArray, Integers
+from treeward.store.base import EventStore
+from treeward.store.events import EVENT, SHOWN
+
+_TOGETHER = 4096
+"""So many pieces are counted at a time, and wait at most."""
+
+
+class Tally:
+    """Counts by place in leaf order: a node's are a slice. Adding is cheap; counting waits until somebody looks.
+
+    Parameters
+    ----------
+    places
+        (item numbers,): the place of every item number of the store; -1 where the item is gone.
+    items
+        How many places there are.
+    """
+
+    def __init__(self, places: Integers, items: int) -> None:
+        self._places = places
+        self._shown = np.zeros(items, dtype=np.int64)
+        self._earned = np.zeros(items, dtype=np.float64)
+        self._fresh: deque[tuple[AnyArray, int]] = deque()
+        self._lock = Lock()
+
+    def add(self, events: AnyArray, sign: int = 1) -> None:
+        """Count events, or, with a sign of -1, count them no more."""
+        self._fresh.append((events, sign))
+        if len(self._fresh) >= _TOGETHER:
+            self._fold()
+
+    def add_all(self, store: EventStore, progress: Progress) -> None:
+        """Count all that a store holds; nobody may add to it meanwhile."""
+        users = list(store.users())
+        stage = Stage(progress if users else silent, "counting what was shown", len(users))
+        for first in range(0, len(users), _TOGETHER):
+            some = users[first : first + _TOGETHER]
+            packed = b"".join(store.read(user).tobytes() for user in some)
+            self.add(np.frombuffer(packed, dtype=EVENT))
+            self._fold()
+            stage.step(len(some))
+
+    def look(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return how often the item at every place was shown, and what it earned; not to be written to."""
+        self._fold()
+        return self._shown, self._earned
+
+    def _fold(self) -> None:
+        with self._lock:
+            pieces = [self._fresh.popleft() for _ in range(len(self._fresh))]
+            for sign in (1, -1):
+                packed = b"".join(events.tobytes() for events, its in pieces if its == sign)
+                self._count(np.frombuffer(packed, dtype=EVENT), sign)
+
+    def _count(self, events: AnyArray, sign: int) -> None:
+        known = events["item"] < len(self._places)
+        events = events[known]
+        places = self._places[events["item"]]
+        shown = events["kind"] == SHOWN
+        np.add.at(self._shown, places[shown & (places >= 0)], sign)
+        earned = ~shown & (places >= 0)
+        np.add.at(self._earned, places[earned], sign * events["reward"][earned])
+
+
+def sums(values: NDArray[np.int64] | NDArray[np.float64], ranges: Integers) -> AnyArray:
+    """Return the sums of slices first:last of values, one a row of `ranges`; no slice is empty."""
+    upto = np.concatenate([np.zeros(1, dtype=values.dtype), np.cumsum(values)])
+    found: AnyArray = upto[ranges[:, 1]] - upto[ranges[:, 0]]
+    return found

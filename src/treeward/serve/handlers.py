@@ -1,0 +1,193 @@
+"""What answers the routes that are not hot: looking, erasing, health, the page and its files."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from treeward.serve import wire
+from treeward.serve.assets import asset
+from treeward.serve.batch import Batcher
+from treeward.serve.keys import Keys
+from treeward.serve.live import Live
+from treeward.serve.looks import Looks
+from treeward.serve.metrics import Metrics
+from treeward.serve.openapi import document, page
+from treeward.serve.reports import Reports
+from treeward.serve.routes import ROUTES, Refused, Reply, Request
+from treeward.serve.service import Service, parse_id
+from treeward.store.base import User
+
+_HTML = b"text/html; charset=utf-8"
+_SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+_DOCS = (
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    *_SAFE,
+)
+_PAGE = (
+    (
+        b"content-security-policy",
+        # The plotting library sets styles on what it draws; scripts come from here or not at all.
+        b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+        b"connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    *_SAFE,
+)
+_REPORT = (
+    (
+        b"content-security-policy",
+        # Somebody else's page, perhaps: it may run its own scripts, but as nobody, and reach nothing.
+        b"sandbox allow-scripts; default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; "
+        b"img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+    ),
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+class Handlers:
+    """One method a route, named as the route says.
+
+    Parameters
+    ----------
+    service
+        What answers.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.settings = service, service.settings
+        self.keys = Keys(self.settings.keys)
+        self.count = Metrics(service)
+        self.looks, self.live = Looks(service), Live(service, self.count)
+        self.reports = Reports(self.settings.reports)
+        self.draining = False
+        self._asks: Batcher[wire.Ask, wire.Recommendation] | None = None
+        self._rewards: Batcher[wire.Reward, Any] | None = None
+
+    async def _user(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.service.user, _user_of(request.argument)))
+
+    async def _forget(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.service.forget, _user_of(request.argument)))
+
+    async def _users(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.looks.users, request.query))
+
+    async def _field(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.looks.field, _user_of(request.argument), request.query))
+
+    async def _item(self, request: Request) -> Reply:
+        integers = self.service.explorer.catalogue.ids.dtype.is_integer()
+        return _json(self.service.item(parse_id(request.argument, integers, "item")))
+
+    async def _node(self, request: Request) -> Reply:
+        return _json(self.service.node(_node_of(request)))
+
+    async def _map(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.looks.map, _node_of(request)))
+
+    async def _inside(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.looks.items, _node_of(request), request.query))
+
+    async def _search(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.looks.find, request.query))
+
+    async def _explain(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.looks.explain, request.argument))
+
+    async def _about(self, request: Request) -> Reply:
+        key = self.keys.find(request.headers.authorization)
+        return _json(self.looks.about(key.role if key is not None else ""))
+
+    async def _live(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.live.since, request.query.after, self.reason()))
+
+    async def _lift(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.service.lift))
+
+    async def _reports(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.reports.listed))
+
+    async def _report_link(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.reports.link, request.argument))
+
+    async def _report(self, request: Request) -> Reply:
+        query = request.query
+        body = await asyncio.to_thread(self.reports.read, request.argument, query.until, query.ticket)
+        return Reply(200, body, _HTML, _REPORT)
+
+    async def _index(self, request: Request) -> Reply:
+        return await self._sent("index.html", request, _PAGE)
+
+    async def _asset(self, request: Request) -> Reply:
+        return await self._sent(request.argument, request, _SAFE)
+
+    async def _sent(self, name: str, request: Request, headers: tuple[tuple[bytes, bytes], ...]) -> Reply:
+        """Return a file of the page, compressed where the browser can read that, or that it has not changed."""
+        found = await asyncio.to_thread(asset, name)
+        if found is None:
+            raise Refused(404, "no_route", f"there is no file {name[:80]}")
+        kept = b"public, max-age=31536000, immutable" if found.fixed else b"no-cache"
+        headers = (*headers, (b"cache-control", kept), (b"etag", found.tag), (b"vary", b"accept-encoding"))
+        if request.headers.have == found.tag:
+            return Reply(304, b"", found.kind, headers)
+        if b"gzip" in (request.headers.encoding or b""):
+            return Reply(200, found.packed, found.kind, (*headers, (b"content-encoding", b"gzip")))
+        return Reply(200, found.body, found.kind, headers)
+
+    async def _livez(self, request: Request) -> Reply:
+        return Reply(200, b'{"ok":true,"reason":""}')
+
+    async def _readyz(self, request: Request) -> Reply:
+        reason = self.reason()
+        return Reply(503 if reason else 200, wire.encode(wire.Health(not reason, reason)))
+
+    def reason(self) -> str:
+        """Return why the service is not ready; nothing if it is."""
+        failed = getattr(self.service.explorer.store, "failed", None)
+        if failed is not None:
+            return "the store could not be written; restart to recover"
+        return "shutting down" if self.draining else ""
+
+    async def _openapi(self, request: Request) -> Reply:
+        return Reply(200, msgspec.json.encode(self._document()))
+
+    async def _docs(self, request: Request) -> Reply:
+        return Reply(200, page(self._document()), _HTML, _DOCS)
+
+    def _document(self) -> dict[str, Any]:
+        return document((route for route in ROUTES if not route.admin), bool(self.settings.keys))
+
+    async def _metrics(self, request: Request) -> Reply:
+        waiting = [batcher.waiting if batcher is not None else 0 for batcher in (self._asks, self._rewards)]
+        return Reply(200, self.count.text(*waiting), b"text/plain; version=0.0.4; charset=utf-8")
+
+    async def _backup(self, request: Request) -> Reply:
+        return _json(wire.Saved(await asyncio.to_thread(self.service.backup)))
+
+
+def _json(told: Any) -> Reply:
+    return Reply(200, wire.encode(told))
+
+
+def _node_of(request: Request) -> int:
+    node = parse_id(request.argument, True, "node")
+    assert isinstance(node, int)
+    return node
+
+
+def _user_of(text: str) -> User:
+    """Return a user from a path: a string, an integer as ``int:7``, or a string that begins so as ``str:int:7``."""
+    if text.startswith("str:"):
+        return text[4:]
+    if text.startswith("int:"):
+        try:
+            return int(text[4:])
+        except ValueError:
+            pass
+    return text

@@ -1,0 +1,101 @@
+"""How the service is doing, second by second, for the last quarter of an hour."""
+
+from collections import deque
+from time import time
+from typing import NamedTuple
+
+import numpy as np
+
+from treeward.serve import sights
+from treeward.serve.metrics import STEPS, Metrics
+from treeward.serve.service import Service
+
+_KEPT = 900
+_RECOMMEND, _FEEDBACK = "/v1/recommend", "/v1/feedback"
+
+
+class _Totals(NamedTuple):
+    """What only ever grows."""
+
+    decisions: int
+    bold: int
+    rewards: int
+    earned: float
+    commits: int
+    refused: int
+    asked: list[int]
+    """Requests for items by time to answer, as `Metrics` counts them ..."""
+    told: list[int]
+    """... and feedback."""
+
+
+class Live:
+    """Keeps a row a second of what the service did in it.
+
+    Parameters
+    ----------
+    service, count
+        What is watched.
+    """
+
+    def __init__(self, service: Service, count: Metrics) -> None:
+        self._service, self._count = service, count
+        self._rows: deque[sights.Second] = deque(maxlen=_KEPT)
+        self._before = self._totals()
+        self._then = time()
+
+    def sample(self) -> None:
+        """Add what happened since the last time."""
+        now, totals, before = time(), self._totals(), self._before
+        seconds = max(now - self._then, 1e-3)
+        store = self._service.explorer.store
+        asked = [new - old for new, old in zip(totals.asked, before.asked, strict=True)]
+        told = [new - old for new, old in zip(totals.told, before.told, strict=True)]
+        self._rows.append(
+            sights.Second(
+                round(now, 3),
+                round(sum(asked) / seconds, 2),
+                round(sum(told) / seconds, 2),
+                totals.refused - before.refused,
+                totals.decisions - before.decisions,
+                totals.bold - before.bold,
+                totals.rewards - before.rewards,
+                round(totals.earned - before.earned, 6),
+                self._service.explorer.distinct_shown(),
+                percentile(asked, 0.5),
+                percentile(asked, 0.99),
+                percentile(told, 0.99),
+                getattr(store, "waiting", 0),
+                totals.commits - before.commits,
+            )
+        )
+        self._before, self._then = totals, now
+
+    def since(self, after: float, reason: str) -> sights.LiveView:
+        """Return the rows after some time, as columns, and what there is in all."""
+        rows = [row for row in list(self._rows) if row.time > after]
+        columns = {name: [getattr(row, name) for row in rows] for name in sights.Second.__struct_fields__}
+        explorer, totals = self._service.explorer, self._totals()
+        return sights.LiveView(
+            columns, totals.decisions, totals.rewards, totals.earned, sum(1 for _ in explorer.store.users()),
+            len(explorer.catalogue), getattr(explorer.store, "failed", None) is None, reason,
+        )  # fmt: skip
+
+    def _totals(self) -> _Totals:
+        service, store = self._service, self._service.explorer.store
+        return _Totals(
+            service.decisions, service.bold, service.rewards, service.earned, getattr(store, "commits", 0),
+            self._count.refused(), self._count.times(_RECOMMEND), self._count.times(_FEEDBACK),
+        )  # fmt: skip
+
+
+def percentile(counts: list[int], share: float) -> float | None:
+    """Return milliseconds within which a share of requests was answered, from counts by time; None: there were none."""
+    total = sum(counts)
+    if not total:
+        return None
+    edges = [0.0, *STEPS, 2 * STEPS[-1]]
+    upto = np.concatenate([[0], np.cumsum(counts)])
+    at = min(int(np.searchsorted(upto, share * total, side="left")), len(counts))
+    inside = (share * total - upto[at - 1]) / max(counts[at - 1], 1)
+    return round(float(1e3 * (edges[at - 1] + inside * (edges[at] - edges[at - 1]))), 3)

@@ -1,0 +1,159 @@
+"""What the page looks at: parts of the tree, of a user's field, of lists; nothing here changes anything."""
+
+import re
+from contextlib import suppress
+from itertools import islice
+
+import numpy as np
+import polars as pl
+
+from treeward.core.errors import TreewardError, UnknownId
+from treeward.core.types import AnyArray, Integers
+from treeward.core.version import __version__
+from treeward.explorer.looks import Option, item_name, node_name
+from treeward.explorer.maps import around
+from treeward.serve import sights
+from treeward.serve.service import Service
+from treeward.store.base import User
+
+_LONGEST = 80
+
+
+class Looks:
+    """A service, looked at.
+
+    Parameters
+    ----------
+    service
+        Which.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._explorer = service, service.explorer
+        tree = self._explorer.tree
+        self._names = pl.Series(tree.names if tree.names is not None else [], dtype=pl.String)
+
+    def about(self, role: str) -> sights.About:
+        """Return what is served, and how."""
+        shop, tree, settings = self._explorer.catalogue, self._explorer.tree, self._service.settings
+        return sights.About(
+            __version__, len(shop), shop.dim, int(tree.level[-1]), len(tree.parent), shop.titles is not None,
+            self._explorer.policy.name, settings.policy == "phcb", settings.mode, settings.holdout,
+            settings.reward_low, settings.reward_high, role,
+        )  # fmt: skip
+
+    def map(self, node: int) -> sights.MapView:
+        """Return a node and what is worth drawing below it."""
+        self._check(node)
+        tree = self._explorer.tree
+        return sights.MapView(node, int(tree.level[node]), self._path(node), self._nodes(around(tree, node)))
+
+    def items(self, node: int, part: sights.Slice) -> sights.Listing:
+        """Return some of the items under a node."""
+        self._check(node)
+        rows = self._explorer.tree.items_of(node)
+        return sights.Listing(len(rows), self._listed(rows[part.after : part.after + part.n]))
+
+    def field(self, user: User, when: sights.When) -> sights.FieldView:
+        """Return what was known of a user's interests."""
+        self._check(when.node)
+        events = self._explorer.store.read(user)
+        upto = len(events) if when.upto is None else min(when.upto, len(events))
+        told = self._explorer.field(user, node=when.node, upto=upto)
+        last = self._service.told(events[told.upto - 1 : told.upto]) if told.upto else []
+        return sights.FieldView(
+            user, told.upto, told.events, told.opened, last[0] if last else None, self._path(when.node),
+            self._nodes(told.node), told.visible.tolist(), _short(told.mean), _short(told.width),
+            told.visits.tolist(), _short(told.reward),
+        )  # fmt: skip
+
+    def find(self, what: sights.Find) -> sights.Found:
+        """Return items by id or title, and nodes by name."""
+        text, tree = what.q.strip(), self._explorer.tree
+        if not text:
+            return sights.Found([], 0, [], 0)
+        rows = self._rows_with(text)
+        nodes = _containing(self._names, text)
+        if re.fullmatch(r"(node )?\d{1,9}", text) and int(text.split()[-1]) < len(tree.parent):
+            nodes = np.unique(np.append(nodes, int(text.split()[-1])))
+        size = np.diff(tree.item_range).ravel()
+        best = nodes[np.argsort(-size[nodes], kind="stable")[: what.n]]
+        found = [sights.FoundNode(node, self._name(node), int(size[node])) for node in best.tolist()]
+        return sights.Found(self._listed(rows[: what.n]), len(rows), found, len(nodes))
+
+    def users(self, what: sights.Find) -> sights.Users:
+        """Return some users whose name contains what is looked for, those asked for lately first."""
+        store, text = self._explorer.store, what.q.strip().lower()
+        known = list(store.users())
+        total, seen = len(known), set(known)
+        lately = [user for user in self._explorer.recent_users(4 * what.n) if user in seen]
+        every = dict.fromkeys([*lately, *known] if text else [*lately, *islice(known, what.n)])
+        found = (user for user in every if not text or text in str(user).lower())
+        return sights.Users(list(islice(found, what.n)), total)
+
+    def explain(self, decision: str) -> sights.ExplanationView:
+        """Return how a decision came about."""
+        told = self._explorer.explain(decision)
+        steps = [
+            sights.StepView(step.kind, [_option(one) for one in step.considered], step.total, step.chance)
+            for step in told.steps
+        ]
+        return sights.ExplanationView(
+            told.user, told.item, told.title, steps, told.reproduced, [_option(one) for one in told.way]
+        )
+
+    def _check(self, node: int) -> None:
+        last = len(self._explorer.tree.parent) - 1
+        if not 0 <= node <= last:
+            raise UnknownId(f"the tree has no node {node}; its nodes are 0 to {last}")
+
+    def _name(self, node: int) -> str:
+        return node_name(self._explorer.tree, node)[:_LONGEST]
+
+    def _path(self, node: int) -> list[sights.Named]:
+        path, tree = [], self._explorer.tree
+        while node >= 0:
+            path.append(sights.Named(node, self._name(node)))
+            node = int(tree.parent[node])
+        return path[::-1]
+
+    def _nodes(self, nodes: Integers) -> sights.Nodes:
+        tree, counts = self._explorer.tree, self._explorer.counts_of(nodes)
+        return sights.Nodes(
+            nodes.tolist(), tree.parent[nodes].tolist(), [self._name(node) for node in nodes.tolist()],
+            np.diff(tree.item_range[nodes]).ravel().tolist(), np.diff(tree.first_child)[nodes].tolist(),
+            counts.shown.tolist(), _short(counts.earned),
+        )  # fmt: skip
+
+    def _listed(self, rows: AnyArray) -> list[sights.Listed]:
+        shop, counts = self._explorer.catalogue, self._explorer.counts_at(rows)
+        return [
+            sights.Listed(shop.ids[row], item_name(shop, row) if shop.titles is not None else None, shown, earned)
+            for row, shown, earned in zip(rows.tolist(), counts.shown.tolist(), counts.earned.tolist(), strict=True)
+        ]
+
+    def _rows_with(self, text: str) -> AnyArray:
+        """Return the rows of items with this id or, among the rest, whose title (or id, if there are none) has it."""
+        shop = self._explorer.catalogue
+        integers = shop.ids.dtype.is_integer()
+        exact = []
+        with suppress(ValueError, TreewardError):
+            exact.append(shop.row(int(text) if integers else text))
+        held = shop.titles if shop.titles is not None else (pl.Series([], dtype=pl.String) if integers else shop.ids)
+        rows = _containing(held.cast(pl.String), text)
+        return np.array([*exact, *rows[~np.isin(rows, exact)].tolist()], dtype=np.int64)
+
+
+def _containing(texts: pl.Series, part: str) -> AnyArray:
+    """Return which of some texts contain another, whatever the case."""
+    found = texts.str.contains("(?i)" + pl.escape_regex(part))
+    return found.fill_null(False).arg_true().to_numpy().astype(np.int64)
+
+
+def _short(values: AnyArray) -> list[float]:
+    """Return numbers without digits that nobody can see."""
+    return [float(f"{value:.6g}") for value in values.tolist()]
+
+
+def _option(one: Option) -> sights.OptionView:
+    return sights.OptionView(one.id, one.name[:_LONGEST], one.mean, one.width, one.chosen)

@@ -1,0 +1,48 @@
+// Calls to the service: one way to ask, one kind of error. The key stays in this tab and goes nowhere but the service.
+
+const STORED = "treeward.key";
+
+export class Problem extends Error {
+  constructor(status, name, message) {
+    super(message);
+    this.status = status;
+    this.name = name;
+  }
+}
+
+export const key = {
+  get: () => sessionStorage.getItem(STORED),
+  set: (value) => sessionStorage.setItem(STORED, value),
+  forget: () => sessionStorage.removeItem(STORED),
+};
+
+export async function ask(path, { body, signal, method } = {}) {
+  const headers = {};
+  if (key.get()) headers.authorization = "Bearer " + key.get();
+  if (body !== undefined) headers["content-type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method: method ?? (body === undefined ? "GET" : "POST"), headers, signal, cache: "no-store",
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "gone", "The service does not answer.");
+  }
+  let told = {};
+  try { told = await answer.json(); } catch { /* not JSON: the status says enough */ }
+  if (!answer.ok) throw new Problem(answer.status, told.error ?? "error", told.message ?? answer.statusText);
+  return told;
+}
+
+// Users are strings or integers; in a path, an integer is int:7, and a string that looks like that is str:int:7.
+export const spelled = (user) =>
+  typeof user === "number" ? "int:" + user : /^(int|str):/.test(user) ? "str:" + user : user;
+
+export const query = (parts) => {
+  const made = new URLSearchParams();
+  for (const [name, value] of Object.entries(parts)) if (value !== undefined && value !== null && value !== "") made.set(name, value);
+  const text = made.toString();
+  return text ? "?" + text : "";
+};

@@ -1,0 +1,138 @@
+// The tree of the whole catalogue: a drawing to walk through, and the same as a list; what was shown and earned where.
+
+import { ask, query } from "./api.js";
+import * as chart from "./chart.js";
+import { empty, h, later, loading, number, problem, say, short } from "./dom.js";
+
+const PAGE = 50;
+const COLOURS = { groups: "Groups", earned: "Reward", shown: "Exposure" };
+let kind = "sunburst", colour = "groups";
+
+export async function show(root, [where = "0", what = ""], go) {
+  const place = h("div", { class: "chart", role: "img", "aria-label": "The tree: click a part to open it. The list holds the same groups." });
+  const path = h("nav", { class: "path", "aria-label": "Where you are" });
+  const title = h("h2", { id: "title", tabindex: "-1" }), facts = h("p", { class: "soft" });
+  const list = h("ol", { class: "list", id: "list" }), detail = h("div", { id: "detail" });
+  const search = h("input", { type: "search", id: "search", placeholder: "Find an item or a group …", "aria-label": "Find an item or a group", maxlength: 200 });
+  const choice = (names, now, pick) => Object.entries(names).map(([name, label]) =>
+    h("button", { "data-choice": name, "aria-pressed": String(name === now), text: label, onclick: () => pick(name) }));
+  const kinds = h("span", { role: "group", "aria-label": "Drawing" }), colours = h("span", { role: "group", "aria-label": "Coloured by" });
+  const legend = h("div", { class: "legend" });
+  root.replaceChildren(h("div", { class: "two" },
+    h("section", { "aria-label": "Drawing of the tree" }, h("div", { class: "bar" }, path), place, legend,
+      h("div", { class: "bar" }, kinds, " ", h("span", { class: "soft", text: "coloured by" }), colours)),
+    h("section", { "aria-label": "Groups and items" }, search, title, facts, detail, list)));
+
+  let held = null, now = Number(where) || 0, asked = null;
+
+  function draw() {
+    kinds.replaceChildren(...choice({ sunburst: "Sunburst", treemap: "Treemap" }, kind, (name) => { kind = name; chart.clear(place); draw(); }));
+    colours.replaceChildren(...choice(COLOURS, colour, (name) => { colour = name; draw(); }));
+    const { nodes } = held;
+    const rate = nodes.shown.map((shown, i) => (shown ? nodes.earned[i] / shown : null));
+    const each = nodes.shown.map((shown, i) => shown / nodes.items[i]);
+    const values = colour === "earned" ? rate : each, known = values.filter((value) => value !== null);
+    const most = Math.max(...known, 1e-9), least = colour === "earned" ? Math.min(...known, most) : 0;
+    legend.replaceChildren(...(colour === "groups" ? [] : [
+      h("span", { text: colour === "earned" ? "reward a showing: " + short(least) : "showings an item: 0" }),
+      h("span", { class: "ramp", "aria-hidden": "true" }), h("span", { text: short(most) }), h("span", { text: "grey: never shown" })]));
+    const hint = (i) => (nodes.children[i] ? number(nodes.children[i]) + " groups, " : "") +
+      (nodes.shown[i] ? "shown " + number(nodes.shown[i]) + " times, reward " + short(rate[i]) + " a showing" : "never shown");
+    const shade = colour === "groups" ? null : (i) =>
+      nodes.shown[i] ? chart.ramp((values[i] - least) / Math.max(most - least, 1e-9)) : chart.grey();
+    chart.tree(place, nodes, { kind, hint, colour: shade, open: (node, centre) => open(centre && node === now ? parentOf(node) : node) })
+      .catch((error) => place.replaceChildren(problem(error, draw)));
+  }
+
+  const parentOf = (node) => (held.path.length > 1 ? held.path[held.path.length - 2].node : node);
+  const open = (node) => go("catalogue", String(node));
+
+  async function load(node, item) {
+    asked?.abort();
+    asked = new AbortController();
+    list.setAttribute("aria-busy", "true");
+    try {
+      held = await ask(`/v1/tree/${node}/map`, { signal: asked.signal });
+      // A leaf has nothing to draw inside it: its parent is drawn, and it is told in the list.
+      if (held.nodes.node.length === 1 && held.path.length > 1) {
+        const above = held.path[held.path.length - 2].node;
+        held = { ...held, nodes: (await ask(`/v1/tree/${above}/map`, { signal: asked.signal })).nodes, leaf: held.nodes };
+      }
+      now = node;
+      draw();
+      await tell(item);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      if (error.status === 401 || !held) throw error;
+      list.replaceChildren(h("li", {}, problem(error, () => load(node, item))));
+    } finally {
+      list.removeAttribute("aria-busy");
+    }
+  }
+
+  async function tell(item) {
+    const own = held.leaf ?? held.nodes;
+    path.replaceChildren(...held.path.map((one, i) => h("button", {
+      text: one.name, "aria-current": i === held.path.length - 1 ? "page" : null, onclick: () => open(one.node) })));
+    title.textContent = `${own.name[0]}: ${number(own.items[0])} items` + (own.children[0] ? `, ${number(own.children[0])} groups` : "");
+    facts.textContent = own.shown[0] ? `shown ${number(own.shown[0])} times, reward ${short(own.earned[0] / own.shown[0])} a showing` : "never shown yet";
+    detail.replaceChildren();
+    if (item) await tellItem(item);
+    const children = [];
+    if (!held.leaf) own.node.forEach((node, i) => { if (i > 0 && own.parent[i] === own.node[0]) children.push(i); });
+    children.sort((a, b) => own.items[b] - own.items[a]);
+    const rows = children.map((i) => h("li", {}, h("button", { onclick: () => open(own.node[i]) },
+      h("span", { text: own.name[i] }), h("span", { text: number(own.items[i]) + (own.shown[i] ? " · " + short(own.earned[i] / own.shown[i]) : "") }))));
+    if (children.length && children.length < own.children[0]) rows.push(h("li", { class: "more", text: `and ${number(own.children[0] - children.length)} smaller groups: search for them` }));
+    list.replaceChildren(...rows);
+    if (!children.length) await more(0);
+    else list.append(h("li", {}, h("button", { onclick: (event) => { event.currentTarget.parentElement.remove(); more(0); } }, h("span", { text: "Show its items" }), h("span"))));
+    say(title.textContent);
+  }
+
+  async function more(after) {
+    const part = await ask(`/v1/tree/${now}/items${query({ after: after || null, n: PAGE })}`);
+    list.append(...part.items.map(itemRow));
+    const seen = after + part.items.length;
+    if (seen < part.total) list.append(h("li", {}, h("button", { onclick: (event) => { event.currentTarget.parentElement.remove(); more(seen); } },
+      h("span", { text: "More items" }), h("span", { text: number(part.total - seen) }))));
+  }
+
+  const itemRow = (one) => h("li", {}, h("button", { onclick: () => go("catalogue", String(now), String(one.item)) },
+    h("span", { text: one.title ?? String(one.item) }), h("span", { text: one.shown ? `${number(one.shown)} shown · ${short(one.earned)}` : "" })));
+
+  async function tellItem(item) {
+    const told = await ask("/v1/items/" + encodeURIComponent(item));
+    const columns = Object.entries(told.columns).filter(([name]) => name !== "title" && name !== "id");
+    detail.replaceChildren(h("div", { class: "offer", id: "item" }, h("h3", { text: told.title ?? String(told.item) }),
+      h("dl", {}, h("dt", { text: "id" }), h("dd", { text: String(told.item) }),
+        ...columns.flatMap(([name, value]) => [h("dt", { text: name }), h("dd", { text: String(value ?? "–") })])),
+      h("button", { text: "Close", onclick: () => go("catalogue", String(now)) })));
+  }
+
+  const find = later(async () => {
+    const wanted = search.value.trim();
+    if (!wanted) { if (held) tell(""); return; }
+    try {
+      const found = await ask("/v1/search" + query({ q: wanted }));
+      if (search.value.trim() !== wanted) return;
+      detail.replaceChildren();
+      title.textContent = `${number(found.all_nodes)} groups and ${number(found.all_items)} items match`;
+      facts.textContent = "";
+      list.replaceChildren(
+        ...found.nodes.map((one) => h("li", {}, h("button", { onclick: () => { search.value = ""; open(one.node); } }, h("span", { text: one.name }), h("span", { text: number(one.items) + " items" })))),
+        ...found.items.map((one) => h("li", {}, h("button", { onclick: async () => {
+          search.value = "";
+          const told = await ask("/v1/items/" + encodeURIComponent(one.item));
+          go("catalogue", String(told.path.at(-1) ?? 0), String(one.item));
+        } }, h("span", { text: one.title ?? String(one.item) }), h("span", { text: "item" })))));
+      if (!found.nodes.length && !found.items.length) list.replaceChildren(h("li", {}, empty("Nothing has that name")));
+      say(title.textContent);
+    } catch (error) { list.replaceChildren(h("li", {}, problem(error, find))); }
+  }, 250);
+  search.addEventListener("input", find);
+
+  list.replaceChildren(h("li", {}, loading("the tree")));
+  await load(now, what);
+  return { repaint: draw, move: ([node = "0", item = ""]) => load(Number(node) || 0, item), end: () => { asked?.abort(); chart.clear(place); } };
+}

@@ -1,0 +1,125 @@
+// Which view is open, in which colours, with which key, and whether the service is there.
+
+import { ask, key, Problem } from "./api.js";
+import * as catalogue from "./catalogue.js";
+import { h, loading, number, problem } from "./dom.js";
+
+const VIEWS = {
+  catalogue: () => Promise.resolve(catalogue),
+  user: () => import("./user.js"),
+  live: () => import("./live.js"),
+  experiments: () => import("./experiments.js"),
+};
+const THEMES = { "": ["◐", "as the system has them"], light: ["☀", "light"], dark: ["☾", "dark"] };
+const root = document.getElementById("view"), state = document.getElementById("state"), facts = document.getElementById("facts");
+let view = null, open = null, about = null, failed = false, turn = 0;
+
+const where = () => location.hash.replace(/^#\/?/, "").split("/").map((part) => {
+  try { return decodeURIComponent(part); } catch { return part; }
+});
+
+export function go(...parts) {
+  const hash = "#/" + parts.map(encodeURIComponent).join("/");
+  if (location.hash === hash) route(true);
+  else location.hash = hash;
+}
+
+async function route(fresh = false) {
+  const mine = ++turn, [given, ...parts] = where(), name = VIEWS[given] ? given : "catalogue";
+  for (const link of document.querySelectorAll("nav a[data-view]")) {
+    if (link.dataset.view === name) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  }
+  root.setAttribute("aria-busy", "true");
+  try {
+    if (!about) await introduce();
+    if (!fresh && open === name && view?.move) {
+      await view.move(parts);
+    } else {
+      view?.end();
+      view = null;
+      open = name;
+      root.replaceChildren(loading(name === "catalogue" ? "the tree" : "this view"));
+      const module = await VIEWS[name]();
+      if (mine !== turn) return;
+      const made = await module.show(root, parts, go, about);
+      if (mine !== turn) { made.end(); return; }
+      view = made;
+    }
+    failed = false;
+  } catch (error) {
+    if (mine !== turn || error.name === "AbortError") return;
+    fail(error);
+  } finally {
+    if (mine === turn) root.removeAttribute("aria-busy");
+  }
+}
+
+function fail(error) {
+  view?.end();
+  view = null;
+  open = null;
+  failed = error.status === 0 || error.status === 503;
+  if (error.status === 401) askForKey();
+  else root.replaceChildren(problem(error instanceof Problem ? error : new Problem(-1, "page", String(error.message ?? error)), () => route(true)));
+}
+addEventListener("unhandledrejection", (event) => {
+  if (event.reason instanceof Problem && event.reason.status === 401) { event.preventDefault(); fail(event.reason); }
+});
+
+async function introduce() {
+  about = await ask("/v1/about");
+  document.getElementById("key").hidden = !key.get();
+  facts.textContent = `${number(about.items)} items in ${number(about.nodes)} nodes on ${about.levels} levels · ${about.policy} · ${about.mode}` +
+    (about.holdout ? ` · ${100 * about.holdout} % of users held out` : "") + (about.role === "read" ? " · this key may only look" : "") + ` · treeward ${about.version}`;
+}
+
+function askForKey() {
+  const wrong = Boolean(key.get());
+  key.forget();
+  about = null;
+  facts.textContent = "";
+  const input = h("input", { type: "password", id: "key-input", autocomplete: "off", "aria-label": "API key", placeholder: "tw_…" });
+  root.replaceChildren(h("form", { class: "empty", onsubmit: (event) => {
+    event.preventDefault();
+    if (input.value.trim()) { key.set(input.value.trim()); route(true); }
+  } }, h("h2", { text: "A key, please" }),
+    wrong && h("p", { class: "problem", role: "alert", text: "The service does not know that key." }),
+    h("p", { text: "This service answers those who have a key. It is kept in this tab only." }),
+    h("p", {}, input), h("p", {}, h("button", { class: "main", text: "Go on" }))));
+  input.focus();
+}
+
+document.getElementById("key").addEventListener("click", () => { key.forget(); about = null; document.getElementById("key").hidden = true; route(true); });
+
+function paint(theme) {
+  if (theme) document.documentElement.dataset.theme = theme; else delete document.documentElement.dataset.theme;
+  const button = document.getElementById("theme");
+  button.firstElementChild.textContent = THEMES[theme][0];
+  button.setAttribute("aria-label", "Colours: " + THEMES[theme][1]);
+  button.title = "Colours: " + THEMES[theme][1];
+  view?.repaint?.();
+}
+document.getElementById("theme").addEventListener("click", () => {
+  const names = Object.keys(THEMES), next = names[(names.indexOf(document.documentElement.dataset.theme ?? "") + 1) % names.length];
+  localStorage.setItem("treeward.theme", next);
+  paint(next);
+});
+paint(THEMES[localStorage.getItem("treeward.theme")] ? localStorage.getItem("treeward.theme") : "");
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view?.repaint?.());
+
+async function pulse() {
+  let is = "good", text = "ready";
+  try {
+    const told = await (await fetch("/readyz", { cache: "no-store" })).json();
+    if (!told.ok) [is, text] = ["bad", "not ready: " + told.reason];
+  } catch { [is, text] = ["bad", "no answer"]; }
+  const back = is === "good" && state.dataset.is === "bad";
+  state.dataset.is = is;
+  if (document.getElementById("state-text").textContent !== text) document.getElementById("state-text").textContent = text;
+  if (back && failed) { about = null; route(true); }
+  setTimeout(pulse, document.hidden ? 10000 : 2500);
+}
+
+addEventListener("hashchange", () => route());
+route();
+pulse();

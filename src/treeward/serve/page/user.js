@@ -1,0 +1,236 @@
+// One user: what is thought to interest them, drawn on the tree; how that came about; what to show them next.
+
+import { ask, query, spelled } from "./api.js";
+import * as chart from "./chart.js";
+import { empty, h, later, number, percent, problem, say, short } from "./dom.js";
+
+let kind = "sunburst";
+
+export async function show(root, [who = "", where = "0"], go, about) {
+  const input = h("input", { id: "who", list: "users", placeholder: "A user’s id …", "aria-label": "User", autocomplete: "off", maxlength: 512 });
+  const numbered = h("input", { type: "checkbox", id: "numbered" });
+  const users = h("datalist", { id: "users" }), body = h("div"), recent = h("div", { class: "bar" });
+  numbered.style.width = "auto";
+  root.replaceChildren(
+    h("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); pick(); } },
+      h("span", { class: "grow" }, input), users, h("button", { class: "main", text: "Look" })),
+    recent, body);
+
+  // What was typed is an integer where the service knows an integer of that name, and a string otherwise.
+  let known = [];
+  const pick = () => {
+    const typed = input.value.trim();
+    if (typed) go("user", spelled(known.find((one) => String(one) === typed) ?? typed));
+  };
+  const list = async () => {
+    const told = await ask("/v1/users" + query({ q: input.value.trim(), n: 30 }));
+    known = told.users;
+    users.replaceChildren(...known.map((one) => h("option", { value: String(one) })));
+    return told;
+  };
+  input.addEventListener("input", later(() => list().catch(() => {}), 200));
+
+  const told = await list();
+  let view = null;
+
+  async function open(parts) {
+    const [name = "", node = "0"] = parts;
+    recent.replaceChildren(h("span", { class: "soft", text: told.total ? `${number(told.total)} users; lately:` : "" }),
+      ...told.users.slice(0, 8).map((one) => h("button", { text: String(one), "aria-pressed": String(spelled(one) === name), onclick: () => go("user", spelled(one)) })));
+    if (!name) {
+      view?.end();
+      view = null;
+      body.replaceChildren(told.total
+        ? empty("Whose interests?", h("p", { text: "Pick one of the users above, or type an id: somebody new begins with what is popular." }))
+        : empty("Nobody was here yet", h("p", { text: "Type any id and press “Look”: a newcomer’s interests are what is known before the first click." })));
+      return;
+    }
+    if (view && view.name === name) { await view.move(Number(node) || 0); return; }
+    view?.end();
+    view = await one(body, name, Number(node) || 0, go, about);
+  }
+  await open([who, where]);
+  return { repaint: () => view?.draw(), move: open, end: () => view?.end() };
+}
+
+async function one(root, name, start, go, about) {
+  const base = "/v1/users/" + encodeURIComponent(name);
+  const shown = name.startsWith("str:") ? name.slice(4) : name.replace(/^int:(-?\d+)$/, "$1");
+  const user = /^int:-?\d+$/.test(name) ? Number(shown) : shown;
+  const place = h("div", { class: "chart", role: "img", "aria-label": "Interests drawn on the tree; the table holds the same." });
+  const path = h("nav", { class: "path", "aria-label": "Where you are" }), kinds = h("span", { role: "group", "aria-label": "Drawing" });
+  const slider = h("input", { type: "range", id: "time", min: 0, max: 0, value: 0, "aria-label": "After how many events" });
+  const when = h("p", { class: "soft", id: "when" }), play = h("button", { id: "play", text: "Play" });
+  const field = h("p", { id: "field" }), interests = h("div", { class: "scroll" }), history = h("ol", { class: "list", id: "history" });
+  const offers = h("div", { id: "offers", "aria-live": "polite" }), ends = h("div", { class: "legend" });
+  const recommend = h("button", { class: "main", id: "recommend", text: "Recommend now" });
+  const many = h("select", { "aria-label": "How many" }, ...[1, 3, 5].map((n) => h("option", { value: n, text: String(n) })));
+  root.replaceChildren(h("div", { class: "two" },
+    h("div", {},
+      h("section", { "aria-label": "Interests on the tree" }, h("h2", { text: "What interests " + shown }), field,
+        h("div", { class: "bar" }, path, kinds), place, ends,
+        h("div", { class: "bar" }, play, h("span", { class: "grow" }, slider)), when),
+      h("section", { "aria-label": "Interests as a table" }, interests)),
+    h("div", {},
+      h("section", { "aria-label": "Recommend" }, h("div", { class: "bar" }, recommend, many, h("span", { class: "soft", text: "items" })), offers),
+      h("section", { "aria-label": "History" }, h("h2", { text: "History" }), history))));
+
+  let held = null, node = start, timer = null, asked = null, gone = false, low = null, high = null;
+
+  async function look(upto) {
+    asked?.abort();
+    asked = new AbortController();
+    held = await ask(base + "/field" + query({ node: node || null, upto }), { signal: asked.signal });
+    slider.max = held.events;
+    slider.value = held.upto;
+    slider.setAttribute("aria-valuetext", `${held.upto} of ${held.events} events`);
+    draw();
+  }
+
+  const judged = () => held.nodes.node.map((_, i) => i).filter((i) => i > 0 && held.visible[i]);
+
+  function draw() {
+    if (!held) return;
+    const { nodes } = held;
+    kinds.replaceChildren(...["sunburst", "treemap"].map((one) => h("button", { text: one === "sunburst" ? "Sunburst" : "Treemap",
+      "aria-pressed": String(one === kind), onclick: () => { kind = one; chart.clear(place); draw(); } })));
+    path.replaceChildren(...held.path.map((step, i) => h("button", { text: step.name, "aria-current": i === held.path.length - 1 ? "page" : null,
+      onclick: () => go("user", name, String(step.node)) })));
+    const which = judged().length ? judged() : [0];
+    const means = which.map((i) => held.mean[i]), widths = which.map((i) => held.width[i]);
+    // The scale only widens while one looks, so that playing the history does not repaint everything at every event.
+    low = Math.min(low ?? Infinity, ...means);
+    high = Math.max(high ?? -Infinity, ...means);
+    const most = Math.max(...widths, 1e-9), least = Math.min(...widths);
+    const share = (mean) => (high - low > 1e-9 ? (mean - low) / (high - low) : .5);
+    const sure = (width) => 1 - .6 * (most - least > 1e-9 ? (width - least) / (most - least) : 0);
+    const colour = (i) => (held.visible[i] && (i > 0 || nodes.node.length === 1) ? chart.ramp(share(held.mean[i]), sure(held.width[i])) : chart.grey());
+    const hint = (i) => (held.visible[i] ? `interest ${short(held.mean[i])} ± ${short(held.width[i])}` : held.opened ? "opened further below" : "") +
+      (held.visits[i] ? `, ${number(held.visits[i])} rewards, ${short(held.reward[i])} in all` : "");
+    ends.replaceChildren(h("span", { text: "interest " + short(low) }), h("span", { class: "ramp", "aria-hidden": "true" }), h("span", { text: short(high) }),
+      h("span", { text: "sure" }), h("span", { class: "fade", "aria-hidden": "true" }), h("span", { text: "unsure" }), h("span", { text: "· sizes are evened out" }));
+    chart.tree(place, nodes, { kind, hint, colour, flat: true, open: (to, centre) => go("user", name, String(centre && to === node && held.path.length > 1 ? held.path.at(-2).node : to)) })
+      .catch((error) => place.replaceChildren(problem(error, draw)));
+    field.textContent = held.opened
+      ? `The field has ${number(held.opened)} visible ${held.opened === 1 ? "node" : "nodes"}.`
+      : about.field ? "" : `${about.policy} has no field to open: all groups are judged at any time.`;
+    const last = held.last;
+    when.textContent = held.events === 0 ? "No events yet: this is what is thought of anybody." :
+      `After ${number(held.upto)} of ${number(held.events)} events` + (last ? `; the last: ${told(last)}` : "");
+    table(which);
+  }
+
+  function table(which) {
+    const { nodes } = held, best = [...which].sort((a, b) => held.mean[b] - held.mean[a]).slice(0, 25);
+    interests.replaceChildren(h("table", { id: "interests" }, h("caption", { text: held.opened ? "Visible nodes, most interesting first" : "Groups, most interesting first" }),
+      h("thead", {}, h("tr", {}, ...["group", "items", "interest", "width", "rewards", "earned"].map((text) => h("th", { scope: "col", text })))),
+      h("tbody", {}, ...best.map((i) => h("tr", {}, h("td", {}, h("button", { class: "link", text: nodes.name[i], onclick: () => go("user", name, String(nodes.node[i])) })),
+        ...[number(nodes.items[i]), short(held.mean[i]), short(held.width[i]), number(held.visits[i]), short(held.reward[i])].map((text) => h("td", { text })))))));
+  }
+
+  const told = (event) => `${event.title ?? event.item ?? "an item that is gone"}${event.reward === null ? " was shown" : `: ${event.kind} ${short(event.reward)}`}`;
+
+  async function tell() {
+    const view = await ask(base);
+    const rows = view.history.toReversed();
+    history.replaceChildren(...rows.map((event) => h("li", { class: "row" }, h("span", { text: event.title ?? String(event.item ?? "gone") }),
+      h("span", { text: event.reward === null ? "shown" : `${event.kind} ${short(event.reward)}` }))));
+    if (view.events > rows.length) history.append(h("li", { class: "more", text: `and ${number(view.events - rows.length)} before` }));
+    if (!rows.length) history.append(h("li", { class: "more", text: "Nothing was shown to this user yet." }));
+    if (view.held_out) field.textContent += " This user is held out: what is popular is shown, nothing is explored.";
+  }
+
+  async function again() {
+    await look();
+    await tell();
+  }
+
+  recommend.addEventListener("click", async () => {
+    stop();
+    recommend.disabled = true;
+    try {
+      const made = await ask("/v1/recommend", { body: { user, n: Number(many.value) } });
+      await again();
+      offers.replaceChildren(...await Promise.all(made.items.map(offer)));
+      say(`${made.items.length} recommended`);
+    } catch (error) {
+      if (error.status === 401) throw error;
+      offers.replaceChildren(h("div", { class: "problem", role: "alert", text: refused(error) }));
+    } finally {
+      recommend.disabled = false;
+    }
+  });
+
+  async function offer(choice) {
+    const item = await ask("/v1/items/" + encodeURIComponent(choice.item));
+    const state = h("p", { class: "soft" }), why = h("details", {}, h("summary", { text: "Why this?" }));
+    const send = async (reward, label) => {
+      for (const button of buttons) button.disabled = true;
+      try {
+        const answer = await ask("/v1/feedback", { body: { decision_id: choice.decision_id, reward } });
+        state.textContent = answer.duplicate ? "That was said before." : label + ", and on disk.";
+        say(state.textContent);
+        await again();
+      } catch (error) {
+        state.replaceChildren(h("span", { class: "problem", role: "alert", text: refused(error) }));
+        for (const button of buttons) button.disabled = false;
+      }
+    };
+    const buttons = [h("button", { class: "main", text: "Like", onclick: () => send(about.high, "Liked") }), h("button", { text: "Skip", onclick: () => send(about.low, "Skipped") })];
+    why.addEventListener("toggle", () => { if (why.open && why.children.length === 1) explain(choice, why); });
+    const facts = choice.policy === "explore"
+      ? `estimate ${short(choice.mean)} ± ${short(choice.width)}, chance ${percent(choice.propensity)}`
+      : choice.policy === "popular" ? "popular: this user is held out" : "the caller’s own item";
+    return h("div", { class: "offer" }, h("h3", { text: item.title ?? String(choice.item) }), h("p", { class: "soft", text: facts }),
+      h("div", { class: "bar" }, ...buttons), state, why);
+  }
+
+  async function explain(choice, place_) {
+    try {
+      const told_ = await ask("/v1/decisions/" + encodeURIComponent(choice.decision_id));
+      const rows = (options) => h("tbody", {}, ...options.map((option) => h("tr", { class: option.chosen ? "chosen" : null },
+        h("td", { text: option.name + (option.chosen ? " ✓" : "") }), h("td", { text: short(option.mean) }), h("td", { text: short(option.width) }))));
+      const head = () => h("thead", {}, h("tr", {}, ...["considered", "mean", "width"].map((text) => h("th", { scope: "col", text }))));
+      place_.append(h("div", {},
+        told_.way.length > 0 && h("p", { class: "soft", text: "Found under: " + told_.way.map((one) => `${one.name} (${short(one.mean)} ± ${short(one.width)})`).join(" › ") }),
+        ...told_.steps.map((step, i) => h("div", { class: "scroll" }, h("table", {},
+          h("caption", { text: `Step ${i + 1}: ${step.kind === "node" ? "which group" : "which item"}; ${number(step.considered.length)} of ${number(step.total)} considered, chance ${percent(step.chance)}` }),
+          head(), rows(step.considered.slice(0, 12).concat(step.considered.slice(12).filter((one) => one.chosen)))))),
+        !told_.reproduced && h("p", { class: "soft", text: "Deciding again gave another item: the tree or the settings have changed since, or the request had filters." })));
+    } catch (error) { place_.append(h("div", { class: "problem", role: "alert", text: refused(error) })); }
+  }
+
+  const refused = (error) => (error.status === 403 ? "This key may look but not act: " + error.message : error.message);
+
+  function stop() {
+    clearTimeout(timer);
+    timer = null;
+    play.textContent = "Play";
+  }
+  const seek = later((upto) => look(upto).catch(() => {}), 60);
+  slider.addEventListener("input", () => { stop(); seek(Number(slider.value)); });
+  play.addEventListener("click", async () => {
+    if (timer) { stop(); return; }
+    play.textContent = "Stop";
+    let at = held && held.upto < held.events ? held.upto : 0;
+    // However long the history is, a replay takes some ten seconds.
+    const step = Math.max(1, Math.round((held?.events ?? 0) / 60));
+    const next = async () => {
+      if (gone) return;
+      try {
+        await look(at);
+      } catch { stop(); return; }
+      if (at >= held.events) { stop(); return; }
+      at = Math.min(held.events, at + step);
+      timer = setTimeout(next, 150);
+    };
+    timer = setTimeout(next, 0);
+  });
+
+  await again();
+  return {
+    name, draw,
+    move: (to) => { node = to; low = high = null; stop(); return look(held && held.upto < held.events ? held.upto : undefined); },
+    end: () => { gone = true; stop(); asked?.abort(); chart.clear(place); },
+  };
+}

@@ -1,0 +1,78 @@
+"""Reports of past experiments: pages in a folder, listed, and opened by links that soon expire."""
+
+import re
+import secrets
+from hashlib import blake2b
+from hmac import compare_digest
+from html import unescape
+from pathlib import Path
+from time import time
+from urllib.parse import quote
+
+from treeward.core.errors import UnknownId
+from treeward.serve import sights
+from treeward.serve.assets import PLOTLY, plotly
+
+_OPEN_FOR = 600
+_HEAD = 1 << 16
+_TITLE = re.compile(rb"<title>([^<]*)</title>", re.IGNORECASE)
+_MOST = 500
+
+
+class Reports:
+    """The pages in a folder, and one level below it.
+
+    Parameters
+    ----------
+    folder
+        Where they are; nothing: there are none.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder) if folder else None
+        self._secret = secrets.token_bytes(32)
+
+    def listed(self) -> sights.Reports:
+        """Return what there is, the latest first."""
+        found = [
+            sights.Report(name, _title(path) or name, round(path.stat().st_mtime, 3))
+            for name, path in self._paths().items()
+        ]
+        return sights.Reports(self._folder is not None, sorted(found, key=lambda one: -one.modified)[:_MOST])
+
+    def link(self, name: str) -> sights.ReportLink:
+        """Return where a report can be opened for the next ten minutes, by whoever has the link."""
+        self._path(name)
+        until = int(time()) + _OPEN_FOR
+        return sights.ReportLink(f"/reports/{quote(name, safe='')}?until={until}&ticket={self._ticket(name, until)}")
+
+    def read(self, name: str, until: int, ticket: str) -> bytes:
+        """Return a report, given a link's ticket; with the plotting library taken out of it, which is here already."""
+        if not compare_digest(ticket.encode(), self._ticket(name, until).encode()) or until < time():
+            raise UnknownId("this link is not good any more: open the report from the list again")
+        body = self._path(name).read_bytes()
+        return body.replace(
+            b"<script>" + plotly() + b"</script>", b'<script src="/assets/%s"></script>' % PLOTLY.encode()
+        )
+
+    def _paths(self) -> dict[str, Path]:
+        if self._folder is None:
+            return {}
+        pages = [*self._folder.glob("*.html"), *self._folder.glob("*/*.html")]
+        return {str(path.relative_to(self._folder)): path for path in sorted(pages) if path.is_file()}
+
+    def _path(self, name: str) -> Path:
+        # Looked up, never put together: no name leads out of the folder.
+        found = self._paths().get(name)
+        if found is None:
+            raise UnknownId(f"there is no report {name[:80]!r}")
+        return found
+
+    def _ticket(self, name: str, until: int) -> str:
+        return blake2b(f"{until}\n{name}".encode(errors="replace"), key=self._secret, digest_size=16).hexdigest()
+
+
+def _title(path: Path) -> str:
+    with path.open("rb") as file:
+        found = _TITLE.search(file.read(_HEAD))
+    return unescape(found[1].decode(errors="replace")).strip() if found else ""
