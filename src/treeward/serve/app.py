@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from itertools import accumulate
 from time import monotonic, perf_counter
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -16,7 +17,7 @@ from treeward.serve.batch import Batcher, Full
 from treeward.serve.handlers import Handlers
 from treeward.serve.keys import Buckets, allows
 from treeward.serve.log import Log
-from treeward.serve.routes import ROUTES, Headers, Refused, Reply, Request, Route, problem
+from treeward.serve.routes import LONGEST_ARGUMENT, ROUTES, Headers, Refused, Reply, Request, Route, problem
 from treeward.serve.service import Service
 from treeward.serve.settings import is_loopback
 
@@ -173,10 +174,7 @@ class App(Handlers):
         for at in range(2, len(parts) if not admin and len(parts) < 6 else 0):
             named = self._named.get((method, *parts[:at], "", *parts[at + 1 :]))
             if named is not None and parts[at]:
-                try:
-                    return named, unquote(parts[at], errors="strict")
-                except UnicodeDecodeError:
-                    raise Refused(400, "invalid", "the path is not UTF-8") from None
+                return named, _argument(parts[at])
         known = {route.method for route in ROUTES if route.admin == admin and _fits(route.path, path)}
         if known:
             allow = ", ".join(sorted(known)).encode()
@@ -251,10 +249,12 @@ class App(Handlers):
     async def _recommend_batch(self, request: Request) -> Reply:
         assert self._asks is not None
         self._many(request.body.requests, "requests")
-        if sum(ask.n for ask in request.body.requests) > self.settings.max_batch:
-            raise InvalidArgument("batch", "n", f"at most {self.settings.max_batch} in all", "more")
-        answers = await asyncio.gather(*self._asks.ask_many(request.body.requests), return_exceptions=True)
-        return _rows(answers)
+        asks: list[wire.Ask] = request.body.requests
+        upto = list(accumulate(ask.n for ask in asks))
+        few = [ask for ask, items in zip(asks, upto, strict=True) if items <= self.settings.max_batch]
+        answers: list[Any] = await asyncio.gather(*self._asks.ask_many(few), return_exceptions=True) if few else []
+        late = InvalidArgument("batch", "n", f"at most {self.settings.max_batch} in all, this row's included", "more")
+        return _rows([*answers, *[late] * (len(asks) - len(few))])
 
     async def _feedback(self, request: Request) -> Reply:
         route = self.hot[b"POST", b"/v1/feedback"]
@@ -300,6 +300,19 @@ def asked(route: Route, query: bytes) -> Any:
         return msgspec.convert(dict(pairs), route.asks, strict=False)
     except ValueError as error:  # of msgspec's and of the parser's
         raise Refused(400, "invalid", f"the query: {error}") from None
+
+
+def _argument(text: str) -> str:
+    """Return what stands in a path's braces."""
+    if len(text) > 3 * LONGEST_ARGUMENT:
+        raise Refused(404, "no_route", "nothing has a name that long")
+    try:
+        found = unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise Refused(400, "invalid", "the path is not UTF-8") from None
+    if len(found) > LONGEST_ARGUMENT:
+        raise Refused(404, "no_route", "nothing has a name that long")
+    return found
 
 
 def _blank(pattern: str) -> list[str]:

@@ -4,7 +4,9 @@ import asyncio
 from typing import Any
 
 import msgspec
+import polars as pl
 
+from treeward.data.catalogue import Catalogue
 from treeward.serve import wire
 from treeward.serve.assets import asset
 from treeward.serve.batch import Batcher
@@ -12,7 +14,7 @@ from treeward.serve.keys import Keys
 from treeward.serve.live import Live
 from treeward.serve.looks import Looks
 from treeward.serve.metrics import Metrics
-from treeward.serve.openapi import document, page
+from treeward.serve.openapi import Shape, document, page
 from treeward.serve.reports import Reports
 from treeward.serve.routes import ROUTES, Refused, Reply, Request
 from treeward.serve.service import Service, parse_id
@@ -161,7 +163,12 @@ class Handlers:
         return Reply(200, page(self._document()), _HTML, _DOCS)
 
     def _document(self) -> dict[str, Any]:
-        return document((route for route in ROUTES if not route.admin), bool(self.settings.keys))
+        shop, settings = self.service.explorer.catalogue, self.settings
+        shape = Shape(
+            "integer" if shop.ids.dtype.is_integer() else "string", _kinds(shop), settings.max_batch,
+            (settings.reward_low, settings.reward_high),
+        )  # fmt: skip
+        return document((route for route in ROUTES if not route.admin), bool(settings.keys), shape)
 
     async def _metrics(self, request: Request) -> Reply:
         waiting = [batcher.waiting if batcher is not None else 0 for batcher in (self._asks, self._rewards)]
@@ -169,6 +176,19 @@ class Handlers:
 
     async def _backup(self, request: Request) -> Reply:
         return _json(wire.Saved(await asyncio.to_thread(self.service.backup)))
+
+
+def _kinds(shop: Catalogue) -> dict[str, str]:
+    """Return what the columns hold that a request can filter by."""
+    kinds = {}
+    for name, kind in shop.table.schema.items():
+        if kind == pl.String:
+            kinds[name] = "string"
+        elif kind == pl.Boolean:
+            kinds[name] = "boolean"
+        elif kind.is_numeric():
+            kinds[name] = "integer" if kind.is_integer() else "number"
+    return kinds
 
 
 def _json(told: Any) -> Reply:

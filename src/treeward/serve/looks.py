@@ -6,6 +6,7 @@ from itertools import islice
 
 import numpy as np
 import polars as pl
+from msgspec import UnsetType
 
 from treeward.core.errors import TreewardError, UnknownId
 from treeward.core.types import AnyArray, Integers
@@ -58,7 +59,7 @@ class Looks:
         """Return what was known of a user's interests."""
         self._check(when.node)
         events = self._explorer.store.read(user)
-        upto = len(events) if when.upto is None else min(when.upto, len(events))
+        upto = len(events) if isinstance(when.upto, UnsetType) else min(when.upto, len(events))
         told = self._explorer.field(user, node=when.node, upto=upto)
         last = self._service.told(events[told.upto - 1 : told.upto]) if told.upto else []
         return sights.FieldView(

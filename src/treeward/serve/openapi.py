@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from treeward.core.version import __version__
 from treeward.serve import wire
-from treeward.serve.routes import Route
+from treeward.serve.routes import LONGEST_ARGUMENT, Route
 
 _TOLD = {
     400: "The request breaks a rule; the message says which",
@@ -24,12 +24,50 @@ _TOLD = {
     503: "Not ready, or too many requests are waiting",
 }
 
+_CHOSEN = "$response.body#/items/0/"
+_LINKS: dict[str, dict[str, dict[str, Any]]] = {
+    "recommend": {
+        "say what came of it": {
+            "operationId": "feedback",
+            "requestBody": {"decision_id": _CHOSEN + "decision_id", "reward": 1.0},
+        },
+        "ask why": {"operationId": "explain", "parameters": {"decision": _CHOSEN + "decision_id"}},
+        "look at the item": {"operationId": "item", "parameters": {"item": _CHOSEN + "item"}},
+        "look at the node": {"operationId": "node", "parameters": {"node": _CHOSEN + "path/0"}},
+        "look at the user": {"operationId": "user", "parameters": {"user": "$request.body#/user"}},
+        "draw the user": {"operationId": "field", "parameters": {"user": "$request.body#/user"}},
+        "erase the user": {"operationId": "forget", "parameters": {"user": "$request.body#/user"}},
+    },
+    "users": {"look at one": {"operationId": "user", "parameters": {"user": "$response.body#/users/0"}}},
+    "node": {
+        "draw it": {"operationId": "map", "parameters": {"node": "$response.body#/node"}},
+        "its items": {"operationId": "inside", "parameters": {"node": "$response.body#/node"}},
+        "a child": {"operationId": "node", "parameters": {"node": "$response.body#/children/0"}},
+    },
+    "search": {"look at an item": {"operationId": "item", "parameters": {"item": _CHOSEN + "item"}}},
+    "reports": {"open one": {"operationId": "report_link", "parameters": {"report": "$response.body#/reports/0/name"}}},
+}
+"""What an answer leads to, by the handler that gives it."""
 
-def document(routes: Iterable[Route], keyed: bool) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of some routes."""
+
+class Shape(NamedTuple):
+    """What a request may be depends on what is served."""
+
+    id: str
+    """What item ids are: ``"integer"`` or ``"string"``."""
+    columns: dict[str, str]
+    """What the catalogue's columns hold, those that can be filtered by."""
+    most: int
+    """Rows of a batch, and items of a recommendation."""
+    rewards: tuple[float, float]
+
+
+def document(routes: Iterable[Route], keyed: bool, shape: Shape) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of some routes, for what is served."""
     routes = list(routes)
     kinds = [kind for route in routes for kind in (route.takes, route.gives) if kind is not None]
     _, parts = msgspec.json.schema_components([*kinds, wire.Problem], ref_template="#/components/schemas/{name}")
+    _fit(parts, shape)
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, keyed)
@@ -48,11 +86,47 @@ def document(routes: Iterable[Route], keyed: bool) -> dict[str, Any]:
     return made
 
 
+def _fit(parts: dict[str, Any], shape: Shape) -> None:
+    """Say what only this service knows: its items' ids, its columns, its limits."""
+    ask, reward = parts["Ask"]["properties"], parts["Reward"]["properties"]
+    ask["n"]["maximum"] = shape.most
+    for name, rows in (("AskMany", "requests"), ("RewardMany", "rewards")):
+        parts[name]["properties"][rows] |= {"minItems": 1, "maxItems": shape.most}
+    bounds = {"integer": {"minimum": -(2**63), "maximum": 2**63 - 1}, "string": {"maxLength": 4096}}
+    item = {"type": shape.id, **bounds[shape.id]}
+    for name in ("exclude", "fallback"):
+        ask[name]["items"] = item
+    ask["allow"]["anyOf"] = [{"type": "array", "items": item}, {"type": "null"}]
+    conditions = {name: _condition(kind) for name, kind in shape.columns.items()}
+    ask["where"]["anyOf"] = [
+        {"type": "object", "properties": conditions, "additionalProperties": False},
+        {"type": "null"},
+    ]
+    reward["item"] = item
+    reward["reward"] |= {"minimum": shape.rewards[0], "maximum": shape.rewards[1]}
+    by_id, by_item = [{"required": [name]} for name in ("decision_id", "item")]
+    parts["Reward"]["oneOf"] = [
+        {**by_id, "not": {"anyOf": [by_item, {"required": ["user"]}]}},
+        {"required": ["user", "item"], "not": by_id},
+    ]
+
+
+def _condition(kind: str) -> dict[str, Any]:
+    value = {"type": kind} | ({"minimum": -(2**31), "maximum": 2**31 - 1} if kind in ("integer", "number") else {})
+    options: list[dict[str, Any]] = [value, {"type": "null"}, {"type": "array", "items": value}]
+    if kind != "boolean":
+        ends = {"min": value, "max": value}
+        options.append({"type": "object", "properties": ends, "additionalProperties": False, "minProperties": 1})
+    return {"anyOf": options}
+
+
 def _operation(route: Route, keyed: bool) -> dict[str, Any]:
     answers: dict[str, Any] = {"200": {"description": "Done"}}
     if route.gives is not None:
         answers["200"]["content"] = {"application/json": {"schema": _ref(route.gives)}}
-    codes = set(route.errors)
+    if route.handler in _LINKS:
+        answers["200"]["links"] = _LINKS[route.handler]
+    codes = set(route.errors) | ({400, 404} if "{" in route.path else set())
     if route.role is not None:
         codes |= {403, 429, 503} | ({401} if keyed else set())
     if route.takes is not None:
@@ -65,8 +139,16 @@ def _operation(route: Route, keyed: bool) -> dict[str, Any]:
         }
     made: dict[str, Any] = {"summary": route.summary, "operationId": route.handler, "responses": answers}
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    text = {"type": "string", "minLength": 1, "maxLength": 512}
-    places = [{"name": name, "in": "path", "required": True, "schema": text} for name in names]
+    longest = {"user": wire.LONGEST_ID}
+    places = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "minLength": 1, "maxLength": longest.get(name, LONGEST_ARGUMENT)},
+        }
+        for name in names
+    ]
     if places or route.asks is not None:
         made["parameters"] = places + _query(route.asks)
     if route.takes is not None:

@@ -17,6 +17,9 @@ from treeward.core.errors import (
 from treeward.serve import sights, wire
 from treeward.serve.batch import Full
 
+LONGEST_ARGUMENT = 4096
+"""Characters of what stands in a path's braces: a decision id carries the name of its user."""
+
 
 class Request(NamedTuple):
     """What a handler gets."""

@@ -1,6 +1,7 @@
 """What the service does, without HTTP: requests in, answers out, on whatever thread calls."""
 
 import math
+import re
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +15,6 @@ import numpy as np
 from msgspec import UNSET
 from scipy.special import stdtrit
 
-from treeward.core import checks
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownDecision, UnknownId
 from treeward.core.types import AnyArray
 from treeward.data.catalogue import Id
@@ -41,6 +41,7 @@ class Service:
         self._popular = np.arange(len(explorer.catalogue))
         self._counted = -math.inf
         self.refresh()
+        self._integers = explorer.catalogue.ids.dtype.is_integer()
         self.bold = self.rewards = 0
         self.earned = 0.0
         self._lift: tuple[float, wire.Lift] | None = None
@@ -65,6 +66,10 @@ class Service:
         answers: list[wire.Recommendation | Exception | None] = [None] * len(asks)
         groups: dict[object, list[dict[User, tuple[int, wire.Ask]]]] = {}
         for i, ask in enumerate(asks):
+            if ask.fallback and any(isinstance(item, str) == self._integers for item in ask.fallback):
+                kind = "integers" if self._integers else "strings"
+                answers[i] = InvalidArgument("recommend", "fallback", f"item ids, which are {kind} here", ask.fallback)
+                continue
             if self.settings.mode == "apprentice" or (self.settings.holdout and self.held_out(ask.user)):
                 try:
                     answers[i] = self._other(ask)
@@ -294,7 +299,6 @@ def parse_id(text: str, integers: bool, what: str) -> Id:
     """Return an id from a path, as its kind is."""
     if not integers:
         return text
-    try:
-        return checks.integer(what, "id", int(text), low=-(2**63))
-    except ValueError as error:
-        raise UnknownId(f"there is no {what} {text[:40]!r}: ids are integers here") from error
+    if not re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text):  # one way to write each
+        raise UnknownId(f"there is no {what} {text[:40]!r}: ids are integers here")
+    return int(text)

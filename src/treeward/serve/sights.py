@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from treeward.serve import wire
 
@@ -26,7 +26,7 @@ class When(Struct, forbid_unknown_fields=True):
     """Which part of a user's field, and when."""
 
     node: Annotated[int, Meta(ge=0, le=2**53)] = 0
-    upto: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    upto: Annotated[int, Meta(ge=0, le=2**53)] | UnsetType = UNSET
     """After so many of the user's events; all of them by default."""
 
 

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 LONGEST_ID = 512
 
-User = Annotated[str, Meta(max_length=LONGEST_ID)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+User = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Item = Annotated[str, Meta(max_length=4096)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=65536)]
 Scalar = str | int | float | bool | None
