@@ -338,12 +338,31 @@ def test_windows_and_default_rewards(items, tmp_path):
         time.sleep(3.2)
         with pytest.raises(ServiceError, match="410 too_late"):
             client.feedback(other["decision_id"], 1.0)
+        late = httpx.post(running.url + "/v1/feedback", json={"user": "ada", "item": other["item"], "reward": 1.0})
+        assert (late.status_code, late.json()["error"]) == (410, "too_late")
         history = client.user("ada")["history"]
         assert [(one["kind"], one["reward"]) for one in history[2:]] == [("reward", 1.0), ("reward", 0.25)]
-        client.recommend("bob")
+        [shown] = client.recommend("bob")
+    time.sleep(2)
     with serving(tmp_path, items, *options) as running, Client(running.url) as client:
-        time.sleep(3.2)  # what was open when it stopped has its window again
-        assert [one["kind"] for one in client.user("bob")["history"]] == ["shown", "reward"]
+        time.sleep(1.5)  # its window was over before this began
+        history = client.user("bob")["history"]
+        assert [one["kind"] for one in history] == ["shown", "reward"]
+        assert 0 <= time.time() - history[0]["time"] < 60
+        assert history[0]["item"] == shown["item"]
+
+
+def test_a_store_whose_file_is_gone_is_noticed(items, tmp_path):
+    with serving(tmp_path, items) as running, Client(running.url, tries=1) as client:
+        client.feedback(client.recommend("ada")[0]["decision_id"], 1.0)
+        (tmp_path / "events.db").rename(tmp_path / "elsewhere.db")
+        time.sleep(2.5)
+        told = httpx.get(running.url + "/readyz")
+        assert told.status_code == 503
+        assert "moved, removed or replaced" in told.json()["reason"]
+        with pytest.raises(ServiceError, match="503 store"):
+            client.recommend("ada")
+        assert stop(running) == 1
 
 
 def test_frozen_records_but_does_not_learn(items, tmp_path):

@@ -17,7 +17,7 @@ import pytest
 import treeward as tw
 from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError, StoreFailed, StoreInUse, StoreVersion
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.store import journal
+from treeward.store import journal, rows
 from treeward.store.check import check, salvage
 from treeward.store.events import EVENT, SHOWN, Kept, event
 from treeward.store.sqlite import SQLiteStore
@@ -237,7 +237,50 @@ def test_schemas_move_forward_only(path, monkeypatch):
     newer.append(["bob"], event(1, 1.0))
     newer.close()
     monkeypatch.undo()
-    with pytest.raises(StoreVersion, match="of version 2; this treeward knows versions up to 1"):
+    with pytest.raises(StoreVersion, match="of version 3; this treeward knows versions up to 2"):
+        SQLiteStore(path)
+
+
+def as_version_1(path):
+    """Write a store as the first version did: events had no time."""
+    former = rows._FORMER[1]
+    with opened(path) as file:
+        for seq, packed in file.execute("SELECT seq, records FROM events").fetchall():
+            held = np.frombuffer(packed, dtype=rows.RECORD)
+            old = np.zeros(len(held), dtype=former)
+            old["user"] = held["user"]
+            for name in former.names[1:]:
+                old[name] = held["event"][name]
+            put = (old.tobytes(), rows.checksum(seq, old.tobytes()), seq)
+            file.execute("UPDATE events SET records = ?, crc = ? WHERE seq = ?", put)
+        file.execute("PRAGMA user_version = 1")
+
+
+def test_a_store_of_the_first_version_is_brought_up(path, tmp_path):
+    store = SQLiteStore(path)
+    for i in range(20):
+        store.append(["ada", i], np.concatenate([many(1, start=i), event(i, 1.0, nonce=5, time=1_700_000_000)]))
+    before = contents(store)
+    store.close()
+    as_version_1(path)
+    assert salvage(path, tmp_path / "saved.db").events == 40
+    for one in (path, tmp_path / "saved.db"):
+        again = SQLiteStore(one)
+        assert set(again.users()) == set(before)
+        for user, events in again.read_all():
+            were = np.frombuffer(before[user], dtype=EVENT).copy()
+            were["time"] = 0
+            assert events.tobytes() == were.tobytes()
+        again.append(["ada"], event(3, 1.0, nonce=99, time=1_700_000_001))
+        again.close()
+        assert check(one).problems == ()
+        last = SQLiteStore(one)
+        assert last.read("ada")["time"].tolist()[-1] == 1_700_000_001
+        last.close()
+    as_version_1(path)
+    with opened(path) as file:
+        file.execute("UPDATE events SET crc = crc + 1 WHERE seq = 7")
+    with pytest.raises(StoreDamaged, match="event 7 is not what was written"):
         SQLiteStore(path)
 
 

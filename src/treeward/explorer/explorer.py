@@ -25,7 +25,7 @@ from treeward.explorer.views import Views
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
 from treeward.store.base import EventStore, User
-from treeward.store.events import EVENT, SHOWN
+from treeward.store.events import EVENT, SHOWN, now
 from treeward.store.memory import MemoryStore
 from treeward.tree.item_tree import ItemTree
 
@@ -265,7 +265,7 @@ class Explorer(Views):
         events = np.zeros(len(made), dtype=EVENT)
         events["item"], events["node"] = self._decider.numbers[made["item"]], made["node"]
         events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
-        events["kind"], events["snapshot"] = SHOWN, self._decider.snapshot
+        events["kind"], events["snapshot"], events["time"] = SHOWN, self._decider.snapshot, now()
         events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
         self.store.append([user for user in who for _ in range(n)], events, within=self._within or 0.0)
         self._decider.seats.passed(who, n)

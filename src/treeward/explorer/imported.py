@@ -40,7 +40,7 @@ def imported(
     table = log.table.lazy()
     if "time" in log.table.columns:
         table = table.sort("time", maintain_order=True)
-    table = table.select("user", "item", "reward").with_columns(
+    table = table.select("user", "item", "reward", _second(log.table).alias("second")).with_columns(
         pl.col(name).cast(pl.String) for name in ("user", "item") if not log.table[name].dtype.is_integer()
     )
     table = table.join(known.lazy(), on="item", how="left", maintain_order="left")
@@ -52,6 +52,15 @@ def imported(
     found = found.filter(pl.col("number").is_not_null())
     events = np.zeros(found.height, dtype=EVENT)
     events["item"], events["reward"] = found["number"].to_numpy(), found["reward"].to_numpy()
-    events["node"], events["kind"] = -1, REWARD
+    events["node"], events["kind"], events["time"] = -1, REWARD, found["second"].to_numpy()
     runs = found["user"].rle().struct.unnest()
     return Imported(runs["value"].to_list(), runs["len"].to_numpy().astype(np.int64), events, missing.height)
+
+
+def _second(table: pl.DataFrame) -> pl.Expr:
+    """Return the second since 1970 that an interaction is of; 0 where that is not known, or cannot be one."""
+    if "time" not in table.columns:
+        return pl.lit(0, dtype=pl.Int64)
+    kind, time = table.schema["time"], pl.col("time")
+    seconds = time.dt.epoch("s") if kind.is_temporal() else time.cast(pl.Int64, strict=False)
+    return pl.when(seconds.is_between(1, 2**32 - 1)).then(seconds).otherwise(0)

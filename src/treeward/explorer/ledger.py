@@ -16,12 +16,12 @@ from treeward.explorer.rewards import change_of
 from treeward.explorer.tally import Tally
 from treeward.explorer.tickets import Sealer, Ticket
 from treeward.store.base import EventStore, User
-from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN
+from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN, now
 
 Outcome = Literal["recorded", "duplicate", "changed"]
 Given = str | tuple[User, Id]
 """What a reward is for: a decision id, or a user and an item."""
-Row = tuple[int, int, float, int, int, int]
+Row = tuple[int, int, float, int, int, int, int]
 """An event, field by field."""
 
 
@@ -66,28 +66,28 @@ class Ledger:
     def row_of(self, id: str) -> tuple[User, Row]:
         """Return whose decision an id is, and the event that a reward of 0 for it would be."""
         user, ticket = self.ticket(id)
-        return user, (ticket.item, ticket.node, 0.0, ticket.nonce, ticket.snapshot, self._reward)
+        return user, (ticket.item, ticket.node, 0.0, ticket.nonce, ticket.snapshot, self._reward, 0)
 
-    def open_rows(self) -> list[tuple[User, Row]]:
-        """Return the decisions that were shown and have no reward, as `row_of` does."""
-        found: list[tuple[User, Row]] = []
+    def open_rows(self) -> list[tuple[User, Row, int]]:
+        """Return the decisions that were shown and have no reward, as `row_of` does, and when that was."""
+        found: list[tuple[User, Row, int]] = []
         for user, events in self._store.read_all():
             shown = events[events["kind"] == SHOWN]
             missing = shown[~np.isin(shown["nonce"], events["nonce"][events["kind"] != SHOWN])]
-            for item, node, _, nonce, snapshot, _ in missing.tolist():
-                found.append((user, (item, node, 0.0, nonce, snapshot, self._reward)))
+            for item, node, _, nonce, snapshot, _, when in missing.tolist():
+                found.append((user, (item, node, 0.0, nonce, snapshot, self._reward, 0), when))
         return found
 
     def expire(self, rows: Sequence[tuple[User, Row, int]], reward: float) -> int:
         """Give decisions that still have no reward this one, and return how many that were; users are of an epoch."""
         while True:
-            now = self._store.epoch
+            at = self._store.epoch
             found = [(self._store.resolve(user, epoch), row) for user, row, epoch in rows]
             known = [(user, row) for user, row in found if user is not None]
             events = np.array([row for _, row in known], dtype=EVENT)
-            events["reward"] = reward
-            new = self._store.append([user for user, _ in known], events, epoch=now)
-            if self._store.epoch == now or new.any():
+            events["reward"], events["time"] = reward, now()
+            new = self._store.append([user for user, _ in known], events, epoch=at)
+            if self._store.epoch == at or new.any():
                 self._count(events, new)
                 return int(new.sum())
 
@@ -147,7 +147,7 @@ class Ledger:
             self._count(events, new)
             for (i, _, row, _), fresh in zip(rows, new.tolist(), strict=True):
                 if fresh:
-                    outcomes[i] = "changed" if row[-1] in (CHANGE, AMENDED) else "recorded"
+                    outcomes[i] = "changed" if row[5] in (CHANGE, AMENDED) else "recorded"
             waiting = [row[0] for row, fresh in zip(rows, new.tolist(), strict=True) if not fresh]
         return outcomes
 
@@ -163,7 +163,7 @@ class Ledger:
         if change is None:
             return None
         kind = self._change if before else self._reward
-        return user, (ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind), len(before)
+        return user, (ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind, now()), len(before)
 
     def _event_for(self, user: User, item: Id, reward: float) -> tuple[User, Row, int] | None:
         """Return the event of a reward for the latest decision that showed an item, or for the item itself.
@@ -175,13 +175,16 @@ class Ledger:
         events = self._store.read(who)
         mine = events[events["item"] == number]
         closed = set(mine["nonce"][mine["kind"] != SHOWN].tolist())
-        shown = [one for one in mine[::-1].tolist() if one[-1] == SHOWN]
+        shown = [one for one in mine[::-1].tolist() if one[5] == SHOWN]
         latest = next((one for one in shown if one[3] not in closed), shown[0] if shown else None)
         if latest is None:
-            return who, (number, -1, reward, 0, 0, self._reward), 0
-        _, node, _, nonce, snapshot, _ = latest
+            return who, (number, -1, reward, 0, 0, self._reward, now()), 0
+        _, node, _, nonce, snapshot, _, when = latest
+        if self._window is not None and when and now() > when + 1 + self._window:  # events know the second they are of
+            raise FeedbackLate(f"{item!r:.40} was shown to {who!r:.40} more than {self._window:g} seconds ago")
         before = self._store.rewards_of(who, nonce)
         change = change_of(f"that showed {item!r:.20}", before, reward, self._on_repeat)
         if change is None:
             return None
-        return who, (number, node, change, nonce, snapshot, self._change if before else self._reward), len(before)
+        kind = self._change if before else self._reward
+        return who, (number, node, change, nonce, snapshot, kind, now()), len(before)

@@ -271,6 +271,7 @@ class App(Handlers):
         while True:
             await asyncio.sleep(_SECONDS_A_SWEEP)
             await asyncio.to_thread(self.live.sample)
+            await asyncio.to_thread(self.service.look)
             try:
                 await asyncio.to_thread(self.service.expire)
                 await asyncio.to_thread(self.service.refresh)

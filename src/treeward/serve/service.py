@@ -24,7 +24,7 @@ from treeward.explorer.looks import Decision, item_name, node_name
 from treeward.serve import wire
 from treeward.serve.settings import Settings
 from treeward.store.base import User, spelled
-from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN
+from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN, now
 from treeward.store.sqlite import SQLiteStore
 
 _KINDS = {SHOWN: "shown", REWARD: "reward", CHANGE: "change", NOTED: "noted", AMENDED: "noted change"}
@@ -49,10 +49,18 @@ class Service:
         self._open: deque[tuple[float, User, Row, int]] = deque()
         self._open_lock = Lock()
         if settings.default_reward is not None:
-            # When they were shown is not known any more: their window begins again.
-            deadline = monotonic() + settings.window
-            epoch = explorer.store.epoch
-            self._open.extend((deadline, user, row, epoch) for user, row in explorer.ledger.open_rows())
+            self._open.extend(self._reopened())
+
+    def _reopened(self) -> list[tuple[float, User, Row, int]]:
+        """Return the decisions that were open at the end of an earlier run, by when their window closes."""
+        begun, epoch, second = monotonic(), self.explorer.store.epoch, now()
+        return sorted(
+            (
+                (begun + self.settings.window - (second - when if when else 0), user, row, epoch)
+                for user, row, when in self.explorer.ledger.open_rows()
+            ),
+            key=lambda one: one[0],
+        )
 
     def held_out(self, user: User) -> bool:
         """Tell whether a user belongs to those who are not explored for: the same answer for ever."""
@@ -192,6 +200,12 @@ class Service:
                 self.earned += rewards[i].reward
         return outcomes
 
+    def look(self) -> None:
+        """Notice what nobody tells: a store whose file is gone."""
+        store = self.explorer.store
+        if isinstance(store, SQLiteStore):
+            store.look()
+
     def expire(self) -> int:
         """Give decisions whose window has passed the default reward; return how many."""
         if self.settings.default_reward is None:
@@ -213,9 +227,11 @@ class Service:
             wire.Event(
                 _KINDS[kind], shop.ids[row] if row >= 0 else None,
                 item_name(shop, row) if row >= 0 and shop.titles is not None else None,
-                None if kind == SHOWN else reward,
+                None if kind == SHOWN else reward, when or None,
             )
-            for row, kind, reward in zip(rows, events["kind"].tolist(), events["reward"].tolist(), strict=True)
+            for row, kind, reward, when in zip(
+                rows, *(events[name].tolist() for name in ("kind", "reward", "time")), strict=True
+            )
         ]  # fmt: skip
 
     def user(self, user: User) -> wire.UserView:

@@ -119,6 +119,8 @@ class Event(Struct):
     item: str | int | None
     title: str | None
     reward: float | None
+    time: int | None
+    """Seconds since 1970; null: not known."""
 
 
 class UserView(Struct):

@@ -1,5 +1,6 @@
 """What an event is, wherever it lives."""
 
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -18,19 +19,25 @@ EVENT = np.dtype(
         ("nonce", "<i8"),
         ("snapshot", "<u2"),
         ("kind", "u1"),
+        ("time", "<u4"),
     ]
 )
 """One event, packed: `item` is the store's number of the item, `node` the node it was taken from in the tree of that
-`snapshot` (-1: none), `nonce` the decision it belongs to (0: none, as for imported events). In place of a reward, what
-was shown has its propensity, negative where that is an estimate."""
+`snapshot` (-1: none), `nonce` the decision it belongs to (0: none, as for imported events), `time` the second since
+1970 (0: not known). In place of a reward, what was shown has its propensity, negative where that is an estimate."""
+
+
+def now() -> int:
+    """Return the time as events have it."""
+    return int(time.time())
 
 
 def event(
-    item: int, reward: float, *, kind: int = REWARD, node: int = -1, nonce: int = 0, snapshot: int = 0
+    item: int, reward: float, *, kind: int = REWARD, node: int = -1, nonce: int = 0, snapshot: int = 0, time: int = 0
 ) -> AnyArray:
     """Return one event, as an array of one."""
     made = np.zeros(1, dtype=EVENT)
-    made[0] = (item, node, reward, nonce, snapshot, kind)
+    made[0] = (item, node, reward, nonce, snapshot, kind, time)
     return made
 
 

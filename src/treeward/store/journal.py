@@ -10,12 +10,12 @@ from time import monotonic
 from typing import NamedTuple
 
 from treeward.core.errors import StoreDamaged, StoreError, StoreFailed, StoreInUse, StoreVersion
-from treeward.store.rows import add
+from treeward.store.rows import add, renew
 
 APPLICATION = 0x74726565
 """What SQLite's header calls files of ours."""
 
-MIGRATIONS = (
+MIGRATIONS: tuple[str | Callable[[sqlite3.Connection], None], ...] = (
     """
     CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER) WITHOUT ROWID;
     CREATE TABLE users (number INTEGER PRIMARY KEY, name, retired INTEGER NOT NULL, crc INTEGER);
@@ -27,8 +27,9 @@ MIGRATIONS = (
     CREATE TABLE snapshots (number INTEGER PRIMARY KEY, digest TEXT NOT NULL, crc INTEGER);
     CREATE TABLE kept (user INTEGER PRIMARY KEY, events INTEGER, epoch INTEGER, state BLOB);
     """,
+    renew,
 )
-"""What brings a file from each version to the next; the first makes it."""
+"""What brings a file from each version to the next; the first makes it, the second gave events a time."""
 
 Write = Callable[[sqlite3.Connection], object]
 _LOG_BYTES = 2 << 20
@@ -82,8 +83,10 @@ def _prepare(made: sqlite3.Connection, path: Path) -> None:
         return
     made.execute(f"PRAGMA application_id = {APPLICATION}")
     for step in MIGRATIONS[version:]:
-        for statement in step.split(";"):
+        for statement in step.split(";") if isinstance(step, str) else ():
             made.execute(statement)
+        if not isinstance(step, str):
+            step(made)
     made.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
     made.execute("COMMIT")
 
@@ -95,6 +98,15 @@ def _told(path: Path, error: sqlite3.Error) -> StoreError:
     if "malformed" in text or "not a database" in text or "encrypted" in text:
         return StoreDamaged(f"{path}: {text}; `treeward store salvage` saves what can be read")
     return StoreError(f"{path}: {text}")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another of the same name; None: there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class _Entry(NamedTuple):
@@ -124,6 +136,7 @@ class Journal:
     def __init__(self, path: Path, *, create: bool) -> None:
         self.path, self._logged = path, 0
         self.connection = connect(path, create=create)
+        self._file = _identity(path)
         self.failed: StoreFailed | None = None
         self.next_seq = 1
         """The number of the next event."""
@@ -164,6 +177,13 @@ class Journal:
             self._queue = [entry._replace(due=0.0) for entry in self._queue]
             self._changed.notify_all()
             return self._number
+
+    def look(self) -> None:
+        """Take no more writes if the file is no longer where it was: what goes to one that has no name is lost."""
+        if self.failed is None and not self.closed and _identity(self.path) != self._file:
+            with self._changed:
+                self.failed = StoreFailed(f"{self.path}: the file was moved, removed or replaced; restart to recover")
+                self._changed.notify_all()
 
     @property
     def waiting(self) -> int:

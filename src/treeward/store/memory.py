@@ -39,7 +39,7 @@ def _kind_of(ids: dict[User, int]) -> pl.DataType | None:
 
 
 class MemoryStore:
-    """Events in memory: 27 bytes an event and some 200 a user. Everything is gone when the process ends.
+    """Events in memory: 31 bytes an event and some 200 a user. Everything is gone when the process ends.
 
     Parameters
     ----------

@@ -11,12 +11,19 @@ import numpy as np
 import polars as pl
 
 from treeward.core.errors import StoreDamaged
-from treeward.core.progress import Progress, Stage
+from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import AnyArray
 from treeward.store.events import EVENT
 
 RECORD = np.dtype([("user", "<i8"), ("event", EVENT)])
 """An event and the number of its user; 0: it was erased."""
+_FORMER = {
+    1: np.dtype(
+        [("user", "<i8"), ("item", "<i4"), ("node", "<i4"), ("reward", "<f8"), ("nonce", "<i8"), ("snapshot", "<u2"),
+         ("kind", "u1")]
+    ),
+}  # fmt: skip
+"""What a record was in files of earlier versions."""
 _SEQ = struct.Struct("<q")
 _MOST = 50_000
 _AT_ONCE = 1_000
@@ -65,17 +72,34 @@ def read(file: sqlite3.Connection, progress: Progress) -> Iterator[Row]:
     # The last number is only for the progress: in a torn file it may be wrong, and every row must be looked at.
     [[last]] = file.execute("SELECT count(*) FROM (SELECT 1 FROM events LIMIT 10000000)").fetchall()
     stage = Stage(progress, "reading events", 1 + int(last) // _AT_ONCE)
+    [[version]] = file.execute("PRAGMA user_version").fetchall()
+    layout = _FORMER.get(int(version), RECORD)
     cursor = file.execute("SELECT seq, records, crc FROM events ORDER BY seq")
     while rows := cursor.fetchmany(_AT_ONCE):
-        yield from (_row(*row) for row in rows)
+        yield from (_row(layout, *row) for row in rows)
         stage.step()
     stage.finish()
 
 
-def _row(seq: int, records: object, crc: object) -> Row:
-    if not isinstance(records, bytes) or len(records) % RECORD.itemsize or checksum(seq, records) != crc:
+def _row(layout: np.dtype[np.void], seq: int, records: object, crc: object) -> Row:
+    if not isinstance(records, bytes) or len(records) % layout.itemsize or checksum(seq, records) != crc:
         return Row(seq, np.zeros(0, dtype=RECORD), False)
-    return Row(seq, np.frombuffer(records, dtype=RECORD), True)
+    held = np.frombuffer(records, dtype=layout)
+    if layout != RECORD:
+        former, held = held, np.zeros(len(held), dtype=RECORD)
+        held["user"] = former["user"]
+        for name in (layout.names or ())[1:]:
+            held["event"][name] = former[name]
+    return Row(seq, held, True)
+
+
+def renew(file: sqlite3.Connection) -> None:
+    """Write every row as this version does; a row that is not what was written stays, to be found as such."""
+    for row in list(read(file, silent)):
+        if row.whole:
+            packed = row.records.tobytes()
+            put = (packed, checksum(row.seq, packed), row.seq)
+            file.execute("UPDATE events SET records = ?, crc = ? WHERE seq = ?", put)
 
 
 def erase(file: sqlite3.Connection, users: Iterable[int], after: int, count: int) -> int | None:

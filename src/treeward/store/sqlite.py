@@ -91,6 +91,10 @@ class SQLiteStore(MemoryStore):
         """What went wrong with the disk, if anything did."""
         return self._journal.failed
 
+    def look(self) -> None:
+        """Notice if the file is no longer where it was; then nothing more is taken."""
+        self._journal.look()
+
     @property
     def waiting(self) -> int:
         """How many writes are not on disk yet."""
@@ -119,7 +123,7 @@ class SQLiteStore(MemoryStore):
             "SQLiteStore.append", [user for user in users if isinstance(user, str) and user not in self._numbers]
         )
         with self._lock:
-            self._check_open()
+            self._journal.refuse()
             new = super().append(users, events, known, epoch=epoch)
             if not new.all():
                 users = [user for user, fresh in zip(users, new.tolist(), strict=True) if fresh]
@@ -134,7 +138,7 @@ class SQLiteStore(MemoryStore):
         """Add many events: the first counts[0] are for the first user, and so on; all of them, or none."""
         _check_names("SQLiteStore.extend", users)
         with self._lock:
-            self._check_open()
+            self._journal.refuse()
             super().extend(users, counts, events)
             owners = [user for user, count in zip(users, counts.tolist(), strict=True) if count]
             many = [count for count in counts.tolist() if count]
@@ -144,7 +148,7 @@ class SQLiteStore(MemoryStore):
     def forget(self, user: User, *, wait: bool = True) -> int:
         """Remove all there is of a user, from the disk too, and return how many events that were."""
         with self._lock:
-            self._check_open()
+            self._journal.refuse()
             known = user in self._numbers
             sealed = self._followers(user)
             gone = super().forget(user)
@@ -158,7 +162,7 @@ class SQLiteStore(MemoryStore):
         """Put one user's events behind another's and return how many."""
         _check_names("SQLiteStore.merge", [source, target])
         with self._lock:
-            self._check_open()
+            self._journal.refuse()
             sealed, events = self._followers(source), self.read(source)
             moved = super().merge(source, target)
             name, records = self._adding([target] if len(events) else [], events, [len(events)] if len(events) else [])
@@ -171,7 +175,7 @@ class SQLiteStore(MemoryStore):
     def number_items(self, ids: pl.Series) -> NDArray[np.int32]:
         """Return the numbers that events have for items, giving new ones to items not seen before."""
         with self._lock:
-            self._check_open()
+            self._journal.refuse()
             before = len(self._ids)
             numbers = super().number_items(ids)
             fresh = ids.filter(pl.Series(numbers >= before))
@@ -187,7 +191,7 @@ class SQLiteStore(MemoryStore):
     def number_snapshot(self, digest: str) -> int:
         """Return the number that events have for a tree, giving a new one to a tree not seen before."""
         with self._lock:
-            self._check_open()
+            self._journal.refuse()
             before = len(self._snapshots)
             number = super().number_snapshot(digest)
             if number < before:
@@ -201,7 +205,7 @@ class SQLiteStore(MemoryStore):
     def begin(self) -> int:
         """Return how many times this was called before, ever."""
         with self._lock:
-            self._check_open()
+            self._journal.refuse()
             begun = super().begin()
             number = self._journal.put(lambda file: file.execute(_SET, seal("begun", begun + 1)))
         self._journal.wait(number)
@@ -210,7 +214,7 @@ class SQLiteStore(MemoryStore):
     def flush(self) -> None:
         """Return when everything so far is on disk, and what was forgotten is wiped from it."""
         with self._lock:
-            self._check_open()
+            self._journal.refuse()
             retired, self._retired = self._retired, []
             wipes, self._wipes = self._wipes, False
         self._journal.wait(self._journal.hurry())
@@ -251,9 +255,6 @@ class SQLiteStore(MemoryStore):
             if self.failed is None and not self._journal.closed:
                 self._journal.put(lambda file: _write_kept(file, kept))
         self._journal.close()
-
-    def _check_open(self) -> None:
-        self._journal.refuse()
 
     def _number(self, user: User, fresh: list[tuple[int, User]]) -> int:
         number = self._numbers.get(user)

@@ -133,7 +133,7 @@ async function one(root, name, start, go, about) {
   async function tell() {
     const view = await ask(base);
     const rows = view.history.toReversed();
-    history.replaceChildren(...rows.map((event) => h("li", { class: "row" }, h("span", { text: event.title ?? String(event.item ?? "gone") }),
+    history.replaceChildren(...rows.map((event) => h("li", { class: "row", title: event.time ? new Date(1000 * event.time).toLocaleString() : null }, h("span", { text: event.title ?? String(event.item ?? "gone") }),
       h("span", { text: event.reward === null ? "shown" : `${event.kind} ${short(event.reward)}` }))));
     if (view.events > rows.length) history.append(h("li", { class: "more", text: `and ${number(view.events - rows.length)} before` }));
     if (!rows.length) history.append(h("li", { class: "more", text: "Nothing was shown to this user yet." }));
