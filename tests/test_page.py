@@ -1,6 +1,7 @@
 """The service's page, in a real browser, as a person would use it; and the routes behind it."""
 
 import gzip
+import os
 import re
 import time
 
@@ -45,6 +46,9 @@ def service(items, tmp_path_factory):
     (runs / "evil.html").write_text("<title>evil</title><script>document.title = parent.document.title</script>")
     (runs / "notes.txt").write_text("not a page")
     (folder / "secret.html").write_text("nobody may read this")
+    (runs / "link.html").symlink_to(folder / "secret.html")
+    (runs / "up").symlink_to(folder)
+    (runs / os.fsdecode(b"\xff.html")).write_text("a name that is no text")
     with serving(folder, items, "--policy", "phcb", "--reports", runs) as running:
         live_a_while(running.url)
         yield running
@@ -280,9 +284,10 @@ def test_keys_wrong_and_right_and_rights(browser, items, tmp_path):  # noqa: F81
         tab.goto(running.url)
         tab.wait_for_selector("#key-input")
         shoot(tab, "key")
-        tab.fill("#key-input", "tw_wrong")
-        tab.keyboard.press("Enter")
-        tab.wait_for_selector("text=does not know that key")
+        for wrong in ("tw_wrong", "“tw_quoted”"):
+            tab.fill("#key-input", wrong)
+            tab.keyboard.press("Enter")
+            tab.wait_for_selector("text=does not know that key")
         tab.fill("#key-input", keys["read"][0])
         tab.keyboard.press("Enter")
         tab.wait_for_selector(".chart .slice")
@@ -316,6 +321,7 @@ def test_a_service_that_is_gone_and_back(browser, items, tmp_path):  # noqa: F81
     tab.goto(running.url + "/#/catalogue")
     tab.wait_for_selector("text=The service does not answer")
     shoot(tab, "gone")
+    tab.wait_for_timeout(300)
     port = running.url.rpartition(":")[2]
     again = start(tmp_path, items, "--port", port)
     try:
@@ -325,6 +331,138 @@ def test_a_service_that_is_gone_and_back(browser, items, tmp_path):  # noqa: F81
     finally:
         tab.close()
         stop(again)
+
+
+def slowly(tab, part, milliseconds):
+    """Have requests whose address contains something take their time."""
+    tab.add_init_script(
+        f"""const plain = window.fetch; window.fetch = (url, options) => new Promise((done) =>
+        setTimeout(done, String(url).includes({part!r}) ? {milliseconds} : 0)).then(() => plain(url, options));"""
+    )
+
+
+@needs_browser
+@pytest.mark.parametrize("where", ["live", "experiments", "user/ada"])
+def test_what_comes_late_finds_nobody_elses_place(tab, where):
+    slowly(tab, {"live": "/v1/live", "experiments": "/v1/reports", "user/ada": "/field"}[where], 700)
+    tab.goto(f"{tab.base}/#/{where}")
+    tab.wait_for_timeout(350)
+    tab.click("nav a[data-view=catalogue]")
+    tab.wait_for_selector(".chart .slice")
+    tab.wait_for_timeout(900)
+    assert tab.locator("#search").count() == 1
+    assert tab.locator("#reports, .numbers, #recommend").count() == 0
+
+
+@needs_browser
+def test_items_that_come_late_are_not_anothers(tab):
+    slowly(tab, "/v1/tree/0/items", 600)
+    look(tab)
+    tab.locator("#list button", has_text="Show its items").click()
+    tab.locator("#list li button").first.click()
+    until(tab, "document.querySelectorAll('nav.path button').length === 2")
+    before = tab.locator("#list li").count()
+    tab.wait_for_timeout(900)
+    assert tab.locator("#list li").count() == before
+    assert tab.evaluate("document.activeElement.id") == "title"  # and whoever cannot see it is told where they are
+
+
+@needs_browser
+def test_stopping_and_seeking_while_answers_are_on_their_way(tab, http):
+    slowly(tab, "/field", 300)
+    look(tab, "user/zoe")
+    tab.click("#recommend")
+    tab.wait_for_selector(".offer h3")
+    tab.get_by_role("button", name="Like").click()
+    tab.wait_for_selector("text=Liked, and on disk.")
+    until(tab, "document.querySelector('#when').textContent.startsWith('After 2 of 2')")
+    tab.click("#play")
+    tab.wait_for_timeout(100)
+    tab.click("#play")
+    tab.wait_for_timeout(800)
+    at = tab.inner_text("#when")
+    tab.wait_for_timeout(600)
+    assert tab.inner_text("#when") == at
+    assert tab.inner_text("#play") == "Play"
+    tab.click("#recommend")
+    tab.focus("#time")
+    tab.keyboard.press("Home")
+    tab.wait_for_selector(".offer h3")
+    assert "aborted" not in tab.inner_text("#view")
+
+
+@needs_browser
+def test_the_way_to_the_content(tab):
+    look(tab, "live")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.className") == "skip"
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("document.activeElement.id") == "view"
+    assert tab.url.endswith("#/live")
+    look(tab, "constructor")
+    tab.wait_for_selector(".chart .slice")
+
+
+@needs_browser
+def test_ids_that_no_javascript_number_holds(browser, tmp_path):  # noqa: F811
+    large = 2**60
+    shop = synthetic_catalogue(50, dim=4, seed=0)
+    tw.Catalogue([large + row for row in range(50)], shop.vectors, titles=shop.titles).save(tmp_path / "items")
+    with serving(tmp_path, tmp_path / "items") as running:
+        user = 2**53 + 1
+        live_a_while(running.url, users=(user, 12345, "..", "int:9"), rounds=3)
+        tab = watched(browser.new_page())
+        tab.base = running.url
+        look(tab, "user")
+        tab.get_by_role("button", name=str(user)).click()
+        tab.wait_for_selector("text=After 6 of 6 events")
+        tab.click("#recommend")
+        tab.wait_for_selector(".offer h3")
+        assert tab.inner_text(".offer h3") in shop.titles.to_list()
+        tab.get_by_role("button", name="Like").click()
+        tab.wait_for_selector("text=Liked, and on disk.")
+        users = httpx.get(running.url + "/v1/users").json()["users"]
+        assert set(users) == {user, 12345, "..", "int:9"}
+        for typed, events in (("12345", 6), ("int:12345", 6), ("..", 6), (str(user), 8)):
+            tab.fill("#who", typed)
+            tab.keyboard.press("Enter")  # faster than the list of suggestions
+            tab.wait_for_selector(f"text=After {events} of {events} events")
+            look(tab, "user")
+        look(tab)
+        tab.fill("#search", str(large + 7))
+        tab.wait_for_selector("text=0 groups and 1 items match")
+        tab.locator("#list li button").first.click()
+        tab.wait_for_selector("#item")
+        assert str(large + 7) in tab.inner_text("#item")
+        assert tab.faults == []
+        tab.set_viewport_size({"width": 390, "height": 844})
+        live_a_while(running.url, users=("x" * 500,), rounds=1)
+        look(tab, "user")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        tab.close()
+
+
+@needs_browser
+def test_held_out_and_apprentices(browser, items, tmp_path):  # noqa: F811
+    with serving(tmp_path, items, "--set", "holdout=0.999999") as running:
+        tab = watched(browser.new_page())
+        tab.base = running.url
+        look(tab, "user/ada")
+        assert "held out" in tab.inner_text("#view")
+        tab.click("#recommend")
+        tab.wait_for_selector("text=popular: this user is held out")
+        tab.click(".offer summary")
+        tab.wait_for_selector("text=It earned most so far")
+        [made] = httpx.post(running.url + "/v1/recommend", json={"user": "ada"}).json()["items"]
+        assert httpx.get(running.url + "/v1/decisions/" + made["decision_id"]).json()["steps"] == []
+        assert tab.faults == []
+        tab.close()
+    with serving(tmp_path, items, "--mode", "apprentice") as running:
+        tab = watched(browser.new_page())
+        tab.goto(running.url + "/#/user/ada")
+        tab.wait_for_selector("text=An apprentice serves")
+        assert tab.locator("#recommend").is_disabled()
+        tab.close()
 
 
 def test_files_of_the_page(http):
@@ -394,6 +532,25 @@ def test_the_field_then_and_now(http):
     assert http.get("/v1/users/ada/field", params={"node": 10**6}).status_code == 404
 
 
+def test_children_part_by_part(http):
+    told = http.get("/v1/tree/0/children", params={"n": 5}).json()
+    rest = http.get("/v1/tree/0/children", params={"after": 5, "n": 500}).json()
+    nodes = told["nodes"]["node"] + rest["nodes"]["node"]
+    sizes = told["nodes"]["items"] + rest["nodes"]["items"]
+    assert told["total"] == len(set(nodes)) == len(nodes)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) == 3_000
+
+
+def test_live_knows_rewards_that_were_changed(items, tmp_path):
+    with serving(tmp_path, items, "--set", "on_repeat=last") as running, Client(running.url) as client:
+        [made] = client.recommend("ada")
+        client.feedback(made["decision_id"], 0.25)
+        client.feedback(made["decision_id"], 1.0)
+        told = httpx.get(running.url + "/v1/live").json()
+        assert (told["rewards"], told["earned"]) == (1, 1.0)
+
+
 def test_search_and_users(http):
     assert http.get("/v1/search").json() == {"items": [], "all_items": 0, "nodes": [], "all_nodes": 0}
     assert [one["node"] for one in http.get("/v1/search?q=node 5").json()["nodes"]] == [5]
@@ -425,7 +582,8 @@ def test_reports_are_read_by_links_alone(http):
     assert http.get(name).status_code == 404
     assert http.get(f"/reports/evil.html?{ticket}").status_code == 404
     assert http.get(link.replace("until=", "until=9")).status_code == 404
-    for other in ("..%2Fsecret.html", "%2Fetc%2Fpasswd", "notes.txt", "one"):
+    assert [one["name"] for one in http.get("/v1/reports").json()["reports"]] == ["evil.html", "one/report.html"]
+    for other in ("..%2Fsecret.html", "%2Fetc%2Fpasswd", "notes.txt", "one", "link.html", "up%2Fsecret.html"):
         assert http.get(f"/v1/reports/{other}").status_code == 404
 
 
@@ -491,7 +649,8 @@ def test_counts_are_those_of_the_store():
     for mine, theirs in zip(first.counts(), again.counts(), strict=True):
         np.testing.assert_allclose(mine, theirs)
     assert (first.counts().shown.sum(), first.counts().earned.sum()) == (160, pytest.approx(163.0))
-    assert first.distinct_shown() == int((first.counts().shown > 0).sum())
+    assert first.totals() == (int((first.counts().shown > 0).sum()), 163, pytest.approx(163.0))
+    assert again.totals()[1:] == (0, 0.0)
     nodes = np.arange(len(first.tree.parent))
     assert first.counts_of(nodes).shown[0] == 160
 

@@ -257,7 +257,7 @@ def test_schemathesis_finds_nothing(service, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-20_000:]
     assert re.search(r"Stateful", done.stdout)
-    assert "Tested: 25" in done.stdout
+    assert "Tested: 26" in done.stdout
 
 
 def test_the_client(service):

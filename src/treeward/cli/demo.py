@@ -1,6 +1,7 @@
 """`treeward demo`: the whole thing on a made-up world, up to a service that one can look at."""
 
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -54,6 +55,7 @@ def demo(
     from treeward.tree.item_tree import ItemTree
 
     checks.one_of("demo", "--policy", policy, TREE_POLICIES)
+    _clear(out / "events.db")
     with timed(f"Making up {items:,} items and {users:,} users"):
         world = World.synthetic(items, users + _EARLIER, dim, seed)
         world.catalogue.save(out / "items", overwrite=True)
@@ -69,12 +71,24 @@ def demo(
     with timed("Drawing the tree"):
         tree.draw(out / "tree.html", titles=titles, heading=heading)
         tree.draw(out / "tree.png", heading=heading)
-    with timed(f"Learning what to expect of newcomers, from {_EARLIER} earlier users of {_PICKED:,} picked items"):
+    with timed(
+        f"Learning what to expect of newcomers, from {_EARLIER} earlier users of {min(_PICKED, items):,} picked items"
+    ):
         prior = _prior(world, users, seed)
         prior.save(out / "prior", overwrite=True)
     _compare(world, tree, prior, users, rounds, seed, out)
     stays = sys.stdout.isatty() if once is None else not once
     _serve(world, out, policy, users, visits, _free(port), seed, stays=stays)
+
+
+def _clear(store: Path) -> None:
+    """Remove the events of an earlier demo, unless somebody serves them."""
+    from treeward.store.journal import connect
+
+    if store.exists():
+        connect(store, create=False).close()  # raises where it is in use, or none of ours
+        for suffix in ("", "-wal", "-shm"):
+            store.with_name(store.name + suffix).unlink(missing_ok=True)
 
 
 def _prior(world: "World", users: int, seed: int) -> "PopulationPrior":
@@ -138,8 +152,6 @@ def _serve(
         raise InvalidArgument("treeward demo", "command", rule, f"no {error.name}") from error
     from treeward.serve.settings import Settings
 
-    for path in out.glob("events.db*"):
-        path.unlink()
     settings = Settings(
         items=str(out / "items"), prior=str(out / "prior"), policy=policy,
         store=str(out / "events.db"), port=port, admin_port=-1, log="off", reports=str(out),
@@ -165,8 +177,9 @@ def _serve(
     if failed:
         raise failed[0]
     say(f"Stopped; the events are in {out / 'events.db'}. Look at them again:")
-    say(f"  treeward serve {settings.items} --prior {settings.prior} --policy {policy} "
-        f"--store {settings.store} --reports {out}")  # fmt: skip
+    words = ("treeward", "serve", settings.items, "--prior", settings.prior, "--policy", policy, "--store",
+             settings.store, "--reports", str(out))  # fmt: skip
+    say("  " + shlex.join(words))
 
 
 def _visit(
@@ -186,9 +199,8 @@ def _visit(
     users = min(users, _VISITORS)
     visitors = Visitors(url, world, users, seed)
     try:
-        if stays:
-            say(f"\nOpen {url} in a browser: the first {visits:,} visits are on their way.")
-            console.file.flush()
+        say(f"\nServing at {url} : {visits:,} visits are on their way." + (" Open it in a browser." if stays else ""))
+        console.file.flush()
         with progress() as report:
             visitors.come(visits, stop, progress=report)
         _show(visitors, world, users, settings.policy)

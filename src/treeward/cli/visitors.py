@@ -1,5 +1,7 @@
 """Made-up visitors of a running service: they ask for an item, and click or do not, as their world says."""
 
+from collections import deque
+from collections.abc import Iterable
 from threading import Event
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +13,9 @@ from treeward.core.progress import Progress, Stage, silent
 
 if TYPE_CHECKING:
     from treeward.simulate import World
+
+
+_REMEMBERED = 100_000
 
 
 class Visit(NamedTuple):
@@ -40,13 +45,16 @@ class Visitors:
         from treeward.client import Client
 
         self._client, self._world, self._users, self._seed = Client(url, timeout=30.0), world, users, seed
-        self.visits: list[Visit] = []
+        self._number = 0
+        self.visits: deque[Visit] = deque(maxlen=_REMEMBERED)
+        """The last of them."""
 
     def come(self, count: int | None, stop: Event, *, pause: float = 0.0, progress: Progress = silent) -> None:
         """Visit so many times, or until told to stop, waiting between two visits."""
         stage = Stage(progress, "visitors", count) if count is not None else None
         while not stop.is_set() and (count is None or count > 0):
-            self.visits.append(self._visit(len(self.visits)))
+            self.visits.append(self._visit(self._number))
+            self._number += 1
             if stage is not None and count is not None:
                 stage.step()
                 count -= 1
@@ -85,8 +93,9 @@ class Summary(NamedTuple):
     """... and until a reward was on disk."""
 
     @classmethod
-    def of(cls, visits: list[Visit]) -> "Summary":
+    def of(cls, visits: Iterable[Visit]) -> "Summary":
         """Sum up visits, of which there is at least one."""
+        visits = list(visits)
         clicked = np.array([one.clicked for one in visits], dtype=np.float64)
         fifth = max(1, len(visits) // 5)
         asked, told = (1e3 * np.array([getattr(one, name) for one in visits]) for name in ("asked", "told"))

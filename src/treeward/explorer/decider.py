@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from treeward.bandit.choose import Candidates
 from treeward.core import rng
 from treeward.core.compiled import bound
 from treeward.core.errors import NothingLeft
@@ -107,7 +108,7 @@ class Decider:
             calls.events[first:last] = self.seats.seen(seats)
             part, here = calls.decisions[first * n : last * n], closed._replace(ends=closed.ends[first : last + 1])
             streams = self.seats.streams[seats]
-            self._choose(self.seats.state, seats, streams, nonces[first:last], n, here, self._room[1], part)
+            self._choose(self.seats.state, seats, streams, nonces[first:last], n, here, self._room, part)
         if calls.decisions["place"].min() < 0:
             at = int(np.argmax(calls.decisions["place"] < 0))
             left = at % n
@@ -134,10 +135,11 @@ class Decider:
         """Decide as for a ticket once more, told step by step: return the state of then, the trace and the place."""
         seat = np.zeros(1, dtype=np.int64)
         state = self.state_after(self.seats.seen_by_plan(self._store.read(user)[: ticket.events]))
-        trace = Trace.empty(MOST_STEPS, len(self._room[0].arm))
+        candidates = scratch(self.plan)  # of its own: others may be deciding
+        trace = Trace.empty(MOST_STEPS, len(candidates.arm))
         out = made(ticket.slot + 1)
         stream = np.array([rng.stream("user", ticket.user)])
-        self._choose(state, seat, stream, np.array([ticket.call]), ticket.slot + 1, closed, trace, out)
+        self._choose(state, seat, stream, np.array([ticket.call]), ticket.slot + 1, closed, (candidates, trace), out)
         return state, trace, int(out["place"][-1])
 
     def _choose(
@@ -148,7 +150,7 @@ class Decider:
         nonces: NDArray[np.int64],
         n: int,
         closed: Closed,
-        trace: Trace,
+        room: tuple[Candidates, Trace],
         out: AnyArray,
     ) -> None:
         most = n + (int(np.diff(closed.ends).max()) if len(closed.extra) else 0)
@@ -159,7 +161,7 @@ class Decider:
         screen = Screen(closed.base, closed.only, np.zeros(most, dtype=np.int32), np.zeros(1, dtype=np.int64))
         lanes = rng.lanes(self._seed, streams, nonces)
         batch = Batch(seats, lanes, np.zeros(len(seats), dtype=np.int64), closed.extra, closed.ends)
-        self._kernel(self.plan, state, batch, n, closed.diverse, screen, self._seed, self._room[0], trace, out)
+        self._kernel(self.plan, state, batch, n, closed.diverse, screen, self._seed, *room, out)
 
 
 def _add_plan(digest: "blake2b", part: object) -> None:

@@ -12,7 +12,7 @@ from treeward.policy.learn import Events
 from treeward.policy.plan import Plan, State
 from treeward.policy.steps import Trace
 from treeward.store.base import User
-from treeward.store.events import REWARD, SHOWN
+from treeward.store.events import NOTED, REWARD, SHOWN
 from treeward.tree.item_tree import ItemTree
 
 
@@ -185,6 +185,6 @@ def survey(plan: Plan, state: State, seat: int, events: Events, tree: ItemTree, 
         [mean], [width] = estimates(state.posterior, seat, slot_of(plan, tree, node), tree.vectors[node : node + 1])
         first, last = tree.item_range[node].tolist()
         mine = learned & (events.place >= first) & (events.place < last)
-        visits, reward = int((events.kind[mine] == REWARD).sum()), float(events.reward[mine].sum())
+        visits, reward = int(np.isin(events.kind[mine], (REWARD, NOTED)).sum()), float(events.reward[mine].sum())
         found.append(Interest(node, node_name(tree, node), last - first, float(mean), float(width), visits, reward))
     return sorted(found, key=lambda interest: -interest.mean)

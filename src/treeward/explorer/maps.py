@@ -9,7 +9,7 @@ from treeward.core.types import Floats, Integers
 from treeward.explorer.looks import estimates, slot_of
 from treeward.policy.learn import Events
 from treeward.policy.plan import Plan, State
-from treeward.store.events import REWARD, SHOWN
+from treeward.store.events import NOTED, REWARD, SHOWN
 from treeward.tree.item_tree import ItemTree
 
 _RINGS, _LEAST_SHARE, _FIRST_RING, _MOST_VISITED = 3, 0.002, 100, 300
@@ -63,7 +63,7 @@ def field(plan: Plan, state: State, events: Events, tree: ItemTree, node: int, u
     """Return what the state in seat 0 says of the nodes around one: down to where the user's field ends."""
     learned = (events.kind != SHOWN) & (events.place >= 0)
     place, reward = events.place[learned], events.reward[learned]
-    counted = events.kind[learned] == REWARD
+    counted = np.isin(events.kind[learned], (REWARD, NOTED))
     opened = state.visible.of(0).copy() if plan.personal else np.zeros(0, dtype=np.int32)
     nodes = around(tree, node)
     if plan.personal:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import AnyArray, Integers
 from treeward.store.base import EventStore
-from treeward.store.events import EVENT, SHOWN
+from treeward.store.events import EVENT, NOTED, REWARD, SHOWN
 
 _TOGETHER = 4096
 """So many pieces are counted at a time, and wait at most."""
@@ -30,6 +30,10 @@ class Tally:
         self._places = places
         self._shown = np.zeros(items, dtype=np.int64)
         self._earned = np.zeros(items, dtype=np.float64)
+        self.rewards = 0
+        """Rewards that were added since the store was counted ..."""
+        self.gained = 0.0
+        """... and what they and their changes come to; nothing is taken off when somebody is forgotten."""
         self._fresh: deque[tuple[AnyArray, int]] = deque()
         self._lock = Lock()
 
@@ -49,6 +53,7 @@ class Tally:
             self.add(np.frombuffer(packed, dtype=EVENT))
             self._fold()
             stage.step(len(some))
+        self.rewards, self.gained = 0, 0.0
 
     def look(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return how often the item at every place was shown, and what it earned; not to be written to."""
@@ -70,6 +75,9 @@ class Tally:
         np.add.at(self._shown, places[shown & (places >= 0)], sign)
         earned = ~shown & (places >= 0)
         np.add.at(self._earned, places[earned], sign * events["reward"][earned])
+        if sign > 0:
+            self.rewards += int(np.isin(events["kind"], (REWARD, NOTED)).sum())
+            self.gained += float(events["reward"][~shown].sum())
 
 
 def sums(values: NDArray[np.int64] | NDArray[np.float64], ranges: Integers) -> AnyArray:

@@ -130,22 +130,26 @@ class Views:
     ) -> Explanation:
         """Tell how a decision, or the id of one, came about, by deciding again with what was known then.
 
-        If the call had filters, or was to be `diverse`, give the same again.
+        If the call had filters, or was to be `diverse`, give the same again. What was adopted has no steps.
         """
         id = decision.id if isinstance(decision, Decision) else decision
+        user, ticket = self.ledger.ticket(id)
+        if user != ticket.user:
+            raise UnknownDecision(f"the decision {id[:12]}... is of a user who was merged with another since")
+        row = int(self._decider.row_of[ticket.item]) if ticket.item < len(self._decider.row_of) else -1
+        if row < 0:
+            raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
+        if ticket.node < 0:  # somebody else chose it
+            return Explanation(ticket.user, self.catalogue.ids[row], item_name(self.catalogue, row), [], False, [])
         with self._lock:
-            user, ticket = self.ledger.ticket(id)
-            if user != ticket.user:
-                raise UnknownDecision(f"the decision {id[:12]}... is of a user who was merged with another since")
-            row = int(self._decider.row_of[ticket.item]) if ticket.item < len(self._decider.row_of) else -1
-            if row < 0:
-                raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
             closed = self._closed([ticket.user], exclude, allow, where, diverse)
-            state, trace, place = self._decider.again(user, ticket, closed)
-            plan = self._decider.plan
-            steps = steps_of(plan, state, 0, trace, self.tree, self.catalogue)
-            known = ticket.snapshot == self._decider.snapshot
-            way = way_to(plan, state, self.tree, self._path(ticket.node if known else -1))
+        state, trace, place = self._decider.again(user, ticket, closed)
+        plan = self._decider.plan
+        steps = steps_of(plan, state, 0, trace, self.tree, self.catalogue)
+        known = ticket.snapshot == self._decider.snapshot
+        with self._lock:
+            path = self._path(ticket.node if known else -1)
+        way = way_to(plan, state, self.tree, path)
         same = known and place >= 0 and int(plan.tree.items[place]) == row
         return Explanation(ticket.user, self.catalogue.ids[row], item_name(self.catalogue, row), steps, same, way)
 
@@ -163,20 +167,22 @@ class Views:
         """
         [who] = users_of("Explorer.field", [user])
         checks.integer("Explorer.field", "node", node, low=0, high=len(self.tree.parent) - 1)
-        with self._lock:
-            held = self.store.read(who)
-            last = len(held) if upto is None else checks.integer("Explorer.field", "upto", upto, low=0, high=len(held))
-            events = self._decider.seats.seen_by_plan(held[:last])
-            state = self._decider.state_after(events)
-            return field(self._decider.plan, state, events, self.tree, node, last, len(held))
+        # A state of its own, from a copy of the events: nobody has to wait for whoever looks.
+        held = self.store.read(who)
+        last = len(held) if upto is None else checks.integer("Explorer.field", "upto", upto, low=0, high=len(held))
+        events = self._decider.seats.seen_by_plan(held[:last])
+        state = self._decider.state_after(events)
+        return field(self._decider.plan, state, events, self.tree, node, last, len(held))
 
     def counts(self) -> Counts:
         """Tell how often every item was shown, and what it earned; needs ``counts=True`` from the start."""
         return self.counts_at(slice(None))
 
-    def distinct_shown(self) -> int:
-        """Tell how many different items were shown to anybody."""
-        return int(np.count_nonzero(self._counted()[0]))
+    def totals(self) -> tuple[int, int, float]:
+        """Tell how many items were ever shown, and, since the start, how many rewards came and what they come to."""
+        shown, _ = self._counted()
+        assert self._tally is not None
+        return int(np.count_nonzero(shown)), self._tally.rewards, self._tally.gained
 
     def counts_of(self, nodes: Integers) -> Counts:
         """Tell how often items under each of some nodes were shown, and what they earned."""

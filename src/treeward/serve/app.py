@@ -76,6 +76,7 @@ class App(Handlers):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        self._looker.shutdown(wait=False, cancel_futures=True)
         self.log.flush()
 
     async def public(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,7 +1,9 @@
 """What answers the routes that are not hot: looking, erasing, health, the page and its files."""
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
@@ -9,7 +11,7 @@ import polars as pl
 from treeward.data.catalogue import Catalogue
 from treeward.serve import wire
 from treeward.serve.assets import asset
-from treeward.serve.batch import Batcher
+from treeward.serve.batch import Batcher, Full
 from treeward.serve.keys import Keys
 from treeward.serve.live import Live
 from treeward.serve.looks import Looks
@@ -42,7 +44,7 @@ _PAGE = (
 _REPORT = (
     (
         b"content-security-policy",
-        # Somebody else's page, perhaps: it may run its own scripts, but as nobody, and reach nothing.
+        # Somebody else's page, perhaps: it may run its own scripts, but as nobody: not on this page, not with its key.
         b"sandbox allow-scripts; default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; "
         b"img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
     ),
@@ -50,6 +52,10 @@ _REPORT = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
+
+
+Told = TypeVar("Told")
+_MOST_LOOKING = 64
 
 
 class Handlers:
@@ -68,20 +74,32 @@ class Handlers:
         self.looks, self.live = Looks(service), Live(service, self.count)
         self.reports = Reports(self.settings.reports)
         self.draining = False
+        self._looker = ThreadPoolExecutor(1, "treeward-look")
+        self._looking = 0
         self._asks: Batcher[wire.Ask, wire.Recommendation] | None = None
         self._rewards: Batcher[wire.Reward, Any] | None = None
 
+    async def _look(self, work: Callable[..., Told], *given: Any) -> Told:
+        """Have somebody look, one at a time, so that looking never takes the cores from deciding."""
+        if self._looking >= _MOST_LOOKING:
+            raise Full
+        self._looking += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._looker, work, *given)
+        finally:
+            self._looking -= 1
+
     async def _user(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self.service.user, _user_of(request.argument)))
+        return _json(await self._look(self.service.user, _user_of(request.argument)))
 
     async def _forget(self, request: Request) -> Reply:
         return _json(await asyncio.to_thread(self.service.forget, _user_of(request.argument)))
 
     async def _users(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self.looks.users, request.query))
+        return _json(await self._look(self.looks.users, request.query))
 
     async def _field(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self.looks.field, _user_of(request.argument), request.query))
+        return _json(await self._look(self.looks.field, _user_of(request.argument), request.query))
 
     async def _item(self, request: Request) -> Reply:
         integers = self.service.explorer.catalogue.ids.dtype.is_integer()
@@ -91,26 +109,29 @@ class Handlers:
         return _json(self.service.node(_node_of(request)))
 
     async def _map(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self.looks.map, _node_of(request)))
+        return _json(await self._look(self.looks.map, _node_of(request)))
 
     async def _inside(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self.looks.items, _node_of(request), request.query))
+        return _json(await self._look(self.looks.items, _node_of(request), request.query))
+
+    async def _children(self, request: Request) -> Reply:
+        return _json(await self._look(self.looks.children, _node_of(request), request.query))
 
     async def _search(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self.looks.find, request.query))
+        return _json(await self._look(self.looks.find, request.query))
 
     async def _explain(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self.looks.explain, request.argument))
+        return _json(await self._look(self.looks.explain, request.argument))
 
     async def _about(self, request: Request) -> Reply:
         key = self.keys.find(request.headers.authorization)
         return _json(self.looks.about(key.role if key is not None else ""))
 
     async def _live(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self.live.since, request.query.after, self.reason()))
+        return _json(await self._look(self.live.since, request.query.after, self.reason()))
 
     async def _lift(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self.service.lift))
+        return _json(await self._look(self.service.lift))
 
     async def _reports(self, request: Request) -> Reply:
         return _json(await asyncio.to_thread(self.reports.listed))

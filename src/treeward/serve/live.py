@@ -23,6 +23,7 @@ class _Totals(NamedTuple):
     earned: float
     commits: int
     refused: int
+    covered: int
     asked: list[int]
     """Requests for items by time to answer, as `Metrics` counts them ..."""
     told: list[int]
@@ -61,7 +62,7 @@ class Live:
                 totals.bold - before.bold,
                 totals.rewards - before.rewards,
                 round(totals.earned - before.earned, 6),
-                self._service.explorer.distinct_shown(),
+                totals.covered,
                 percentile(asked, 0.5),
                 percentile(asked, 0.99),
                 percentile(told, 0.99),
@@ -83,9 +84,10 @@ class Live:
 
     def _totals(self) -> _Totals:
         service, store = self._service, self._service.explorer.store
+        covered, rewards, earned = service.explorer.totals()
         return _Totals(
-            service.decisions, service.bold, service.rewards, service.earned, getattr(store, "commits", 0),
-            self._count.refused(), self._count.times(_RECOMMEND), self._count.times(_FEEDBACK),
+            service.decisions, service.bold, rewards, earned, getattr(store, "commits", 0), self._count.refused(),
+            covered, self._count.times(_RECOMMEND), self._count.times(_FEEDBACK),
         )  # fmt: skip
 
 

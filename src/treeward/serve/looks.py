@@ -55,6 +55,14 @@ class Looks:
         rows = self._explorer.tree.items_of(node)
         return sights.Listing(len(rows), self._listed(rows[part.after : part.after + part.n]))
 
+    def children(self, node: int, part: sights.Slice) -> sights.Groups:
+        """Return some of a node's children, the largest first."""
+        self._check(node)
+        tree = self._explorer.tree
+        below = np.arange(tree.first_child[node], tree.first_child[node + 1], dtype=np.int32)
+        largest = below[np.argsort(-np.diff(tree.item_range[below]).ravel(), kind="stable")]
+        return sights.Groups(len(below), self._nodes(largest[part.after : part.after + part.n]))
+
     def field(self, user: User, when: sights.When) -> sights.FieldView:
         """Return what was known of a user's interests."""
         self._check(when.node)
@@ -86,11 +94,15 @@ class Looks:
         """Return some users whose name contains what is looked for, those asked for lately first."""
         store, text = self._explorer.store, what.q.strip().lower()
         known = list(store.users())
-        total, seen = len(known), set(known)
-        lately = [user for user in self._explorer.recent_users(4 * what.n) if user in seen]
-        every = dict.fromkeys([*lately, *known] if text else [*lately, *islice(known, what.n)])
-        found = (user for user in every if not text or text in str(user).lower())
-        return sights.Users(list(islice(found, what.n)), total)
+        lately = [user for user in self._explorer.recent_users(4 * what.n) if store.count(user)]
+        if not text:
+            return sights.Users(list(islice(dict.fromkeys([*lately, *known[: what.n]]), what.n)), len(known))
+        exact: list[User] = [what.q.strip()]
+        if re.fullmatch("-?[0-9]{1,19}", text):
+            exact.append(int(text))
+        named = [user for user in exact if store.count(user)]
+        found = (user for user in (*lately, *known) if text in str(user).lower())
+        return sights.Users(list(islice(dict.fromkeys([*named, *islice(found, 2 * what.n)]), what.n)), len(known))
 
     def explain(self, decision: str) -> sights.ExplanationView:
         """Return how a decision came about."""
@@ -142,7 +154,7 @@ class Looks:
             exact.append(shop.row(int(text) if integers else text))
         held = shop.titles if shop.titles is not None else (pl.Series([], dtype=pl.String) if integers else shop.ids)
         rows = _containing(held.cast(pl.String), text)
-        return np.array([*exact, *rows[~np.isin(rows, exact)].tolist()], dtype=np.int64)
+        return np.concatenate([np.array(exact, dtype=np.int64), rows[~np.isin(rows, exact)]])
 
 
 def _containing(texts: pl.Series, part: str) -> AnyArray:

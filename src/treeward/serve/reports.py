@@ -1,7 +1,9 @@
 """Reports of past experiments: pages in a folder, listed, and opened by links that soon expire."""
 
+import os
 import re
 import secrets
+from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
 from html import unescape
@@ -34,10 +36,10 @@ class Reports:
 
     def listed(self) -> sights.Reports:
         """Return what there is, the latest first."""
-        found = [
-            sights.Report(name, _title(path) or name, round(path.stat().st_mtime, 3))
-            for name, path in self._paths().items()
-        ]
+        found = []
+        for name, path in self._paths().items():
+            with suppress(OSError):  # it is gone meanwhile
+                found.append(sights.Report(name, _title(path) or name, round(path.stat().st_mtime, 3)))
         return sights.Reports(self._folder is not None, sorted(found, key=lambda one: -one.modified)[:_MOST])
 
     def link(self, name: str) -> sights.ReportLink:
@@ -58,8 +60,13 @@ class Reports:
     def _paths(self) -> dict[str, Path]:
         if self._folder is None:
             return {}
-        pages = [*self._folder.glob("*.html"), *self._folder.glob("*/*.html")]
-        return {str(path.relative_to(self._folder)): path for path in sorted(pages) if path.is_file()}
+        found = {}
+        for path in sorted([*self._folder.glob("*.html"), *self._folder.glob("*/*.html")]):
+            name = str(path.relative_to(self._folder))
+            inside = path.resolve().is_relative_to(self._folder.resolve())  # a link may lead anywhere
+            if inside and path.is_file() and os.access(path, os.R_OK) and name.isprintable():
+                found[name] = path
+        return found
 
     def _path(self, name: str) -> Path:
         # Looked up, never put together: no name leads out of the folder.

@@ -137,6 +137,10 @@ ROUTES = (
         "GET", "/v1/tree/{node}/items", "read", "Some of the items under a node", "inside", None, sights.Listing,
         (400, 404), asks=sights.Slice,
     ),
+    Route(
+        "GET", "/v1/tree/{node}/children", "read", "Some of a node's children", "children", None, sights.Groups,
+        (400, 404), asks=sights.Slice,
+    ),
     Route("GET", "/v1/search", "read", "Items, nodes by name", "search", None, sights.Found, _MANY, asks=sights.Find),
     Route("GET", "/v1/about", "read", "What is served, and how", "about", None, sights.About),
     Route(

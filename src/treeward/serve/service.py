@@ -42,8 +42,7 @@ class Service:
         self._counted = -math.inf
         self.refresh()
         self._integers = explorer.catalogue.ids.dtype.is_integer()
-        self.bold = self.rewards = 0
-        self.earned = 0.0
+        self.bold = 0
         self._lift: tuple[float, wire.Lift] | None = None
         self.matched = self.compared = self.decisions = 0
         self._open: deque[tuple[float, User, Row, int]] = deque()
@@ -195,9 +194,6 @@ class Service:
             at.append(i)
         for i, outcome in zip(at, self.explorer.feedback_each(rows), strict=True):
             outcomes[i] = outcome
-            if outcome == "recorded":
-                self.rewards += 1
-                self.earned += rewards[i].reward
         return outcomes
 
     def look(self) -> None:
@@ -214,10 +210,7 @@ class Service:
         with self._open_lock:
             while self._open and self._open[0][0] <= now:
                 due.append(self._open.popleft()[1:])
-        given = self.explorer.ledger.expire(due, self.settings.default_reward) if due else 0
-        self.rewards += given
-        self.earned += given * self.settings.default_reward
-        return given
+        return self.explorer.ledger.expire(due, self.settings.default_reward) if due else 0
 
     def told(self, events: AnyArray) -> list[wire.Event]:
         """Return events as they are told."""

@@ -86,7 +86,7 @@ class Settings:
         checked_range((self.reward_low, self.reward_high))
         for name, what in (("tree", "saved tree"), ("prior", "saved prior"), ("reports", "folder")):
             path = getattr(self, name)
-            if path and not Path(path).exists():
+            if path and not (Path(path).is_dir() if name == "reports" else Path(path).exists()):
                 raise InvalidArgument(owner, name, f"a {what} that exists", path)
         checks.repeats(owner, self.repeats)
         checks.integer(owner, "budget", self.budget, low=0)

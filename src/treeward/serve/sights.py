@@ -96,6 +96,13 @@ class MapView(Struct):
     nodes: Nodes
 
 
+class Groups(Struct):
+    """Some of a node's children, the largest first."""
+
+    total: int
+    nodes: Nodes
+
+
 class FieldView(Struct):
     """What was known of a user's interest in the nodes around one, after some of the user's events."""
 

@@ -16,29 +16,40 @@ export const key = {
   forget: () => sessionStorage.removeItem(STORED),
 };
 
+// Ids may be larger than what a number can hold: those are read as BigInt, and written as they were.
+const read = (text) => JSON.parse(text, (_, value, context) =>
+  typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "") ? BigInt(context.source) : value);
+const written = (body) => JSON.stringify(body, (_, value) => (typeof value === "bigint" ? JSON.rawJSON(String(value)) : value));
+
 export async function ask(path, { body, signal, method } = {}) {
   const headers = {};
+  if (key.get() && !/^[\x21-\x7e]+$/.test(key.get())) throw new Problem(401, "key", "That is not a key.");
   if (key.get()) headers.authorization = "Bearer " + key.get();
   if (body !== undefined) headers["content-type"] = "application/json";
   let answer;
   try {
     answer = await fetch(path, {
       method: method ?? (body === undefined ? "GET" : "POST"), headers, signal, cache: "no-store",
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: body === undefined ? undefined : written(body),
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, "gone", "The service does not answer.");
   }
   let told = {};
-  try { told = await answer.json(); } catch { /* not JSON: the status says enough */ }
+  try {
+    told = read(await answer.text());
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    if (answer.ok) throw new Problem(0, "gone", "The service broke off its answer.");
+  }
   if (!answer.ok) throw new Problem(answer.status, told.error ?? "error", told.message ?? answer.statusText);
   return told;
 }
 
 // Users are strings or integers; in a path, an integer is int:7, and a string that looks like that is str:int:7.
 export const spelled = (user) =>
-  typeof user === "number" ? "int:" + user : /^(int|str):/.test(user) ? "str:" + user : user;
+  typeof user !== "string" ? "int:" + user : /^(int:|str:|\.{1,2}$)/.test(user) ? "str:" + user : user;
 
 export const query = (parts) => {
   const made = new URLSearchParams();

@@ -58,12 +58,14 @@ export async function show(root, [where = "0", what = ""], go) {
         const above = held.path[held.path.length - 2].node;
         held = { ...held, nodes: (await ask(`/v1/tree/${above}/map`, { signal: asked.signal })).nodes, leaf: held.nodes };
       }
+      const moved = now !== node;
       now = node;
       draw();
       await tell(item);
+      if (moved && document.activeElement === document.body) title.focus();  // the row that had it is gone
     } catch (error) {
       if (error.name === "AbortError") return;
-      if (error.status === 401 || !held) throw error;
+      if ([0, 401, 503].includes(error.status) || !held) throw error;
       list.replaceChildren(h("li", {}, problem(error, () => load(node, item))));
     } finally {
       list.removeAttribute("aria-busy");
@@ -81,28 +83,53 @@ export async function show(root, [where = "0", what = ""], go) {
     const children = [];
     if (!held.leaf) own.node.forEach((node, i) => { if (i > 0 && own.parent[i] === own.node[0]) children.push(i); });
     children.sort((a, b) => own.items[b] - own.items[a]);
-    const rows = children.map((i) => h("li", {}, h("button", { onclick: () => open(own.node[i]) },
-      h("span", { text: own.name[i] }), h("span", { text: number(own.items[i]) + (own.shown[i] ? " · " + short(own.earned[i] / own.shown[i]) : "") }))));
-    if (children.length && children.length < own.children[0]) rows.push(h("li", { class: "more", text: `and ${number(own.children[0] - children.length)} smaller groups: search for them` }));
+    const rows = children.map((i) => groupRow(own, i));
     list.replaceChildren(...rows);
+    if (!held.leaf && children.length < own.children[0]) list.append(further("Smaller groups", own.children[0] - children.length, (after) => groups(after), children.length));
     if (!children.length) await more(0);
-    else list.append(h("li", {}, h("button", { onclick: (event) => { event.currentTarget.parentElement.remove(); more(0); } }, h("span", { text: "Show its items" }), h("span"))));
+    else list.append(further("Show its items", null, more, 0));
     say(title.textContent);
   }
 
-  async function more(after) {
-    const part = await ask(`/v1/tree/${now}/items${query({ after: after || null, n: PAGE })}`);
-    list.append(...part.items.map(itemRow));
-    const seen = after + part.items.length;
-    if (seen < part.total) list.append(h("li", {}, h("button", { onclick: (event) => { event.currentTarget.parentElement.remove(); more(seen); } },
-      h("span", { text: "More items" }), h("span", { text: number(part.total - seen) }))));
+  // A row that fetches what follows and puts it in its own place; if another node was opened meanwhile, nothing.
+  function further(label, left, fetch_, after) {
+    const row = h("li", {}, h("button", { onclick: async () => {
+      const node = now;
+      try {
+        await fetch_(after, row, node);
+      } catch (error) {
+        if (error.name === "AbortError" || node !== now) return;
+        if (error.status === 401) throw error;
+        row.replaceChildren(h("div", { class: "problem", role: "alert", text: error.message }));
+      }
+    } }, h("span", { text: label }), h("span", { text: left === null ? "" : number(left) })));
+    return row;
   }
 
+  async function more(after, row = null, node = now) {
+    const part = await ask(`/v1/tree/${node}/items${query({ after: after || null, n: PAGE })}`, { signal: asked.signal });
+    if (node !== now) return;
+    const seen = after + part.items.length, rows = part.items.map(itemRow);
+    if (seen < part.total) rows.push(further("More items", part.total - seen, more, seen));
+    if (row) row.replaceWith(...rows); else list.append(...rows);
+  }
+
+  async function groups(after, row, node) {
+    const part = await ask(`/v1/tree/${node}/children${query({ after, n: PAGE })}`, { signal: asked.signal });
+    if (node !== now) return;
+    const seen = after + part.nodes.node.length, rows = part.nodes.node.map((_, i) => groupRow(part.nodes, i));
+    if (seen < part.total) rows.push(further("Smaller groups", part.total - seen, groups, seen));
+    row.replaceWith(...rows);
+  }
+
+  const groupRow = (nodes, i) => h("li", {}, h("button", { onclick: () => open(nodes.node[i]) },
+    h("span", { text: nodes.name[i] }), h("span", { text: number(nodes.items[i]) + (nodes.shown[i] ? " · " + short(nodes.earned[i] / nodes.shown[i]) : "") })));
   const itemRow = (one) => h("li", {}, h("button", { onclick: () => go("catalogue", String(now), String(one.item)) },
     h("span", { text: one.title ?? String(one.item) }), h("span", { text: one.shown ? `${number(one.shown)} shown · ${short(one.earned)}` : "" })));
 
   async function tellItem(item) {
-    const told = await ask("/v1/items/" + encodeURIComponent(item));
+    const node = now, told = await ask("/v1/items/" + encodeURIComponent(item), { signal: asked.signal });
+    if (node !== now) return;
     const columns = Object.entries(told.columns).filter(([name]) => name !== "title" && name !== "id");
     detail.replaceChildren(h("div", { class: "offer", id: "item" }, h("h3", { text: told.title ?? String(told.item) }),
       h("dl", {}, h("dt", { text: "id" }), h("dd", { text: String(told.item) }),
@@ -123,8 +150,13 @@ export async function show(root, [where = "0", what = ""], go) {
         ...found.nodes.map((one) => h("li", {}, h("button", { onclick: () => { search.value = ""; open(one.node); } }, h("span", { text: one.name }), h("span", { text: number(one.items) + " items" })))),
         ...found.items.map((one) => h("li", {}, h("button", { onclick: async () => {
           search.value = "";
-          const told = await ask("/v1/items/" + encodeURIComponent(one.item));
-          go("catalogue", String(told.path.at(-1) ?? 0), String(one.item));
+          try {
+            const told = await ask("/v1/items/" + encodeURIComponent(one.item));
+            go("catalogue", String(told.path.at(-1) ?? 0), String(one.item));
+          } catch (error) {
+            if (error.status === 401) throw error;
+            list.replaceChildren(h("li", {}, problem(error, find)));
+          }
         } }, h("span", { text: one.title ?? String(one.item) }), h("span", { text: "item" })))));
       if (!found.nodes.length && !found.items.length) list.replaceChildren(h("li", {}, empty("Nothing has that name")));
       say(title.textContent);

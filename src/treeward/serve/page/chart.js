@@ -61,7 +61,7 @@ function wedges(nodes, told) {
   });
   for (const [node, items] of inside) {
     const i = at.get(node), left = nodes.items[i] - items;
-    if (left > 0) add(node + "+", number(nodes.children[i] - drawn.get(node)) + " more", String(node), left, node, "too small to draw: open it", grey());
+    if (left > 0) add(node + "+", number(nodes.children[i] - drawn.get(node)) + " more", String(node), left, node, "too small to draw: see the list", grey());
   }
   made.text = made.values.map((items) => number(items) + " items");
   if (told.flat) flatten(made);

@@ -25,7 +25,7 @@ export const empty = (title, ...more) => h("div", { class: "empty" }, h("h2", { 
 export function problem(error, again) {
   const told = {
     0: ["The service does not answer", "It may be restarting; this page looks again by itself."],
-    403: ["This key may not do that", error.message],
+    403: ["That is not allowed", error.message],
     404: ["There is no such thing", error.message],
     429: ["Too many requests", error.message],
     503: ["The service is not ready", error.message],

@@ -23,7 +23,9 @@ export async function show(root) {
 
   async function look() {
     const after = rows.time?.at(-1);
-    told = await ask("/v1/live" + query({ after }));
+    const answer = await ask("/v1/live" + query({ after }));
+    if (gone) return;
+    told = answer;
     for (const [name, values] of Object.entries(told.seconds)) rows[name] = (rows[name] ?? []).concat(values).slice(-KEPT);
     draw();
   }
@@ -68,7 +70,10 @@ export async function show(root) {
 
   async function next() {
     if (gone) return;
-    try { if (!document.hidden) await look(); } catch { /* the header says that the service is gone; go on trying */ }
+    try { if (!document.hidden) await look(); } catch (error) {
+      if (error.status === 401) throw error;  // main.js asks for the key
+      // Otherwise the header says that the service is gone: go on trying.
+    }
     timer = setTimeout(next, EVERY);
   }
   await look();

@@ -25,7 +25,7 @@ export function go(...parts) {
 }
 
 async function route(fresh = false) {
-  const mine = ++turn, [given, ...parts] = where(), name = VIEWS[given] ? given : "catalogue";
+  const mine = ++turn, [given, ...parts] = where(), name = Object.hasOwn(VIEWS, given) ? given : "catalogue";
   for (const link of document.querySelectorAll("nav a[data-view]")) {
     if (link.dataset.view === name) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
@@ -38,10 +38,12 @@ async function route(fresh = false) {
       view?.end();
       view = null;
       open = name;
-      root.replaceChildren(loading(name === "catalogue" ? "the tree" : "this view"));
+      // A place of its own: what comes late for a view that was left finds nobody's but its own.
+      const place = h("div", {}, loading(name === "catalogue" ? "the tree" : "this view"));
+      root.replaceChildren(place);
       const module = await VIEWS[name]();
       if (mine !== turn) return;
-      const made = await module.show(root, parts, go, about);
+      const made = await module.show(place, parts, go, about);
       if (mine !== turn) { made.end(); return; }
       view = made;
     }
@@ -70,7 +72,7 @@ async function introduce() {
   about = await ask("/v1/about");
   document.getElementById("key").hidden = !key.get();
   facts.textContent = `${number(about.items)} items in ${number(about.nodes)} nodes on ${about.levels} levels · ${about.policy} · ${about.mode}` +
-    (about.holdout ? ` · ${100 * about.holdout} % of users held out` : "") + (about.role === "read" ? " · this key may only look" : "") + ` · treeward ${about.version}`;
+    (about.holdout ? ` · ${Number((100 * about.holdout).toPrecision(3))} % of users held out` : "") + (about.role === "read" ? " · this key may only look" : "") + ` · treeward ${about.version}`;
 }
 
 function askForKey() {
@@ -113,13 +115,13 @@ async function pulse() {
     const told = await (await fetch("/readyz", { cache: "no-store" })).json();
     if (!told.ok) [is, text] = ["bad", "not ready: " + told.reason];
   } catch { [is, text] = ["bad", "no answer"]; }
-  const back = is === "good" && state.dataset.is === "bad";
   state.dataset.is = is;
   if (document.getElementById("state-text").textContent !== text) document.getElementById("state-text").textContent = text;
-  if (back && failed) { about = null; route(true); }
+  if (is === "good" && failed) { about = null; failed = false; route(true); }
   setTimeout(pulse, document.hidden ? 10000 : 2500);
 }
 
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); root.focus(); });
 addEventListener("hashchange", () => route());
 route();
 pulse();

@@ -8,33 +8,37 @@ let kind = "sunburst";
 
 export async function show(root, [who = "", where = "0"], go, about) {
   const input = h("input", { id: "who", list: "users", placeholder: "A user’s id …", "aria-label": "User", autocomplete: "off", maxlength: 512 });
-  const numbered = h("input", { type: "checkbox", id: "numbered" });
   const users = h("datalist", { id: "users" }), body = h("div"), recent = h("div", { class: "bar" });
-  numbered.style.width = "auto";
   root.replaceChildren(
     h("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); pick(); } },
       h("span", { class: "grow" }, input), users, h("button", { class: "main", text: "Look" })),
     recent, body);
 
-  // What was typed is an integer where the service knows an integer of that name, and a string otherwise.
-  let known = [];
-  const pick = () => {
+  // What was typed is a string if there is such a user, else an integer if there is one, else somebody new.
+  const list = async (q) => {
+    const found = await ask("/v1/users" + query({ q, n: 30 }));
+    users.replaceChildren(...found.users.map((one) => h("option", { value: String(one) })));
+    return found;
+  };
+  const pick = async () => {
     const typed = input.value.trim();
-    if (typed) go("user", spelled(known.find((one) => String(one) === typed) ?? typed));
+    if (!typed) return;
+    if (/^int:-?\d+$/.test(typed)) { go("user", typed); return; }
+    try {
+      const exact = (await list(typed)).users.filter((one) => String(one) === typed);
+      go("user", spelled(exact.includes(typed) ? typed : exact[0] ?? typed));
+    } catch (error) {
+      if (error.status === 401) throw error;
+      body.replaceChildren(problem(error, pick));
+    }
   };
-  const list = async () => {
-    const told = await ask("/v1/users" + query({ q: input.value.trim(), n: 30 }));
-    known = told.users;
-    users.replaceChildren(...known.map((one) => h("option", { value: String(one) })));
-    return told;
-  };
-  input.addEventListener("input", later(() => list().catch(() => {}), 200));
+  input.addEventListener("input", later(() => list(input.value.trim()).catch(() => {}), 200));
 
-  const told = await list();
-  let view = null;
+  let view = null, turn = 0;
 
   async function open(parts) {
-    const [name = "", node = "0"] = parts;
+    const [name = "", node = "0"] = parts, mine = ++turn, told = await list("");
+    if (mine !== turn) return;
     recent.replaceChildren(h("span", { class: "soft", text: told.total ? `${number(told.total)} users; lately:` : "" }),
       ...told.users.slice(0, 8).map((one) => h("button", { text: String(one), "aria-pressed": String(spelled(one) === name), onclick: () => go("user", spelled(one)) })));
     if (!name) {
@@ -47,7 +51,11 @@ export async function show(root, [who = "", where = "0"], go, about) {
     }
     if (view && view.name === name) { await view.move(Number(node) || 0); return; }
     view?.end();
-    view = await one(body, name, Number(node) || 0, go, about);
+    view = null;
+    const place = h("div");
+    body.replaceChildren(place);
+    const made = await one(place, name, Number(node) || 0, go, about);
+    if (mine === turn) view = made; else made.end();
   }
   await open([who, where]);
   return { repaint: () => view?.draw(), move: open, end: () => view?.end() };
@@ -56,18 +64,18 @@ export async function show(root, [who = "", where = "0"], go, about) {
 async function one(root, name, start, go, about) {
   const base = "/v1/users/" + encodeURIComponent(name);
   const shown = name.startsWith("str:") ? name.slice(4) : name.replace(/^int:(-?\d+)$/, "$1");
-  const user = /^int:-?\d+$/.test(name) ? Number(shown) : shown;
+  const user = !/^int:-?\d+$/.test(name) ? shown : Number.isSafeInteger(Number(shown)) ? Number(shown) : BigInt(shown);
   const place = h("div", { class: "chart", role: "img", "aria-label": "Interests drawn on the tree; the table holds the same." });
   const path = h("nav", { class: "path", "aria-label": "Where you are" }), kinds = h("span", { role: "group", "aria-label": "Drawing" });
   const slider = h("input", { type: "range", id: "time", min: 0, max: 0, value: 0, "aria-label": "After how many events" });
   const when = h("p", { class: "soft", id: "when" }), play = h("button", { id: "play", text: "Play" });
-  const field = h("p", { id: "field" }), interests = h("div", { class: "scroll" }), history = h("ol", { class: "list", id: "history" });
+  const field = h("p", { id: "field" }), note = h("p", { class: "soft" }), interests = h("div", { class: "scroll" }), history = h("ol", { class: "list", id: "history" });
   const offers = h("div", { id: "offers", "aria-live": "polite" }), ends = h("div", { class: "legend" });
   const recommend = h("button", { class: "main", id: "recommend", text: "Recommend now" });
   const many = h("select", { "aria-label": "How many" }, ...[1, 3, 5].map((n) => h("option", { value: n, text: String(n) })));
   root.replaceChildren(h("div", { class: "two" },
     h("div", {},
-      h("section", { "aria-label": "Interests on the tree" }, h("h2", { text: "What interests " + shown }), field,
+      h("section", { "aria-label": "Interests on the tree" }, h("h2", { text: "What interests " + shown }), field, note,
         h("div", { class: "bar" }, path, kinds), place, ends,
         h("div", { class: "bar" }, play, h("span", { class: "grow" }, slider)), when),
       h("section", { "aria-label": "Interests as a table" }, interests)),
@@ -137,22 +145,30 @@ async function one(root, name, start, go, about) {
       h("span", { text: event.reward === null ? "shown" : `${event.kind} ${short(event.reward)}` }))));
     if (view.events > rows.length) history.append(h("li", { class: "more", text: `and ${number(view.events - rows.length)} before` }));
     if (!rows.length) history.append(h("li", { class: "more", text: "Nothing was shown to this user yet." }));
-    if (view.held_out) field.textContent += " This user is held out: what is popular is shown, nothing is explored.";
+    note.textContent = view.held_out ? "This user is held out: what is popular is shown, nothing is explored." : "";
   }
 
   async function again() {
-    await look();
+    try {
+      await look();
+    } catch (error) {
+      if (error.name !== "AbortError") throw error;  // the slider was moved meanwhile: that is what is drawn
+    }
     await tell();
   }
 
+  if (about.mode === "apprentice") {
+    recommend.disabled = true;
+    offers.replaceChildren(h("p", { class: "soft", text: "An apprentice serves the caller’s own items: there is nothing to recommend from here." }));
+  }
   recommend.addEventListener("click", async () => {
     stop();
     recommend.disabled = true;
     try {
       const made = await ask("/v1/recommend", { body: { user, n: Number(many.value) } });
-      await again();
       offers.replaceChildren(...await Promise.all(made.items.map(offer)));
       say(`${made.items.length} recommended`);
+      await again();
     } catch (error) {
       if (error.status === 401) throw error;
       offers.replaceChildren(h("div", { class: "problem", role: "alert", text: refused(error) }));
@@ -162,7 +178,8 @@ async function one(root, name, start, go, about) {
   });
 
   async function offer(choice) {
-    const item = await ask("/v1/items/" + encodeURIComponent(choice.item));
+    // The decision is made, whatever else fails: without its title the item still has an id.
+    const item = await ask("/v1/items/" + encodeURIComponent(choice.item)).catch(() => ({ title: null }));
     const state = h("p", { class: "soft" }), why = h("details", {}, h("summary", { text: "Why this?" }));
     const send = async (reward, label) => {
       for (const button of buttons) button.disabled = true;
@@ -170,7 +187,7 @@ async function one(root, name, start, go, about) {
         const answer = await ask("/v1/feedback", { body: { decision_id: choice.decision_id, reward } });
         state.textContent = answer.duplicate ? "That was said before." : label + ", and on disk.";
         say(state.textContent);
-        await again();
+        await again().catch(() => {});  // said is said, whether or not it can be drawn
       } catch (error) {
         state.replaceChildren(h("span", { class: "problem", role: "alert", text: refused(error) }));
         for (const button of buttons) button.disabled = false;
@@ -186,6 +203,10 @@ async function one(root, name, start, go, about) {
   }
 
   async function explain(choice, place_) {
+    if (choice.policy !== "explore") {
+      place_.append(h("p", { class: "soft", text: choice.policy === "popular" ? "It earned most so far: for users held out nothing is explored." : "The caller chose it." }));
+      return;
+    }
     try {
       const told_ = await ask("/v1/decisions/" + encodeURIComponent(choice.decision_id));
       const rows = (options) => h("tbody", {}, ...options.map((option) => h("tr", { class: option.chosen ? "chosen" : null },
@@ -202,7 +223,9 @@ async function one(root, name, start, go, about) {
 
   const refused = (error) => (error.status === 403 ? "This key may look but not act: " + error.message : error.message);
 
+  let run = 0;
   function stop() {
+    run++;
     clearTimeout(timer);
     timer = null;
     play.textContent = "Play";
@@ -215,11 +238,13 @@ async function one(root, name, start, go, about) {
     let at = held && held.upto < held.events ? held.upto : 0;
     // However long the history is, a replay takes some ten seconds.
     const step = Math.max(1, Math.round((held?.events ?? 0) / 60));
+    const mine = ++run;
     const next = async () => {
-      if (gone) return;
+      if (gone || mine !== run) return;
       try {
         await look(at);
-      } catch { stop(); return; }
+      } catch { if (mine === run) stop(); return; }
+      if (gone || mine !== run) return;
       if (at >= held.events) { stop(); return; }
       at = Math.min(held.events, at + step);
       timer = setTimeout(next, 150);
