@@ -588,7 +588,8 @@ def test_reports_are_read_by_links_alone(http):
 
 
 def test_what_live_says(http):
-    before = http.get("/v1/live").json()
+    while not (before := http.get("/v1/live").json())["seconds"]["time"]:
+        time.sleep(0.2)
     [made] = http.post("/v1/recommend", json={"user": "lee"}).json()["items"]
     http.post("/v1/feedback", json={"decision_id": made["decision_id"], "reward": 0.25})
     time.sleep(2.2)

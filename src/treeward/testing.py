@@ -206,6 +206,8 @@ def _check_events(store: EventStore) -> None:
     _require(
         everything == {user: store.read(user)["item"].tolist() for user in store.users()}, "all is read as one by one"
     )
+    parts = sorted(item for part in store.chunks() for item in part["item"].tolist())
+    _require(parts == sorted(item for part in everything.values() for item in part), "all is read many at a time")
     for name in ("ünïcode 🌳", "", "7", "a\x00b", "x" * 512, -(2**63), 2**63 - 1):
         store.append([name], event(1, 1.0))
         _require(store.count(name) == 1, f"the user {name!r:.20} is somebody of their own")

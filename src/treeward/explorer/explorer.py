@@ -11,6 +11,7 @@ import polars as pl
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.core.progress import Progress, silent
+from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.interactions import Interactions
 from treeward.explorer.decider import SLOT_BITS, Calls, Decider
@@ -127,6 +128,7 @@ class Explorer(Views):
             why = "shares state between users" if policy.shared_state else "asks users questions"
             raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which {why}")
         self.catalogue, self.policy = catalogue, policy
+        self._ids = catalogue.ids.to_numpy() if catalogue.ids.dtype.is_integer() else catalogue.ids
         self._within = None if exposed_within is None else checks.number(owner, "exposed_within", exposed_within, low=0)
         once, rest = checks.repeats(owner, repeats)
         if rest >= len(catalogue):
@@ -275,18 +277,23 @@ class Explorer(Views):
     def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
         """Return decisions as their caller sees them."""
         now, epoch, snapshot = time_ns() // 1_000_000, self.store.epoch, self._decider.snapshot
-        numbers = self._decider.numbers[calls.decisions["item"]].tolist()
+        rows = calls.decisions["item"]
+        numbers, items = self._decider.numbers[rows].tolist(), self._ids_of(rows)
         nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self.ledger.sealer.seal
-        items = self.catalogue.ids
         out = []
         for at, made in enumerate(calls.decisions.tolist()):
-            _, row, _, node, mean, width, propensity, exact, scores, _, bold = made
+            _, _, _, node, mean, width, propensity, exact, scores, _, bold = made
             i, slot = divmod(at, n)
             user = who[i]
             id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now)
             path = self._path(node)
-            out.append(Decision(id, user, items[row], slot, mean, width, propensity, exact, path, scores, bold))
+            out.append(Decision(id, user, items[at], slot, mean, width, propensity, exact, path, scores, bold))
         return out
+
+    def _ids_of(self, rows: AnyArray) -> list[Id]:
+        """Return the ids of a few rows: for one or two, asking for each is faster than for all at once."""
+        ids = self._ids
+        return [ids[row] for row in rows.tolist()] if isinstance(ids, pl.Series) else ids[rows].tolist()
 
     def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
         """Say what came of decisions: rewards by decision id, in any order, any time later, as often as one likes.

@@ -6,7 +6,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.progress import Progress, Stage, silent
+from treeward.core.progress import Progress, Stage
 from treeward.core.types import AnyArray, Integers
 from treeward.store.base import EventStore
 from treeward.store.events import EVENT, NOTED, REWARD, SHOWN
@@ -45,14 +45,10 @@ class Tally:
 
     def add_all(self, store: EventStore, progress: Progress) -> None:
         """Count all that a store holds; nobody may add to it meanwhile."""
-        users = list(store.users())
-        stage = Stage(progress if users else silent, "counting what was shown", len(users))
-        for first in range(0, len(users), _TOGETHER):
-            some = users[first : first + _TOGETHER]
-            packed = b"".join(store.read(user).tobytes() for user in some)
-            self.add(np.frombuffer(packed, dtype=EVENT))
-            self._fold()
-            stage.step(len(some))
+        stage = Stage(progress, "counting what was shown", 1)
+        for events in store.chunks():
+            self._count(events, 1)
+        stage.step()
         self.rewards, self.gained = 0, 0.0
 
     def look(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -72,12 +68,12 @@ class Tally:
         events = events[known]
         places = self._places[events["item"]]
         shown = events["kind"] == SHOWN
-        np.add.at(self._shown, places[shown & (places >= 0)], sign)
-        earned = ~shown & (places >= 0)
-        np.add.at(self._earned, places[earned], sign * events["reward"][earned])
+        places, shown, reward = places[places >= 0], shown[places >= 0], events["reward"][places >= 0]
+        np.add.at(self._shown, places[shown], sign)
+        np.add.at(self._earned, places[~shown], sign * reward[~shown])
         if sign > 0:
             self.rewards += int(np.isin(events["kind"], (REWARD, NOTED)).sum())
-            self.gained += float(events["reward"][~shown].sum())
+            self.gained += float(reward[~shown].sum())
 
 
 def sums(values: NDArray[np.int64] | NDArray[np.float64], ranges: Integers) -> AnyArray:

@@ -5,6 +5,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,6 +125,7 @@ class Settings:
             raise InvalidArgument("serve", "host", rule, self.host)
 
 
+@lru_cache(maxsize=256)  # asked for every request
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine can reach a host."""
     try:

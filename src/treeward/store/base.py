@@ -72,6 +72,10 @@ class EventStore(Protocol):
         """Return everybody who has events."""
         ...
 
+    def chunks(self) -> Iterator[AnyArray]:
+        """Return everybody's events, many users' at a time: a user's in order, users in any."""
+        ...
+
     def read_all(self) -> Iterator[tuple[User, AnyArray]]:
         """Return everybody's events."""
         ...

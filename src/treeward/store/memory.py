@@ -17,6 +17,8 @@ from treeward.store.base import User, spelled
 from treeward.store.events import EVENT, NOTED, REWARD, SHOWN, Kept
 
 _NONE = b""
+_TOGETHER = 4096
+"""So many users' events are read at a time."""
 _NO_NONCE = bytes(8)
 _NONCE = slice(EVENT.fields["nonce"][1], EVENT.fields["nonce"][1] + 8)  # type: ignore[index]
 _KIND = EVENT.fields["kind"][1]  # type: ignore[index]
@@ -154,6 +156,14 @@ class MemoryStore:
     def users(self) -> Iterator[User]:
         """Return everybody who has events."""
         return iter(list(self._logs))
+
+    def chunks(self) -> Iterator[AnyArray]:
+        """Return everybody's events, many users' at a time."""
+        users = list(self._logs)
+        for first in range(0, len(users), _TOGETHER):
+            with self._lock:
+                packed = b"".join([self._logs.get(user, _NONE) for user in users[first : first + _TOGETHER]])
+            yield np.frombuffer(packed, dtype=EVENT)
 
     def read_all(self) -> Iterator[tuple[User, AnyArray]]:
         """Return everybody's events."""
