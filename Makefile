@@ -44,14 +44,18 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# Pages are opened in a real browser; where none can be installed, those tests say so and are passed over.
-.venv/browser: .venv/dev
+# Pages are opened in a real browser, and stores share a real database; where these cannot be installed, those tests
+# say so and are passed over.
+.venv/system: .venv/dev
 	@command -v chromium chromium-browser google-chrome > /dev/null \
 		|| { echo "Installing Chromium ..."; apt-get install --yes --quiet=2 --no-install-recommends chromium > /dev/null; } \
 		|| echo "No Chromium here: tests of pages will be skipped (Debian: apt-get install chromium)"
+	@ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || command -v initdb > /dev/null \
+		|| { echo "Installing PostgreSQL ..."; apt-get install --yes --quiet=2 --no-install-recommends postgresql > /dev/null; } \
+		|| echo "No PostgreSQL here: tests of it will be skipped (Debian: apt-get install postgresql)"
 	@touch $@
 
-unit: .venv/dev .venv/browser .venv/kernels
+unit: .venv/dev .venv/system .venv/kernels
 	$(BIN)/python -m pytest -n 2 -q
 
 coverage: .venv/dev ## the tests with kernels interpreted, so that every line is seen

@@ -165,7 +165,7 @@ def check_store(make: Callable[[], EventStore]) -> None:
 
 def _check_events(store: EventStore) -> None:
     _require(store.count("nobody") == 0 and len(store.read("nobody")) == 0, "somebody unknown has no events")
-    _require(list(store.users()) == [], "a new store is empty")
+    _require(list(store.users()) == [] and store.size() == 0, "a new store is empty")
     first, second = event(1, 0.25, nonce=11, node=4, snapshot=3), event(2, 1.0, nonce=12)
     _require(store.append(["ada"], first).tolist() == [True], "a new event is new")
     _require(store.append(["ada", 7], np.concatenate([second, second])).all(), "users have decisions of their own")
@@ -202,6 +202,7 @@ def _check_events(store: EventStore) -> None:
     _require(store.read("bob")["item"].tolist() == [0, 1, 2], "many events are cut as they should be")
     _require(store.read("ada", after=7)["item"].tolist() == [3, 4], "and put behind what was there")
     _require(sorted(map(str, store.users())) == ["7", "ada", "bob"], "all users are listed, but none without events")
+    _require(store.size() == 3, "and counted")
     everything = {user: events["item"].tolist() for user, events in store.read_all()}
     _require(
         everything == {user: store.read(user)["item"].tolist() for user in store.users()}, "all is read as one by one"

@@ -22,7 +22,8 @@ def serve(
         str | None, typer.Option(help="What `treeward prior fit` wrote. Default: none.", show_default=False)
     ] = None,
     store: Annotated[
-        str | None, typer.Option(help="File of events, or `memory`. Default: treeward.db.", show_default=False)
+        str | None,
+        typer.Option(help="File of events, `memory` or `postgresql://...`. Default: treeward.db.", show_default=False),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Default: 127.0.0.1.", show_default=False)] = None,
     port: Annotated[int | None, typer.Option(help="Default: 8000.", show_default=False)] = None,
@@ -53,6 +54,7 @@ def serve(
     from treeward.core import checks
     from treeward.core.errors import InvalidArgument
     from treeward.serve.settings import ROLES, read_settings
+    from treeward.store.opening import without_password
 
     if new_key is not None:
         from treeward.serve.keys import new_key as make
@@ -71,7 +73,8 @@ def serve(
     if check:
         if not Path(settings.items).exists():
             raise InvalidArgument("serve", "items", "a file that exists", settings.items)
-        say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {settings.store}")
+        where = without_password(settings.store)
+        say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}")
         return
     try:
         from treeward.serve.server import serve as run

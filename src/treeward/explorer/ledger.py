@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,16 @@ Given = str | tuple[User, Id]
 """What a reward is for: a decision id, or a user and an item."""
 Row = tuple[int, int, float, int, int, int, int]
 """An event, field by field."""
+
+
+class _Told(NamedTuple):
+    """What is known of a decision."""
+
+    user: User
+    """Whose it is now."""
+    ticket: Ticket
+    before: list[float]
+    """Its reward and the changes made to it."""
 
 
 class Ledger:
@@ -131,9 +141,10 @@ class Ledger:
         while waiting:  # more than once if somebody changed the same decisions in between, or users were forgotten
             epoch = self._store.epoch
             rows: list[tuple[int, User, Row, int]] = []
-            for i in waiting:
+            told = self._told_of([given[i][0] for i in waiting])
+            for i, of in zip(waiting, told, strict=True):
                 try:
-                    made = self._event_of(*given[i])
+                    made = self._event_of(*given[i], of)
                 except TreewardError as error:
                     if strict:
                         raise
@@ -151,14 +162,32 @@ class Ledger:
             waiting = [row[0] for row, fresh in zip(rows, new.tolist(), strict=True) if not fresh]
         return outcomes
 
-    def _event_of(self, of: Given, reward: float) -> tuple[User, Row, int] | None:
+    def _told_of(self, given: Sequence[Given]) -> list[_Told | TreewardError | None]:
+        """Return what is known of decisions, asked for all at once: errors of ids that say nothing, None for items."""
+        found: list[_Told | TreewardError | None] = [None] * len(given)
+        known: list[tuple[int, User, Ticket]] = []
+        for i, of in enumerate(given):
+            if isinstance(of, tuple):
+                continue
+            try:
+                known.append((i, *self.ticket(of)))
+            except TreewardError as error:
+                found[i] = error
+        before = self._store.rewards_of_each([(user, ticket.nonce) for _, user, ticket in known]) if known else []
+        for (i, user, ticket), rewards in zip(known, before, strict=True):
+            found[i] = _Told(user, ticket, rewards)
+        return found
+
+    def _event_of(self, of: Given, reward: float, told: "_Told | TreewardError | None") -> tuple[User, Row, int] | None:
         """Return the event that a reward makes, whose it is, and what was given before; None: nothing new."""
         if isinstance(of, tuple):
             return self._event_for(*of, reward)
-        user, ticket = self.ticket(of)
+        if not isinstance(told, _Told):
+            assert told is not None
+            raise told
+        user, ticket, before = told
         if self._window is not None and time_ns() // 1_000_000 > ticket.time + self._window * 1_000:
             raise FeedbackLate(f"the decision {of[:12]}... was made more than {self._window:g} seconds ago")
-        before = self._store.rewards_of(user, ticket.nonce)
         change = change_of(of, before, reward, self._on_repeat)
         if change is None:
             return None

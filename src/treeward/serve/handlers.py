@@ -174,7 +174,7 @@ class Handlers:
         """Return why the service is not ready; nothing if it is."""
         failed = getattr(self.service.explorer.store, "failed", None)
         if failed is not None:
-            return f"the store takes no more writes: {failed}"
+            return f"the store takes no writes: {failed}"
         return "shutting down" if self.draining else ""
 
     async def _openapi(self, request: Request) -> Reply:

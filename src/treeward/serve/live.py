@@ -78,7 +78,7 @@ class Live:
         columns = {name: [getattr(row, name) for row in rows] for name in sights.Second.__struct_fields__}
         explorer, totals = self._service.explorer, self._totals()
         return sights.LiveView(
-            columns, totals.decisions, totals.rewards, totals.earned, sum(1 for _ in explorer.store.users()),
+            columns, totals.decisions, totals.rewards, totals.earned, explorer.store.size(),
             len(explorer.catalogue), getattr(explorer.store, "failed", None) is None, reason,
         )  # fmt: skip
 

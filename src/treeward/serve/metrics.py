@@ -82,7 +82,7 @@ class Metrics(Collector):
         store = self._service.explorer.store
         values = {
             "decisions": self._service.decisions,
-            "users": sum(1 for _ in store.users()),
+            "users": store.size(),
             "waiting_requests": asks,
             "waiting_rewards": rewards,
             "store_waiting_writes": getattr(store, "waiting", 0),

@@ -23,9 +23,7 @@ from treeward.serve.app import App
 from treeward.serve.protocol import Protocol
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings
-from treeward.store.base import EventStore
-from treeward.store.memory import MemoryStore
-from treeward.store.sqlite import SQLiteStore
+from treeward.store.opening import open_store
 from treeward.tree.item_tree import ItemTree
 
 _EXPOSED_WITHIN = 0.02
@@ -40,7 +38,7 @@ def open_explorer(settings: Settings, progress: Progress = silent) -> Explorer:
     policy = TREE_POLICIES[settings.policy](settings.make_bandit(), prior=prior)
     policy = replace(policy, budget=settings.budget) if settings.budget else policy
     tree = ItemTree.load(settings.tree) if settings.tree else _grown(policy, catalogue, progress)
-    store: EventStore = MemoryStore() if settings.store == "memory" else SQLiteStore(settings.store, progress=progress)
+    store = open_store(settings.store, progress)
     try:
         return Explorer(
             catalogue,
@@ -105,7 +103,7 @@ def serve(
     finally:
         explorer.close()
     failed = getattr(explorer.store, "failed", None)
-    if failed is not None:
+    if failed is not None and not explorer.store.remote:  # a database may be back by now, and lacks nothing
         raise failed
 
 

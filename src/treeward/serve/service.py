@@ -197,10 +197,8 @@ class Service:
         return outcomes
 
     def look(self) -> None:
-        """Notice what nobody tells: a store whose file is gone."""
-        store = self.explorer.store
-        if isinstance(store, SQLiteStore):
-            store.look()
+        """Notice what nobody tells: a store whose file is gone, or a database that is back."""
+        self.explorer.store.look()
 
     def expire(self) -> int:
         """Give decisions whose window has passed the default reward; return how many."""

@@ -17,6 +17,7 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.explorer.rewards import checked_range
 from treeward.policy import TREE_POLICIES
+from treeward.store.opening import is_database
 
 PREFIX = "TREEWARD_"
 ROLES = ("read", "write", "admin")
@@ -42,7 +43,7 @@ class Settings:
 
     items: str = _of("the catalogue: .csv, .tsv, .parquet or .npy", "")
     tree: str = _of("a saved tree; by default one is built", "")
-    store: str = _of("the file events live in, or `memory`", "treeward.db")
+    store: str = _of("the file events live in, `memory`, or `postgresql://user@host/database`", "treeward.db")
     policy: str = _of("how to explore: `beam`, `phcb`, `hcb`, `cb-leaf`, `cb-category` or `flat`", "beam")
     prior: str = _of("what `treeward prior fit` wrote; none by default", "")
     bandit: str = _of("`linucb`, `thompson` or `epsilon`", "linucb")
@@ -91,7 +92,8 @@ class Settings:
                 raise InvalidArgument(owner, name, f"a {what} that exists", path)
         checks.repeats(owner, self.repeats)
         checks.integer(owner, "budget", self.budget, low=0)
-        if self.store != "memory" and not Path(self.store).absolute().parent.is_dir():
+        a_file = self.store != "memory" and not is_database(self.store)
+        if a_file and not Path(self.store).absolute().parent.is_dir():
             raise InvalidArgument(owner, "store", "in a folder that exists", self.store)
         checks.number(owner, "holdout", self.holdout, low=0, below=1)
         if self.default_reward is not None:

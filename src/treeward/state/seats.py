@@ -69,26 +69,38 @@ class Seats:
             raise
 
     def _seat(self, users: Sequence[User]) -> NDArray[np.int64]:
-        found = np.empty(len(users), dtype=np.int64)
-        fresh: list[int] = []
-        behind: list[tuple[int, AnyArray]] = []
-        for i, user in enumerate(users):
+        while True:
+            epoch = self.store.epoch
+            found = self._seats_of(users)
+            newer = self.store.newer(users, self.seen(found))
+            if self.store.epoch == epoch:  # otherwise somebody was forgotten or merged: who is who must be asked anew
+                break
+        behind = [(seat, events) for seat, events in zip(found.tolist(), newer, strict=True) if len(events)]
+        for seat, events in behind:
+            self._seen[seat] += len(events)
+        if behind:
+            self._catch_up(behind)
+        return found
+
+    def _seats_of(self, users: Sequence[User]) -> NDArray[np.int64]:
+        """Return the users' seats; their state may be behind."""
+        for user in users:
             seat = self._seat_of.get(user)
             if seat is not None and self._moved(user, seat):  # forgotten or merged, perhaps by another explorer
                 self.drop(user)
-                seat = None
+        new = [user for user in users if user not in self._seat_of]
+        kept = dict(zip(new, self.store.kept_each(new), strict=True)) if new else {}
+        found = np.empty(len(users), dtype=np.int64)
+        fresh: list[int] = []
+        for i, user in enumerate(users):
+            seat = self._seat_of.get(user)
             if seat is None:
-                seat = self._take_seat(user, fresh)
+                seat = self._take_seat(user, kept.get(user), fresh)
             else:
                 self._seat_of.move_to_end(user)
             found[i] = seat
-            if self.store.count(user) != self._seen[seat]:
-                behind.append((seat, self.store.read(user, self._seen[seat])))
-                self._seen[seat] += len(behind[-1][1])
         if fresh:
             sit_all(self.plan, self.state, np.array(fresh, dtype=np.int64))
-        if behind:
-            self._catch_up(behind)
         return found
 
     def seen(self, seats: NDArray[np.int64]) -> list[int]:
@@ -101,7 +113,7 @@ class Seats:
 
     def passed(self, users: Sequence[User], count: int) -> None:
         """Take the last `count` events of users for known: exposures, which change no state where items may repeat."""
-        if self.plan.once:
+        if self.plan.once or self.store.remote:
             return
         for user in users:
             seat = self._seat_of.get(user)
@@ -159,7 +171,7 @@ class Seats:
             np.ascontiguousarray(events["reward"]),
         )
 
-    def _take_seat(self, user: User, fresh: list[int]) -> int:
+    def _take_seat(self, user: User, kept: Kept | None, fresh: list[int]) -> int:
         if self._free:
             seat = self._free.pop()
         else:
@@ -168,7 +180,6 @@ class Seats:
         self._seat_of[user] = seat
         self._epoch[seat] = self.store.epoch
         self.streams[seat] = rng.stream("user", user)
-        kept = self.store.kept(user)
         if kept is not None and kept.events <= self.store.count(user):
             thawed = thaw(self.plan, self.state, seat, self._digest, kept.state)
             if thawed is not None:

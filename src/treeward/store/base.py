@@ -30,6 +30,11 @@ def spelled(user: User) -> bytes:
 class EventStore(Protocol):
     """Keeps every user's events in the order they came. Calls may come from several threads."""
 
+    @property
+    def remote(self) -> bool:
+        """Whether others may write to it as well, and every question takes a while."""
+        ...
+
     def append(
         self,
         users: Sequence[User],
@@ -64,8 +69,27 @@ class EventStore(Protocol):
         """Return a copy of a user's events, in order, without the first `after`."""
         ...
 
+    def newer(self, users: Sequence[User], after: Sequence[int]) -> list[AnyArray]:
+        """Return each user's events, without the first so many, as they all were at one moment.
+
+        `epoch` is that moment's then: if it changed, whose events these are must be found out anew.
+        """
+        ...
+
     def rewards_of(self, user: User, nonce: int) -> list[float]:
         """Return the reward of a user's decision and the changes made to it since; nothing if there is none yet."""
+        ...
+
+    def rewards_of_each(self, decisions: Sequence[tuple[User, int]]) -> list[list[float]]:
+        """Return the rewards of decisions, each a user and a nonce, and the changes made to them since."""
+        ...
+
+    def size(self) -> int:
+        """Return how many users have events."""
+        ...
+
+    def look(self) -> None:
+        """Notice what nobody tells, such as a file that was removed; called every second or so."""
         ...
 
     def users(self) -> Iterator[User]:
@@ -114,6 +138,10 @@ class EventStore(Protocol):
 
     def kept(self, user: User) -> Kept | None:
         """Return what `keep` remembered last."""
+        ...
+
+    def kept_each(self, users: Sequence[User]) -> list[Kept | None]:
+        """Return what `keep` remembered of each."""
         ...
 
     def secret(self) -> bytes:

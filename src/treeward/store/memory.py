@@ -3,7 +3,6 @@
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from threading import RLock
 
 import numpy as np
@@ -13,10 +12,13 @@ from numpy.typing import NDArray
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray
-from treeward.store.base import User, spelled
+from treeward.store.base import User
 from treeward.store.events import EVENT, NOTED, REWARD, SHOWN, Kept
+from treeward.store.moves import Moves
+from treeward.store.numbers import Numbers
 
 _NONE = b""
+_NO_EVENTS = np.zeros(0, dtype=EVENT)
 _TOGETHER = 4096
 """So many users' events are read at a time."""
 _NO_NONCE = bytes(8)
@@ -33,11 +35,6 @@ def _has_reward(log: bytes | bytearray, nonce: bytes) -> bool:
     while at >= 0 and (at - _NONCE.start) % EVENT.itemsize:  # those bytes, but not as a nonce
         at = log.rfind(nonce, 0, at + 7)
     return at >= 0 and log[at + _KIND - _NONCE.start] != SHOWN
-
-
-def _kind_of(ids: dict[User, int]) -> pl.DataType | None:
-    first = next(iter(ids), None)
-    return None if first is None else (pl.String() if isinstance(first, str) else pl.Int64())
 
 
 class MemoryStore:
@@ -60,18 +57,16 @@ class MemoryStore:
     (1, [3])
     """
 
+    remote = False
+
     def __init__(self, *, kept_bytes: int = 256 << 20) -> None:
         self._most = checks.integer("MemoryStore", "kept_bytes", kept_bytes, low=0)
         self._logs: dict[User, bytearray] = {}
-        self._moves: dict[bytes, list[tuple[int, User | None, int]]] = {}
-        """By sealed name: at which epoch they became whom, and since which epoch that is who is meant."""
-        self._become: dict[User, set[bytes]] = {}
-        self._epoch = 0
-        self._ids: dict[User, int] | pl.Series = {}
+        self._moves = Moves(secrets.token_bytes(32))
+        self._items = Numbers(type(self).__name__)
         self._snapshots: list[str] = []
         self._kept: OrderedDict[User, Kept] = OrderedDict()
         self._kept_bytes = 0
-        self._secret = secrets.token_bytes(32)
         self._begun = 0
         self._lock = RLock()
 
@@ -97,7 +92,7 @@ class MemoryStore:
         kinds, logs = events["kind"].tolist(), self._logs
         new = [True] * len(users)
         with self._lock:
-            if epoch is not None and epoch != self._epoch:
+            if epoch is not None and epoch != self._moves.epoch:
                 return np.zeros(len(users), dtype=np.bool_)
             for i, (user, event, kind) in enumerate(zip(users, pieces, kinds, strict=True)):
                 log = logs.get(user)
@@ -143,6 +138,13 @@ class MemoryStore:
             packed = bytes(self._logs.get(user, _NONE)[after * EVENT.itemsize :])
         return np.frombuffer(packed, dtype=EVENT).copy()
 
+    def newer(self, users: Sequence[User], after: Sequence[int]) -> list[AnyArray]:
+        """Return each user's events, without the first so many."""
+        return [
+            self.read(user, seen) if self.count(user) != seen else _NO_EVENTS
+            for user, seen in zip(users, after, strict=True)
+        ]
+
     def rewards_of(self, user: User, nonce: int) -> list[float]:
         """Return the reward of a user's decision and the changes made to it since."""
         with self._lock:
@@ -152,6 +154,17 @@ class MemoryStore:
             events = np.frombuffer(bytes(self._logs.get(user, _NONE)), dtype=EVENT)
             values: list[float] = events["reward"][(events["nonce"] == nonce) & (events["kind"] != SHOWN)].tolist()
             return values
+
+    def rewards_of_each(self, decisions: Sequence[tuple[User, int]]) -> list[list[float]]:
+        """Return the rewards of decisions, and the changes made to them since."""
+        return [self.rewards_of(user, nonce) for user, nonce in decisions]
+
+    def size(self) -> int:
+        """Return how many users have events."""
+        return len(self._logs)
+
+    def look(self) -> None:
+        """There is nothing to notice."""
 
     def users(self) -> Iterator[User]:
         """Return everybody who has events."""
@@ -174,7 +187,7 @@ class MemoryStore:
         with self._lock:
             gone = len(self._logs.pop(user, _NONE)) // EVENT.itemsize
             self._drop_kept(user)
-            self._move(user, None)
+            self._moves.add(user, None)
             return gone
 
     def merge(self, source: User, target: User, *, wait: bool = True) -> int:
@@ -186,63 +199,25 @@ class MemoryStore:
             if log:
                 self._logs.setdefault(target, bytearray()).extend(log)
             self._drop_kept(source)
-            self._move(source, target)
+            self._moves.add(source, target)
             return len(log or _NONE) // EVENT.itemsize
-
-    def _move(self, user: User, target: User | None) -> None:
-        """Remember that from now on somebody is somebody else, or nobody, and so are all who had become them."""
-        self._epoch += 1
-        mine = self._seal(user)
-        for sealed in self._become.pop(user, set()):
-            self._moves[sealed] = [
-                (at, target if now == user else now, self._epoch if now == user else since)
-                for at, now, since in self._moves[sealed]
-            ]
-            if target is not None:
-                self._become.setdefault(target, set()).add(sealed)
-        self._moves.setdefault(mine, []).append((self._epoch, target, self._epoch))
-        if target is not None:
-            self._become.setdefault(target, set()).add(mine)
-
-    def _seal(self, user: User) -> bytes:
-        """Return a name for a user that does not tell who they are."""
-        return blake2b(spelled(user), digest_size=16, key=self._secret).digest()
 
     @property
     def epoch(self) -> int:
         """How many users were forgotten or merged so far."""
-        return self._epoch
+        return self._moves.epoch
 
     def resolve(self, user: User, epoch: int) -> User | None:
         """Return who a user of that epoch is now."""
-        if not self._moves:
+        if not len(self._moves):
             return user
         with self._lock:
-            now: User | None = user
-            while now is not None:
-                later = [move for move in self._moves.get(self._seal(now), []) if move[0] > epoch]
-                if not later:
-                    return now
-                _, now, epoch = later[0]
-            return None
+            return self._moves.resolve(user, epoch)
 
     def number_items(self, ids: pl.Series) -> NDArray[np.int32]:
         """Return the numbers that events have for items, giving new ones to items not seen before."""
         with self._lock:
-            known_as = self._ids.dtype if isinstance(self._ids, pl.Series) else _kind_of(self._ids)
-            if known_as is not None and ids.dtype.is_integer() != known_as.is_integer():
-                kinds = {True: "integers", False: "strings"}
-                rule = f"with item ids that are {kinds[known_as.is_integer()]}, as in the store"
-                raise InvalidArgument(type(self).__name__, "catalogue", rule, kinds[ids.dtype.is_integer()])
-            # The first catalogue's rows are the numbers: a table of its own would cost 100 bytes an item and more.
-            if isinstance(self._ids, dict) and not self._ids:
-                self._ids = ids
-            if isinstance(self._ids, pl.Series):
-                if ids is self._ids or ids.equals(self._ids):
-                    return np.arange(len(ids), dtype=np.int32)
-                self._ids = {id: number for number, id in enumerate(self._ids)}
-            known = self._ids
-            return np.fromiter((known.setdefault(id, len(known)) for id in ids), dtype=np.int32, count=len(ids))
+            return self._items.of(ids)
 
     def number_snapshot(self, digest: str) -> int:
         """Return the number that events have for a tree, giving a new one to a tree not seen before."""
@@ -266,13 +241,17 @@ class MemoryStore:
         """Return what `keep` remembered last."""
         return self._kept.get(user)
 
+    def kept_each(self, users: Sequence[User]) -> list[Kept | None]:
+        """Return what `keep` remembered of each."""
+        return [self._kept.get(user) for user in users]
+
     def _drop_kept(self, user: User) -> None:
         kept = self._kept.pop(user, None)
         self._kept_bytes -= len(kept.state) if kept is not None else 0
 
     def secret(self) -> bytes:
         """Return the key that decision ids are sealed with."""
-        return self._secret
+        return self._moves.secret
 
     def begin(self) -> int:
         """Return how many times this was called before."""

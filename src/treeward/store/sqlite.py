@@ -20,6 +20,7 @@ from treeward.store.base import User
 from treeward.store.events import EVENT, Kept
 from treeward.store.journal import Journal, Write
 from treeward.store.memory import MemoryStore
+from treeward.store.moves import Move, Moves
 from treeward.store.rows import RECORD, erase, read, read_items, seal, unseal
 
 _ROWS_A_SLICE = 1_000
@@ -150,9 +151,8 @@ class SQLiteStore(MemoryStore):
         with self._lock:
             self._journal.refuse()
             known = user in self._numbers
-            sealed = self._followers(user)
             gone = super().forget(user)
-            self._journal.put(self._moving(user, sealed))
+            self._journal.put(self._moving(user))
             self._wipes |= known
         if wait:
             self.flush()
@@ -163,10 +163,10 @@ class SQLiteStore(MemoryStore):
         _check_names("SQLiteStore.merge", [source, target])
         with self._lock:
             self._journal.refuse()
-            sealed, events = self._followers(source), self.read(source)
+            events = self.read(source)
             moved = super().merge(source, target)
             name, records = self._adding([target] if len(events) else [], events, [len(events)] if len(events) else [])
-            move = self._moving(source, sealed)
+            move = self._moving(source)
             self._journal.put(lambda file: (name and name(file), move(file)), records)
         if wait:
             self.flush()
@@ -176,7 +176,7 @@ class SQLiteStore(MemoryStore):
         """Return the numbers that events have for items, giving new ones to items not seen before."""
         with self._lock:
             self._journal.refuse()
-            before = len(self._ids)
+            before = len(self._items)
             numbers = super().number_items(ids)
             fresh = ids.filter(pl.Series(numbers >= before))
             if len(fresh) == 0:
@@ -276,15 +276,11 @@ class SQLiteStore(MemoryStore):
         rows = [seal(number, name, 0) for number, name in fresh]
         return (lambda file: file.executemany(_ADD_USER, rows)) if rows else None, records.tobytes()
 
-    def _followers(self, user: User) -> list[bytes]:
-        """Return the sealed names of all who would move with a user."""
-        return [*self._become.get(user, set()), self._seal(user)]
-
-    def _moving(self, user: User, sealed: list[bytes]) -> Write:
+    def _moving(self, user: User) -> Write:
         """Return what writes that somebody is gone, with their name; `flush` wipes their events."""
         retired = self._numbers.pop(user, None)
-        moves = [seal(name, *move) for name in sealed for move in self._moves[name]]
-        epoch = self._epoch
+        moves = [seal(name, *move) for name, move in self._moves.latest]
+        epoch = self._moves.epoch
         self._retired += [] if retired is None else [retired]
 
         def write(file: sqlite3.Connection) -> None:
@@ -324,19 +320,18 @@ class SQLiteStore(MemoryStore):
     def _read(self, file: sqlite3.Connection, progress: Progress) -> list[int]:
         meta = dict(unseal(self.path, "its head", row) for row in file.execute("SELECT * FROM meta"))
         if "secret" not in meta:
-            meta["secret"] = self._secret = secrets.token_bytes(32)
-            file.execute(_SET, seal("secret", self._secret))
-        self._secret, self._epoch, self._begun = meta["secret"], meta.get("epoch", 0), meta.get("begun", 0)
+            meta["secret"] = self._moves.secret
+            file.execute(_SET, seal("secret", meta["secret"]))
+        self._moves = Moves(meta["secret"])
+        self._moves.epoch, self._begun = meta.get("epoch", 0), meta.get("begun", 0)
         for row in file.execute("SELECT * FROM moves ORDER BY sealed, at"):
             sealed, at, target, since = unseal(self.path, "a merge or an erasure", row)
-            self._moves.setdefault(sealed, []).append((at, target, since))
-            if target is not None:
-                self._become.setdefault(target, set()).add(sealed)
+            self._moves.load(sealed, Move(at, target, since))
         for row in file.execute("SELECT * FROM snapshots ORDER BY number"):
             self._snapshots.append(unseal(self.path, "the name of a tree", row)[1])
         parts = [read_items(self.path, *row) for row in file.execute("SELECT * FROM items ORDER BY first")]
         if parts:
-            self._ids = pl.concat(parts)
+            self._items.load(pl.concat(parts))
         names: dict[int, User] = {}
         retired = []
         for row in file.execute("SELECT * FROM users"):

@@ -1,0 +1,86 @@
+"""A PostgreSQL database: connections, and what is said when it cannot be reached. Needs the extra `postgres`."""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import psycopg
+import psycopg_pool
+from psycopg.conninfo import conninfo_to_dict
+
+from treeward.core.errors import StoreError
+
+Answer = TypeVar("Answer")
+Connection = psycopg.Connection[tuple[Any, ...]]
+logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # whoever calls is told
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
+
+
+class Database:
+    """Some connections, made again when they are lost.
+
+    Parameters
+    ----------
+    url
+        Where, as ``postgresql://user@host/database``.
+    connections
+        At most so many at a time.
+    timeout
+        Seconds to wait for one before a call is refused.
+    """
+
+    def __init__(self, url: str, connections: int, timeout: float) -> None:
+        self.problem: StoreError | None = None
+        """Why the last call did not reach the database, if it did not."""
+        self._timeout, self._name = timeout, "PostgreSQL"
+        pool = None
+        try:
+            where = conninfo_to_dict(url)
+            # Never the password.
+            self._name = f"PostgreSQL {where.get('dbname', '')} at {where.get('host', 'localhost')}"
+            pool = psycopg_pool.ConnectionPool(
+                url, min_size=1, max_size=connections, timeout=timeout, open=False, kwargs={"autocommit": True},
+                name="treeward",
+            )  # fmt: skip
+            pool.open(wait=True, timeout=timeout)
+        except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
+            if pool is not None:
+                pool.close()
+            raise StoreError(f"{self._name}: cannot be reached ({_told(error)})") from error
+        self._pool = pool
+
+    def __str__(self) -> str:
+        return self._name
+
+    def do(self, work: Callable[[Connection], Answer]) -> Answer:
+        """Do something with a connection; if the database cannot be reached, say so, and try again next time."""
+        try:
+            with self._pool.connection(timeout=self._timeout) as connection:
+                answer = work(connection)
+        except _LOST as error:
+            self.problem = StoreError(f"{self}: cannot be reached ({_told(error)})")
+            raise self.problem from error
+        except psycopg.Error as error:
+            raise StoreError(f"{self}: {_told(error)}") from error
+        self.problem = None
+        return answer
+
+    def rows(self, query: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return what a query finds."""
+        return self.do(lambda connection: connection.execute(query, given, binary=True).fetchall())
+
+    def look(self) -> None:
+        """Find out whether the database is there; connections that it has lost are made anew."""
+        if self.problem is not None:
+            with suppress(StoreError):
+                self._pool.check()
+                self.rows("SELECT 1")
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._pool.close()
+
+
+def _told(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,35 @@
+"""Opening a store by where it is: memory, a file, or a database."""
+
+import re
+
+from treeward.core.errors import InvalidArgument
+from treeward.core.progress import Progress, silent
+from treeward.store.base import EventStore
+from treeward.store.memory import MemoryStore
+from treeward.store.sqlite import SQLiteStore
+
+_DATABASE = re.compile(r"postgres(ql)?://")
+
+
+def is_database(where: str) -> bool:
+    """Tell whether that is a database, not a file."""
+    return _DATABASE.match(where) is not None
+
+
+def without_password(where: str) -> str:
+    """Return where a store is, to be shown to people."""
+    return re.sub(r"(?<=://)([^:/@]*):[^@]*@", r"\1:...@", re.sub(r"(password=)[^&]*", r"\1...", where))
+
+
+def open_store(where: str, progress: Progress = silent) -> EventStore:
+    """Open ``memory``, a ``postgresql://`` database, or a file."""
+    if where == "memory":
+        return MemoryStore()
+    if not is_database(where):
+        return SQLiteStore(where, progress=progress)
+    try:
+        from treeward.store.postgres import PostgresStore
+    except ImportError as error:
+        rule = "preceded by: pip install 'treeward[postgres]'"
+        raise InvalidArgument("store", "postgresql://", rule, f"no {error.name}") from error
+    return PostgresStore(where)
