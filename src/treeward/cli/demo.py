@@ -3,9 +3,9 @@
 import os
 import shlex
 import signal
-import socket
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated
@@ -78,7 +78,7 @@ def demo(
         prior.save(out / "prior", overwrite=True)
     _compare(world, tree, prior, users, rounds, seed, out)
     stays = sys.stdout.isatty() if once is None else not once
-    _serve(world, out, policy, users, visits, _free(port), seed, stays=stays)
+    _serve(world, out, policy, users, visits, port, seed, stays=stays)
 
 
 def _clear(store: Path) -> None:
@@ -143,11 +143,11 @@ def _serve(
     world: "World", out: Path, policy: str, users: int, visits: int, port: int, seed: int, *, stays: bool
 ) -> None:
     """Serve the world to its users until told to stop, or for a fixed number of visits."""
+    from treeward.core.errors import InvalidArgument
+
     try:
         from treeward.serve.server import serve
     except ImportError as error:
-        from treeward.core.errors import InvalidArgument
-
         rule = "preceded by: pip install 'treeward[serve]'"
         raise InvalidArgument("treeward demo", "command", rule, f"no {error.name}") from error
     from treeward.serve.settings import Settings
@@ -169,7 +169,13 @@ def _serve(
 
     try:
         with bars:
-            serve(settings, progress=bars.enter_context(progress()), ready=ready)
+            report = bars.enter_context(progress())
+            try:
+                serve(settings, progress=report, ready=ready)
+            except InvalidArgument as error:
+                if error.parameter != "port" or not port:
+                    raise
+                serve(replace(settings, port=0), progress=report, ready=ready)  # it is taken: any other
     finally:
         stop.set()
         for thread in threads:
@@ -238,14 +244,3 @@ def _show(visitors: "Visitors", world: "World", users: int, policy: str) -> None
         table.add_row(name, value)
     console.print(table)
     errors.file.flush()
-
-
-def _free(port: int) -> int:
-    """Return the port if nobody has it, or 0: any."""
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind(("127.0.0.1", port))
-        except OSError:
-            return 0
-    return port
