@@ -3,7 +3,7 @@ FROM python:3.11-slim
 WORKDIR /app
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
-RUN pip install --no-cache-dir -c constraints.txt '.[serve]' && useradd --create-home treeward
+RUN pip install --no-cache-dir -c constraints.txt '.[serve,postgres]' && useradd --create-home treeward
 USER treeward
 WORKDIR /data
 EXPOSE 8000

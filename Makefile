@@ -55,8 +55,9 @@ lint: .venv/dev
 		|| echo "No PostgreSQL here: tests of it will be skipped (Debian: apt-get install postgresql)"
 	@touch $@
 
+# Three at a time on two cores: much of the time a test waits for a process that it started.
 unit: .venv/dev .venv/system .venv/kernels
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 3 -q
 
 coverage: .venv/dev ## the tests with kernels interpreted, so that every line is seen
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n 2 -q --cov --cov-report=term \

@@ -1,5 +1,8 @@
 """`PostgresStore`: the same promises as any store, kept for many processes at once."""
 
+import os
+import signal
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -277,3 +280,40 @@ def test_passwords_are_not_shown():
     assert without_password("postgresql://me:hush@host/db") == "postgresql://me:...@host/db"
     assert without_password("postgresql:///db?password=hush&user=me") == "postgresql:///db?password=...&user=me"
     assert without_password("events.db") == "events.db"
+
+
+def test_workers_share_a_port_and_are_replaced(url, tmp_path):
+    synthetic_catalogue(300, dim=4, seed=0).save(tmp_path / "items")
+    running = start(tmp_path, tmp_path / "items", "--store", url, "--workers", 2)
+    try:
+        assert httpx.get(running.admin + "/metrics").status_code == 200
+        workers = children(running.process.pid)
+        assert len(workers) == 2
+        for i in range(30):  # a connection each: now one worker, now the other
+            with Client(running.url) as client:
+                [made] = client.recommend("ada")
+            with Client(running.url) as client:
+                assert client.feedback(made["decision_id"], float(i % 2)) == {"outcome": "recorded", "duplicate": False}
+        with Client(running.url) as client:
+            assert client.user("ada")["events"] == 60
+        os.kill(workers[0], signal.SIGKILL)
+        end = time.monotonic() + 30
+        while len(set(children(running.process.pid)) - {workers[0]}) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        with Client(running.url) as client:
+            client.recommend("ada")
+    finally:
+        assert stop(running) == 0
+    assert "stopped; everything is on disk" in (tmp_path / "stderr").read_text()
+    (tmp_path / "other").mkdir()
+    with pytest.raises(AssertionError, match="workers must be 1, unless the store is postgresql"):
+        start(tmp_path / "other", tmp_path / "items", "--workers", 2)
+    with pytest.raises(AssertionError, match="cannot be reached"):
+        start(tmp_path / "other", tmp_path / "items", "--workers", 2, "--store", "postgresql://127.0.0.1:1/nothing")
+
+
+def children(pid):
+    """Return the workers of a process: those of its children that serve."""
+    listed = subprocess.run(["pgrep", "-P", str(pid), "-f", "spawn_main"], capture_output=True, text=True, check=False)
+    return [int(one) for one in listed.stdout.split()]

@@ -331,11 +331,11 @@ def test_it_stops_and_goes_on(items, tmp_path):
 
 
 def test_windows_and_default_rewards(items, tmp_path):
-    options = ("--set", "window=1.5", "--set", "default_reward=0.25")
+    options = ("--set", "window=1.0", "--set", "default_reward=0.25")
     with serving(tmp_path, items, *options) as running, Client(running.url, tries=1) as client:
         one, other = client.recommend("ada", 2)
         client.feedback(one["decision_id"], 1.0)
-        time.sleep(3.2)
+        time.sleep(2.6)
         with pytest.raises(ServiceError, match="410 too_late"):
             client.feedback(other["decision_id"], 1.0)
         late = httpx.post(running.url + "/v1/feedback", json={"user": "ada", "item": other["item"], "reward": 1.0})
@@ -343,7 +343,7 @@ def test_windows_and_default_rewards(items, tmp_path):
         history = client.user("ada")["history"]
         assert [(one["kind"], one["reward"]) for one in history[2:]] == [("reward", 1.0), ("reward", 0.25)]
         [shown] = client.recommend("bob")
-    time.sleep(2)
+    time.sleep(1.5)
     with serving(tmp_path, items, *options) as running, Client(running.url) as client:
         time.sleep(1.5)  # its window was over before this began
         history = client.user("bob")["history"]

@@ -37,6 +37,9 @@ def serve(
     reports: Annotated[
         str | None, typer.Option(help="Folder of experiments for the page to list. Default: none.", show_default=False)
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes, over a database. Default: 1.", show_default=False)
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any other setting, as name=value; repeatable.", show_default=False),
@@ -67,6 +70,7 @@ def serve(
     flags: dict[str, Any] = {
         "items": None if items is None else str(items), "tree": tree, "prior": prior, "store": store,
         "host": host, "port": port, "admin_port": admin_port, "mode": mode, "policy": policy, "reports": reports,
+        "workers": workers,
     }  # fmt: skip
     flags |= _given(set_)
     settings = read_settings(config, flags=flags)
@@ -91,7 +95,14 @@ def serve(
         console.file.flush()
 
     with bars:
-        run(settings, progress=bars.enter_context(progress()), ready=ready)
+        report = bars.enter_context(progress())
+        if settings.workers > 1:
+            from treeward.serve.workers import serve_many
+
+            report("starting workers", 0, 1)
+            serve_many(settings, ready=ready)
+        else:
+            run(settings, progress=report, ready=ready)
     say("stopped; everything is on disk" if settings.store != "memory" else "stopped", errors)
 
 

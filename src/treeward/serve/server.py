@@ -71,11 +71,13 @@ def _grown(policy: Policy, catalogue: Catalogue, progress: Progress) -> ItemTree
     return named
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, or say why there is none."""
+def listening(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Return a socket that listens, with other processes of ours if `shared`, or say why there is none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         made.bind((host, port))
     except OSError as error:
@@ -90,7 +92,7 @@ def serve(
     """Run a service until SIGTERM or SIGINT; `ready` is told the two addresses once it takes requests."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, settings.max_connections + 512)), hard))
-    sockets = [listening(settings.host, settings.port)]
+    sockets = [listening(settings.host, settings.port, shared=settings.workers > 1)]
     if settings.admin_port >= 0:
         sockets.append(listening("127.0.0.1", settings.admin_port))
     explorer = open_explorer(settings, progress)

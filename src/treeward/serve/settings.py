@@ -67,6 +67,7 @@ class Settings:
     port: int = _of("0: any free one", 8000)
     admin_port: int = _of("where metrics and admin routes listen, on loopback; 0: any free one; -1: nowhere", 8001)
     keys: tuple[Key, ...] = _of("tables with `name`, `role` and `sha256`; see `treeward serve --new-key`", ())
+    workers: int = _of("processes behind one port; more than 1 needs a store that is a database", 1)
     memory: int = _of("megabytes for the state of the users asked for lately", 1024)
     max_body: int = _of("bytes of a request's body", 1 << 20)
     max_batch: int = _of("rows of a batch, and items of a recommendation", 1000)
@@ -92,9 +93,7 @@ class Settings:
                 raise InvalidArgument(owner, name, f"a {what} that exists", path)
         checks.repeats(owner, self.repeats)
         checks.integer(owner, "budget", self.budget, low=0)
-        a_file = self.store != "memory" and not is_database(self.store)
-        if a_file and not Path(self.store).absolute().parent.is_dir():
-            raise InvalidArgument(owner, "store", "in a folder that exists", self.store)
+        self._check_store()
         checks.number(owner, "holdout", self.holdout, low=0, below=1)
         if self.default_reward is not None:
             checks.number(owner, "default_reward", self.default_reward, low=self.reward_low, high=self.reward_high)
@@ -115,6 +114,13 @@ class Settings:
         """Return the bandit."""
         kind = BANDITS[checks.one_of("serve", "bandit", self.bandit, BANDITS)]
         return kind(**{STRENGTHS[self.bandit]: self.strength}) if self.strength else kind()
+
+    def _check_store(self) -> None:
+        shared, workers = is_database(self.store), checks.integer("serve", "workers", self.workers, low=1, high=256)
+        if workers > 1 and not shared:
+            raise InvalidArgument("serve", "workers", "1, unless the store is postgresql://...", workers)
+        if self.store != "memory" and not shared and not Path(self.store).absolute().parent.is_dir():
+            raise InvalidArgument("serve", "store", "in a folder that exists", self.store)
 
     def _check_keys(self) -> None:
         for key in self.keys:

@@ -236,8 +236,8 @@ async function one(root, name, start, go, about) {
     if (timer) { stop(); return; }
     play.textContent = "Stop";
     let at = held && held.upto < held.events ? held.upto : 0;
-    // However long the history is, a replay takes some ten seconds.
-    const step = Math.max(1, Math.round((held?.events ?? 0) / 60));
+    // However long the history is, a replay takes some seconds.
+    const step = Math.max(1, Math.round((held?.events ?? 0) / 40));
     const mine = ++run;
     const next = async () => {
       if (gone || mine !== run) return;

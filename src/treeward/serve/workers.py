@@ -1,0 +1,105 @@
+"""Several processes behind one port, over one database: started, watched, started again when one dies, and stopped."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from threading import Event
+from time import monotonic
+from types import FrameType
+
+from treeward.core.errors import StoreError, TreewardError
+from treeward.serve.server import address_of, listening, serve
+from treeward.serve.settings import Settings
+
+_PAUSE = 1.0
+"""Seconds before a worker that died is started again."""
+_PATIENCE = 30.0
+"""Seconds a worker has to end."""
+
+
+def serve_many(settings: Settings, *, ready: Callable[[str, str], None] = lambda *_: None) -> None:
+    """Run `settings.workers` services behind one port until SIGTERM or SIGINT; `ready` is told once all are."""
+    held = listening(settings.host, settings.port, shared=True)  # the port is ours as long as this is open
+    held_admin = listening("127.0.0.1", settings.admin_port) if settings.admin_port >= 0 else None
+    public, admin = address_of(held), address_of(held_admin) if held_admin is not None else ""
+    if held_admin is not None:
+        held_admin.close()  # the first worker opens it
+    ports = [int(address.rpartition(":")[2]) if address else -1 for address in (public, admin)]
+    crew = _Crew(replace(settings, port=ports[0], admin_port=ports[1]))
+    before = [(name, signal.signal(name, crew.end)) for name in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        crew.run(lambda: ready(public, admin))
+    finally:
+        for name, handler in before:
+            signal.signal(name, handler)
+        held.close()
+
+
+class _Crew:
+    """The workers, and what became of them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._context = settings, get_context("spawn")
+        self._workers: list[tuple[BaseProcess, Connection]] = []
+        self._ended = Event()
+
+    def end(self, number: int = 0, frame: FrameType | None = None) -> None:
+        """Tell all to finish what they were asked, and go."""
+        self._ended.set()
+        for process, _ in self._workers:
+            if process.is_alive():
+                process.terminate()
+
+    def run(self, ready: Callable[[], None]) -> None:
+        """Start all, and see to it that all are there, until told to end."""
+        try:
+            for index in range(self._settings.workers):
+                self._workers.append(self._start(index))
+            self._greet()
+            if not self._ended.is_set():
+                ready()
+            while not self._ended.is_set():
+                wait([process.sentinel for process, _ in self._workers], timeout=0.5)
+                gone = [index for index, (process, _) in enumerate(self._workers) if not process.is_alive()]
+                if gone and not self._ended.wait(_PAUSE):
+                    for index in gone:
+                        self._workers[index] = self._start(index)
+        finally:
+            self.end()
+            self._join()
+
+    def _greet(self) -> None:
+        """Wait until all take requests, or one says why it does not."""
+        for process, told in self._workers:
+            while not told.poll(0.1) and process.is_alive() and not self._ended.is_set():
+                pass
+            problem = told.recv() if told.poll() else None if self._ended.is_set() else "a worker died as it began"
+            if problem:
+                raise StoreError(problem)
+
+    def _start(self, index: int) -> tuple[BaseProcess, Connection]:
+        ours, theirs = self._context.Pipe(duplex=False)
+        settings = self._settings if index == 0 else replace(self._settings, admin_port=-1)
+        process = self._context.Process(target=_work, args=(settings, theirs), name=f"treeward-worker-{index}")
+        process.start()
+        theirs.close()
+        return process, ours
+
+    def _join(self) -> None:
+        until = monotonic() + _PATIENCE
+        for process, _ in self._workers:
+            process.join(max(0.0, until - monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _work(settings: Settings, told: Connection) -> None:
+    """Be one of the workers."""
+    try:
+        serve(settings, ready=lambda *_: told.send(""))
+    except (TreewardError, OSError) as error:
+        told.send(str(error))
