@@ -36,15 +36,7 @@ help: ## list the targets
 demo: .venv/base .venv/kernels ## make up a world, compare policies, serve it to visitors with a page to look at
 	@$(BIN)/treeward demo
 
-test: .venv/dev ## everything CI checks: lint, types, layers, tests, doctests, docs examples
-	@$(MAKE) --no-print-directory -j2 lint .venv/compiled
-	@$(MAKE) --no-print-directory unit
-
-# One process compiles what all tests need, beside the linters; two workers of pytest would do it twice.
-.venv/compiled: .venv/kernels
-	@echo "Compiling (a minute or two) ..."
-	@folder=$$(mktemp -d); $(BIN)/treeward demo --once --items 300 --dim 4 --users 3 --rounds 3 --visits 3 -o $$folder > /dev/null 2>&1; rm -r $$folder
-	@touch $@
+test: lint unit ## everything CI checks: lint, types, layers, tests, doctests, docs examples
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -63,7 +55,7 @@ lint: .venv/dev
 		|| echo "No PostgreSQL here: tests of it will be skipped (Debian: apt-get install postgresql)"
 	@touch $@
 
-unit: .venv/dev .venv/system .venv/compiled
+unit: .venv/dev .venv/system .venv/kernels
 	$(BIN)/python -m pytest -n 2 -q
 
 coverage: .venv/dev ## the tests with kernels interpreted, so that every line is seen
