@@ -280,7 +280,7 @@ def test_killed_runs_end_as_undisturbed_ones(outcome, world, tmp_path):
     folder, path = tmp_path / "run", tmp_path / "spec.toml"
     path.write_text(small(world).to_toml())
     coin = random.Random(0)
-    for _ in range(3):
+    for _ in range(4):
         process = subprocess.Popen(
             [TREEWARD, "experiment", "run", path, "-o", folder], start_new_session=True, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from treeward.simulate.run import simulate as simulate
     from treeward.simulate.world import World as World
     from treeward.store.memory import MemoryStore as MemoryStore
+    from treeward.store.postgres import PostgresStore as PostgresStore
     from treeward.store.sqlite import SQLiteStore as SQLiteStore
     from treeward.tree.item_tree import ItemTree as ItemTree
 
@@ -80,6 +81,7 @@ _HOME = {
     "NothingLeft": "treeward.core.errors",
     "PHCB": "treeward.policy.phcb",
     "PopulationPrior": "treeward.bandit.population",
+    "PostgresStore": "treeward.store.postgres",
     "Prior": "treeward.bandit.prior",
     "SQLiteStore": "treeward.store.sqlite",
     "Thompson": "treeward.bandit.rules",
@@ -123,6 +125,7 @@ __all__ = [
     "NextClick",
     "NothingLeft",
     "PopulationPrior",
+    "PostgresStore",
     "Prior",
     "SQLiteStore",
     "Thompson",

@@ -99,7 +99,7 @@ def serve(
         if settings.workers > 1:
             from treeward.serve.workers import serve_many
 
-            report("starting workers", 0, 1)
+            say(f"starting {settings.workers} workers ...", errors)
             serve_many(settings, ready=ready)
         else:
             run(settings, progress=report, ready=ready)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.types import Floats, Integers
+from treeward.core.types import AnyArray, Floats, Integers
 from treeward.explorer.looks import estimates, slot_of
 from treeward.policy.learn import Events
 from treeward.policy.plan import Plan, State
@@ -33,6 +33,8 @@ class Field(NamedTuple):
     """... of so many."""
     opened: int
     """How many nodes the whole field has; 0: the policy has none."""
+    last: AnyArray
+    """The last event that counts, as the store has it; none if there is none."""
 
 
 def around(tree: ItemTree, node: int) -> Integers:
@@ -59,7 +61,7 @@ def _children(tree: ItemTree, nodes: NDArray[np.integer]) -> NDArray[np.integer]
     return np.concatenate(parts) if parts else nodes[:0]
 
 
-def field(plan: Plan, state: State, events: Events, tree: ItemTree, node: int, upto: int, total: int) -> Field:
+def field(plan: Plan, state: State, events: Events, tree: ItemTree, node: int, held: AnyArray) -> Field:
     """Return what the state in seat 0 says of the nodes around one: down to where the user's field ends."""
     learned = (events.kind != SHOWN) & (events.place >= 0)
     place, reward = events.place[learned], events.reward[learned]
@@ -84,7 +86,7 @@ def field(plan: Plan, state: State, events: Events, tree: ItemTree, node: int, u
     visible = np.isin(nodes, opened) if plan.personal else np.ones(len(nodes), dtype=np.bool_)
     return Field(
         nodes, visible, mean, width, upto_visits[end] - upto_visits[begin], upto_reward[end] - upto_reward[begin],
-        upto, total, len(opened),
+        len(events.kind), len(held), len(opened), held[: len(events.kind)][-1:],
     )  # fmt: skip
 
 

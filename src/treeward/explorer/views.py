@@ -172,7 +172,7 @@ class Views:
         last = len(held) if upto is None else checks.integer("Explorer.field", "upto", upto, low=0, high=len(held))
         events = self._decider.seats.seen_by_plan(held[:last])
         state = self._decider.state_after(events)
-        return field(self._decider.plan, state, events, self.tree, node, last, len(held))
+        return field(self._decider.plan, state, events, self.tree, node, held)
 
     def counts(self) -> Counts:
         """Tell how often every item was shown, and what it earned; needs ``counts=True`` from the start."""

@@ -53,7 +53,6 @@ _REPORT = (
     (b"referrer-policy", b"no-referrer"),
 )
 
-
 Told = TypeVar("Told")
 _MOST_LOOKING = 64
 

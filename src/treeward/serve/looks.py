@@ -66,10 +66,9 @@ class Looks:
     def field(self, user: User, when: sights.When) -> sights.FieldView:
         """Return what was known of a user's interests."""
         self._check(when.node)
-        events = self._explorer.store.read(user)
-        upto = len(events) if isinstance(when.upto, UnsetType) else min(when.upto, len(events))
+        upto = None if isinstance(when.upto, UnsetType) else min(when.upto, self._explorer.store.count(user))
         told = self._explorer.field(user, node=when.node, upto=upto)
-        last = self._service.told(events[told.upto - 1 : told.upto]) if told.upto else []
+        last = self._service.told(told.last)
         return sights.FieldView(
             user, told.upto, told.events, told.opened, last[0] if last else None, self._path(when.node),
             self._nodes(told.node), told.visible.tolist(), _short(told.mean), _short(told.width),
@@ -94,7 +93,7 @@ class Looks:
         """Return some users whose name contains what is looked for, those asked for lately first."""
         store, text = self._explorer.store, what.q.strip().lower()
         known = list(store.users())
-        lately = [user for user in self._explorer.recent_users(4 * what.n) if store.count(user)]
+        lately = self._explorer.recent_users(4 * what.n)
         if not text:
             return sights.Users(list(islice(dict.fromkeys([*lately, *known[: what.n]]), what.n)), len(known))
         exact: list[User] = [what.q.strip()]

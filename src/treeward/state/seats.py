@@ -108,8 +108,8 @@ class Seats:
         return [self._seen[seat] for seat in seats.tolist()]
 
     def recent(self, most: int) -> list[User]:
-        """Return who was asked for lately, the latest first."""
-        return list(islice(reversed(self._seat_of), most))
+        """Return who was asked for lately and has events, the latest first."""
+        return list(islice((user for user in reversed(self._seat_of) if self._seen[self._seat_of[user]]), most))
 
     def passed(self, users: Sequence[User], count: int) -> None:
         """Take the last `count` events of users for known: exposures, which change no state where items may repeat."""

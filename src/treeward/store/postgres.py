@@ -18,7 +18,8 @@ from treeward.store.moves import Move, Moves
 
 _AT_ONCE = 500
 """So many users' events are read at a time."""
-_LONGEST_NAME = 2_000
+_LONGEST_NAME = 2_600
+"""Bytes: more do not fit into an index."""
 
 
 class PostgresStore:
@@ -192,18 +193,18 @@ class PostgresStore:
 
     def read_all(self) -> Iterator[tuple[User, AnyArray]]:
         """Return everybody's events."""
-        who = list(self.users())
-        for first in range(0, len(who), _AT_ONCE):
-            some = who[first : first + _AT_ONCE]
-            yield from ((user, held) for user, held in zip(some, self.newer(some, [0] * len(some)), strict=True))
+        return (pair for some, held in self._batches() for pair in zip(some, held, strict=True))
 
     def chunks(self) -> Iterator[AnyArray]:
         """Return everybody's events, many users' at a time."""
+        for _, held in self._batches():
+            yield np.frombuffer(b"".join(events.tobytes() for events in held), dtype=EVENT)
+
+    def _batches(self) -> Iterator[tuple[list[User], list[AnyArray]]]:
         who = list(self.users())
         for first in range(0, len(who), _AT_ONCE):
             some = who[first : first + _AT_ONCE]
-            packed = b"".join(events.tobytes() for events in self.newer(some, [0] * len(some)))
-            yield np.frombuffer(packed, dtype=EVENT)
+            yield some, self.newer(some, [0] * len(some))
 
     # --- who is who --------------------------------------------------------------------------------------------------
 
@@ -327,7 +328,7 @@ class PostgresStore:
             lambda db: db.execute(
                 "INSERT INTO treeward.kept SELECT id, %b, %b, %b FROM treeward.users WHERE name = %b "
                 "ON CONFLICT (user_id) DO UPDATE SET events = excluded.events, epoch = excluded.epoch, "
-                "state = excluded.state WHERE kept.events < excluded.events",
+                "state = excluded.state",
                 (kept.events, kept.epoch, kept.state, spelled(user)),
             )
         )
@@ -366,8 +367,8 @@ def _names(owner: str, users: Sequence[User]) -> list[bytes]:
         if not isinstance(user, str | int):
             raise InvalidArgument(owner, "users", "strings or integers", user)
         name = spelled(user)
-        if len(name) > 4 * _LONGEST_NAME:
-            raise InvalidArgument(owner, "users", f"names of at most {_LONGEST_NAME} characters", user)
+        if len(name) > _LONGEST_NAME:
+            raise InvalidArgument(owner, "users", f"names of at most {_LONGEST_NAME} bytes", user)
         made.append(name)
     return made
 
