@@ -48,6 +48,7 @@ export async function show(root, [where = "0", what = ""], go) {
   const open = (node) => go("catalogue", String(node));
 
   async function load(node, item) {
+    find.cancel();  // what was typed before this was opened
     asked?.abort();
     asked = new AbortController();
     list.setAttribute("aria-busy", "true");
@@ -137,6 +138,7 @@ export async function show(root, [where = "0", what = ""], go) {
       h("button", { text: "Close", onclick: () => go("catalogue", String(now)) })));
   }
 
+  const picked = () => { search.value = ""; find.cancel(); };
   const find = later(async () => {
     const wanted = search.value.trim();
     if (!wanted) { if (held) tell(""); return; }
@@ -147,9 +149,9 @@ export async function show(root, [where = "0", what = ""], go) {
       title.textContent = `${number(found.all_nodes)} groups and ${number(found.all_items)} items match`;
       facts.textContent = "";
       list.replaceChildren(
-        ...found.nodes.map((one) => h("li", {}, h("button", { onclick: () => { search.value = ""; open(one.node); } }, h("span", { text: one.name }), h("span", { text: number(one.items) + " items" })))),
+        ...found.nodes.map((one) => h("li", {}, h("button", { onclick: () => { picked(); open(one.node); } }, h("span", { text: one.name }), h("span", { text: number(one.items) + " items" })))),
         ...found.items.map((one) => h("li", {}, h("button", { onclick: async () => {
-          search.value = "";
+          picked();
           try {
             const told = await ask("/v1/items/" + encodeURIComponent(one.item));
             go("catalogue", String(told.path.at(-1) ?? 0), String(one.item));

@@ -45,8 +45,10 @@ export function say(text) {
 
 export function later(action, wait) {
   let timer;
-  return (...given) => {
+  const start = (...given) => {
     clearTimeout(timer);
     timer = setTimeout(() => action(...given), wait);
   };
+  start.cancel = () => clearTimeout(timer);
+  return start;
 }
