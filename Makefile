@@ -65,8 +65,10 @@ coverage: .venv/dev ## the tests with kernels interpreted, so that every line is
 bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a named baseline (about 20 minutes)
 	@missed=0; for script in $(filter-out benchmarks/load.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || missed=1; done; exit $$missed
 
-torture: .venv/dev .venv/kernels ## the service killed 200 times, 100,000 fuzzed bodies, every torn tail (half an hour)
+torture: .venv/dev .venv/system .venv/kernels ## services and databases killed, 100,000 fuzzed bodies, every torn tail (half an hour)
 	$(BIN)/python tests/torture.py 200
+	$(BIN)/python tests/torture.py 20 --database
+	TORTURE=1 $(BIN)/python -m pytest -q tests/test_postgres.py -k decide_as_one
 	TORTURE=1 $(BIN)/python -m pytest -q tests/test_sqlite.py tests/test_serve.py -k "torn or fuzz or schemathesis"
 
 docs: .venv/docs ## build the documentation into site/

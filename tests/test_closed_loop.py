@@ -11,6 +11,7 @@ import treeward as tw
 from treeward.cli.app import app
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.experiment.baselines import Foreseen
+from treeward.experiment.cells import _judged
 from treeward.experiment.judge import (
     Judging,
     Past,
@@ -25,7 +26,7 @@ from treeward.experiment.judge import (
     trial,
 )
 from treeward.experiment.presets import TABLE_4, closed_loop, rewards
-from treeward.experiment.run import _judged, load
+from treeward.experiment.run import load
 from treeward.experiment.spec import Arm, Spec
 from treeward.experiment.summary import BEFORE, gaps, verdicts
 from treeward.learn.clicks import clicks_of

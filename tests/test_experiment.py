@@ -18,10 +18,10 @@ from tests.test_cli import run as cli
 from tests.test_simulate import REFERENCE
 from treeward.core.errors import ArtefactCorrupt, ArtefactExists, DataError, InvalidArgument
 from treeward.experiment import Arm, Spec, load, run
+from treeward.experiment.cells import cell_seed, checkpoints
 from treeward.experiment.presets import PRESETS, REWARDS, TABLE_3, bases, rewards, sensitivity, tuned, tuning
 from treeward.experiment.reference import compare
 from treeward.experiment.report import render, write_report
-from treeward.experiment.run import cell_seed, checkpoints
 from treeward.experiment.summary import (
     by_user,
     curves,

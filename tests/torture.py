@@ -15,7 +15,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.serving import kill, serving, start
-from treeward.client import Client
+from treeward.client import Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.store.check import check
 
@@ -57,18 +57,101 @@ def campaign(folder, items, kills, clients=16, env=None, during=lambda folder: N
             time.sleep(coin.uniform(0.2, 1.2))
             kill(running)
     problems = check(folder / "events.db").problems
-    lost = 0
-    with serving(folder, items, "--set", "log=off") as running, Client(running.url, timeout=30) as client:
-        pairs = list(acknowledged.items())
+    with serving(folder, items, "--set", "log=off") as running:
+        return Damage(len(acknowledged), lost_of(acknowledged, running.url), problems)
+
+
+def database_campaign(folder, items, kills, clients=16, seed=0):
+    """Kill replicas, and the database under them, so many times each, while callers give feedback.
+
+    Returns the damage, and the longest that it took a service to be ready again after the database was.
+    """
+    from tests.pg import Cluster
+
+    base, coin = Cluster(), random.Random(seed)
+    url = base.database("torture")
+    acknowledged, guard, over, longest = {}, threading.Lock(), threading.Event(), 0.0
+    places = [folder / str(i) for i in range(3)]
+    for place in places:
+        place.mkdir()
+    services = [start(place, items, "--store", url, "--set", "log=off") for place in places]
+
+    def live(name):
+        while not over.is_set():
+            try:
+                with Client(coin.choice(services).url, tries=1, timeout=10) as client:
+                    for _ in range(50):
+                        [made] = client.recommend(name)
+                        client.feedback(made["decision_id"], reward := random.random())
+                        with guard:
+                            acknowledged[made["decision_id"]] = reward
+            except (ServiceError, httpx.TransportError):
+                time.sleep(0.05)
+
+    try:
+        with ThreadPoolExecutor(clients) as pool:
+            for i in range(clients):
+                pool.submit(live, f"user-{i}")
+            for _ in range(kills):
+                time.sleep(coin.uniform(0.3, 1.5))
+                which = coin.randrange(3)
+                kill(services[which])
+                services[which] = start(places[which], items, "--store", url, "--set", "log=off")
+                time.sleep(coin.uniform(0.3, 1.5))
+                base.kill()
+                base.start()
+                longest = max(longest, until_ready(services))
+            over.set()
+        lost = lost_of(acknowledged, services[0].url)
+        for one in services:
+            kill(one)
+        return Damage(len(acknowledged), lost, twice(url)), longest
+    finally:
+        over.set()
+        base.close()
+
+
+def lost_of(acknowledged, url):
+    """Tell how many of the rewards that were acknowledged a service does not know."""
+    lost, pairs = 0, list(acknowledged.items())
+    with Client(url, timeout=30) as client:
         for first in range(0, len(pairs), 500):
             rows = client.feedback_many(pairs[first : first + 500])
             lost += sum(not row["body"].get("duplicate") for row in rows)
-    return Damage(len(acknowledged), lost, problems)
+    return lost
+
+
+def until_ready(services):
+    """Wait until all services are, and return how long that took."""
+    began = time.monotonic()
+    while any(httpx.get(one.url + "/readyz", timeout=5).status_code != 200 for one in services):
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def twice(url):
+    """Say whose decisions have more than one reward, and whose events are not numbered from the first on."""
+    from treeward.store.postgres import PostgresStore
+
+    store, found = PostgresStore(url), []
+    for user, events in store.read_all():
+        nonces = events["nonce"][(events["kind"] == 1) & (events["nonce"] != 0)].tolist()
+        if len(set(nonces)) != len(nonces):
+            found.append(f"{user!r} has decisions with two rewards")
+        if len(events) != store.count(user):
+            found.append(f"{user!r} lacks events")
+    store.close()
+    return tuple(found)
 
 
 if __name__ == "__main__":
     place = Path(tempfile.mkdtemp())
     synthetic_catalogue(1_000, dim=8, seed=0).save(place / "items")
-    found = campaign(place, place / "items", int(sys.argv[1]) if len(sys.argv) > 1 else 200)
+    kills, longest = int(sys.argv[1]) if len(sys.argv) > 1 else 200, 0.0
+    if "--database" in sys.argv:
+        found, longest = database_campaign(place, place / "items", kills)
+        sys.stdout.write(f"ready again at most {longest:.1f} s after the database\n")
+    else:
+        found = campaign(place, place / "items", kills)
     sys.stdout.write(f"{found}\n")
-    sys.exit(found.lost > 0 or bool(found.problems) or not found.acknowledged)
+    sys.exit(found.lost > 0 or bool(found.problems) or not found.acknowledged or longest > 30)

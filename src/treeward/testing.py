@@ -16,6 +16,7 @@ import polars as pl
 from treeward.bandit import Bandit, Prior
 from treeward.bandit.choose import Candidates, best_of
 from treeward.bandit.posterior import Posterior, learn, reset
+from treeward.core.errors import StoreError
 from treeward.core.types import AnyArray
 from treeward.explorer.explorer import Explorer
 from treeward.policy.base import Policy
@@ -23,6 +24,7 @@ from treeward.simulate.run import simulate
 from treeward.simulate.world import World
 from treeward.store.base import EventStore
 from treeward.store.events import CHANGE, EVENT, SHOWN, Kept, event
+from treeward.store.memory import MemoryStore
 from treeward.tree.item_tree import ItemTree
 
 
@@ -159,6 +161,7 @@ def check_store(make: Callable[[], EventStore]) -> None:
         _check_events(store)
         _check_moves(store)
         _check_numbers(store)
+        _check_head(store)
     finally:
         store.close()
 
@@ -184,6 +187,7 @@ def _check_events(store: EventStore) -> None:
     _require(seen["item"].tolist() == [1, 2, 1, 9, 9, 5, 5], "events are read in the order they came")
     _require(seen[:1].tobytes() == first.tobytes(), "an event is read as it was written")
     _require(store.count("ada") == 7, "events are counted")
+    _require(store.counts(["nobody", "ada", 7]) == [0, 7, 1], "and those of several users")
     _require(store.read("ada", after=5)["item"].tolist() == [5, 5], "the first events can be left out")
     _require(store.rewards_of("ada", 11) == [0.25, 0.5], "a decision's reward is read with its changes")
     _require(store.rewards_of("ada", 99) == store.rewards_of("nobody", 11) == [], "no reward, no list")
@@ -257,3 +261,23 @@ def _check_numbers(store: EventStore) -> None:
     _require(trees[0] == trees[2] != trees[1], "a tree keeps its number")
     _require(len(store.secret()) >= 16 and store.secret() == store.secret(), "the secret is long, and stays")
     _require(store.begin() != store.begin(), "no two beginnings are the same")
+
+
+def _check_head(store: EventStore) -> None:
+    head = store.head()
+    _require(head.secret == store.secret() and head.epoch == store.epoch, "its head is the store's own")
+    _require(store.number_items(head.items).tolist() == list(range(len(head.items))), "items are in their order")
+    _require([store.number_snapshot(one) for one in head.snapshots] == [0, 1], "so are trees")
+    _require(not head.unfinished and not store.unfinished, "a store is no unfinished copy by itself")
+    copy = MemoryStore()
+    copy.adopt(head._replace(unfinished=True))
+    _require(copy.head() == head._replace(unfinished=True, items=copy.head().items), "a head is taken over whole")
+    store.adopt(head._replace(unfinished=True))
+    _require(store.unfinished and store.head().moves == head.moves, "a head of one's own can be taken over")
+    store.adopt(head)
+    _require(not store.unfinished and store.resolve("w1", 0) == copy.resolve("w1", 0), "and means the same")
+    try:
+        store.adopt(head._replace(secret=bytes(32)))
+    except StoreError:
+        return
+    raise ContractBroken("broken: a store that has events does not take over another's head")

@@ -200,11 +200,11 @@ def _visit(
     failed: list[Exception],
 ) -> None:
     """Let visitors come, on a thread beside the service's; whatever goes wrong ends the service."""
-    from treeward.cli.visitors import Visitors
-
     users = min(users, _VISITORS)
-    visitors = Visitors(url, world, users, seed)
     try:
+        from treeward.cli.visitors import Visitors
+
+        visitors = Visitors(url, world, users, seed)
         say(f"\nServing at {url} : {visits:,} visits are on their way." + (" Open it in a browser." if stays else ""))
         console.file.flush()
         with progress() as report:
@@ -215,11 +215,11 @@ def _visit(
                 "Ctrl-C to stop.")  # fmt: skip
             console.file.flush()
             visitors.come(None, stop, pause=_PAUSE)
+        visitors.close()
     except Exception as error:
         if not stop.is_set():  # otherwise it is the service that is gone
             failed.append(error)
     finally:
-        visitors.close()
         if not stop.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
 

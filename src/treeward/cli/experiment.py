@@ -33,6 +33,8 @@ Click = Annotated[bool, typer.Option("--click", help="Rewards are clicks, not pr
 Once = Annotated[bool, typer.Option("--once", help="Show no item twice to a user.")]
 Seed = Annotated[int, typer.Option(help="Everything random comes from here.", min=0)]
 Processes = Annotated[int | None, typer.Option(help="Default: one a core.", min=1, show_default=False)]
+On = Annotated[str, typer.Option("--on", help="Where to compute: processes, ray, or ray://host:port.")]
+Where = tuple[int | None, str]
 Leave = Annotated[list[str] | None, typer.Option("--without", help="An arm to leave out; repeatable.")]
 
 
@@ -57,10 +59,11 @@ def rewards(
         bool, typer.Option("--readings", help="Also the other reading where the authors' code differs from the paper.")
     ] = False,
     processes: Processes = None,
+    on: On = "processes",
 ) -> None:
     """Run table 3: LinUCB, HMAB, ICTRUCB, ConUCB, CB-Category, CB-Leaf, HUCB and pHUCB on the same users and budget."""
     told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
-    _go("rewards", data, out, without, processes, {**told, "readings": readings})
+    _go("rewards", data, out, without, (processes, on), {**told, "readings": readings})
 
 
 @app.command()
@@ -81,10 +84,11 @@ def bases(
     seed: Seed = 0,
     without: Leave = None,
     processes: Processes = None,
+    on: On = "processes",
 ) -> None:
     """Run figure 3: LinUCB, Thompson sampling and epsilon-greedy, each with the five ways to walk."""
     told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
-    _go("bases", data, out, without, processes, told)
+    _go("bases", data, out, without, (processes, on), told)
 
 
 @app.command()
@@ -104,10 +108,11 @@ def sensitivity(
     once: Once = False,
     seed: Seed = 0,
     processes: Processes = None,
+    on: On = "processes",
 ) -> None:
     """Run figure 4: pHUCB over a grid of q and p."""
     told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
-    _go("sensitivity", data, out, None, processes, told)
+    _go("sensitivity", data, out, None, (processes, on), told)
 
 
 @app.command()
@@ -127,6 +132,7 @@ def frontier(
     seed: Seed = 0,
     without: Leave = None,
     processes: Processes = None,
+    on: On = "processes",
 ) -> None:
     """Run reward against work, in clicks: lists, ALS, the paper's policies, exact bandits and Beam; in two regimes.
 
@@ -135,7 +141,7 @@ def frontier(
     for once, rounds in ((True, once_rounds), (False, repeat_rounds)):
         if rounds:
             told = _common(loader, options, users, rounds, repeats, 50, dim, vectors, "", True, once, seed)
-            _go("frontier", data, out / ("once" if once else "repeats"), without, processes, told)
+            _go("frontier", data, out / ("once" if once else "repeats"), without, (processes, on), told)
 
 
 @app.command("closed-loop")
@@ -158,6 +164,7 @@ def closed_loop(
     seed: Seed = 0,
     without: Leave = None,
     processes: Processes = None,
+    on: On = "processes",
 ) -> None:
     """Run table 4: whether logs that explorers collect make better profiles than those of models that exploit.
 
@@ -165,7 +172,7 @@ def closed_loop(
     old logs and what each collected, and tried on the users' other clicks. DATA must be a log; needs torch.
     """
     told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, True, True, seed)
-    _go("closed-loop", data, out, without, processes, {**told, "start": start, "pick": pick})
+    _go("closed-loop", data, out, without, (processes, on), {**told, "start": start, "pick": pick})
 
 
 @app.command()
@@ -187,6 +194,7 @@ def tune(
     without: Leave = None,
     arms: Annotated[str, typer.Option(help="Whose: those of `rewards`, or of `bases`.")] = "rewards",
     processes: Processes = None,
+    on: On = "processes",
 ) -> None:
     """Choose every arm's alpha, v or epsilon, and pHCB's q and p, on validation users; write tuned.toml to run."""
     from dataclasses import replace
@@ -200,7 +208,7 @@ def tune(
     preset = PRESETS[checks.one_of("experiment tune", "--arms", arms, ("rewards", "bases"))]
     plain = _without(preset(str(data), **told), without)
     spec = tuning(plain)
-    outcome = _run(spec, out, processes)
+    outcome = _run(spec, out, (processes, on))
     earned = {one.arm: one.mean for one in scores(outcome, spec.rounds)}
     best = [max((arm for arm in spec.arms if arm.label.split(" | ")[0] == one.label), key=lambda arm: earned[arm.label])
             for one in plain.arms]  # fmt: skip
@@ -221,6 +229,7 @@ def run(
     spec: Annotated[Path, typer.Argument(help="A spec in TOML.", show_default=False)],
     out: Out,
     processes: Processes = None,
+    on: On = "processes",
 ) -> None:
     """Run a spec of your own; every run's folder holds one to start from (spec.toml)."""
     from treeward.core.errors import InvalidArgument
@@ -230,7 +239,7 @@ def run(
         text = spec.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument("experiment run", "SPEC", "a file that can be read", f"{spec}: {error}") from error
-    _finish(_run(Spec.from_toml(text), out, processes), out)
+    _finish(_run(Spec.from_toml(text), out, (processes, on)), out)
 
 
 @app.command()
@@ -305,19 +314,17 @@ def _without(spec: "Spec", labels: list[str] | None) -> "Spec":
     return replace(spec, arms=tuple(arm for arm in spec.arms if arm.label not in gone))
 
 
-def _go(
-    preset: str, data: Path, out: Path, without: list[str] | None, processes: int | None, options: dict[str, Any]
-) -> None:
+def _go(preset: str, data: Path, out: Path, without: list[str] | None, where: Where, options: dict[str, Any]) -> None:
     from treeward.experiment.presets import PRESETS
 
-    _finish(_run(_without(PRESETS[preset](str(data), **options), without), out, processes), out)
+    _finish(_run(_without(PRESETS[preset](str(data), **options), without), out, where), out)
 
 
-def _run(spec: "Spec", out: Path, processes: int | None) -> "Outcome":
+def _run(spec: "Spec", out: Path, where: Where) -> "Outcome":
     from treeward.experiment import run as go
 
     with progress() as report:
-        return go(spec, out, processes=processes, progress=report)
+        return go(spec, out, processes=where[0], on=where[1], progress=report)
 
 
 def _verdicts(outcome: "Outcome") -> None:

@@ -1,15 +1,21 @@
 """`treeward store` and `treeward fsck`: look after the file that events live in."""
 
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treeward.cli.console import errors, progress, say
 
-app = typer.Typer(help="Copy or rescue a store of events.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from treeward.core.progress import Progress
+    from treeward.store.base import EventStore
+
+app = typer.Typer(help="Copy, move, export or rescue a store of events.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="The store's file.", show_default=False)]
+Place = Annotated[str, typer.Argument(help="A file, or postgresql://user@host/database.", show_default=False)]
 New = Annotated[Path, typer.Argument(help="A file that does not exist yet.", show_default=False)]
 
 
@@ -35,6 +41,67 @@ def salvage(store: File, target: New) -> None:
     say(f"Wrote {target}: {told.events:,} events of {told.users:,} users")
     for line in told.problems:
         say(line)
+
+
+@app.command("copy")
+def copy_(
+    source: Annotated[str, typer.Argument(help="Where from: a file, or postgresql://...", show_default=False)],
+    target: Annotated[str, typer.Argument(help="Where to: a file, or postgresql://...", show_default=False)],
+) -> None:
+    """Move a store between SQLite and PostgreSQL: events, open decisions, who was erased; then compare every event.
+
+    Cut off, it goes on where it stopped. A database may be in use meanwhile: run this once while it serves, stop the
+    services, and run it again for what came since. A file that a service has open is copied by that service
+    (POST /admin/copy), and then by this for the rest. Nothing serves from a copy that is not whole.
+    """
+    from treeward.core.errors import InvalidArgument, StoreError, StoreInUse
+    from treeward.store.copying import copy
+    from treeward.store.opening import without_password
+
+    if source == target or "memory" in (source, target):
+        raise InvalidArgument("store copy", "TARGET", "another store than SOURCE, and neither of them memory", target)
+    with progress() as report:
+        try:
+            one = _open(source, create=False, report=report)
+        except StoreInUse as error:
+            raise StoreError(f"{error}; ask the service that has it: POST /admin/copy") from error
+        with closing(one), closing(_open(target, create=True, report=report)) as other:
+            told = copy(one, other, report)
+    say(f"{without_password(target)}: {told.events:,} events brought, {told.users:,} users in all")
+    if not told.complete:
+        raise StoreError(f"{without_password(source)} is still written to: stop what serves it, and run this again")
+    say("Every event compared; complete.")
+
+
+@app.command()
+def export(store: Place, folder: New) -> None:
+    """Write every event to Parquet files in a new folder."""
+    from treeward.store import parquet
+
+    with progress() as report, closing(_open(store, create=False, report=report)) as held:
+        told = parquet.export(held, folder, report)
+    say(f"Wrote {told.events:,} events of {told.users:,} users to {folder}")
+
+
+@app.command("import")
+def import_(
+    store: Place,
+    files: Annotated[
+        Path, typer.Argument(help="What `export` wrote, or a table with the columns user, item, reward and time.")
+    ],
+) -> None:
+    """Add events from Parquet files, all of them or none; the store is made if it is not there."""
+    from treeward.store import parquet
+
+    with progress() as report, closing(_open(store, create=True, report=report)) as held:
+        told = parquet.load(held, files, report)
+    say(f"Added {told.events:,} events of {told.users:,} users")
+
+
+def _open(where: str, *, create: bool, report: "Progress") -> "EventStore":
+    from treeward.store.opening import open_store
+
+    return open_store(where, report, create=create)
 
 
 def fsck(

@@ -53,19 +53,53 @@ def build(
     ] = None,
     normalize: Annotated[bool, typer.Option(help="Scale item vectors to length 1 first.")] = True,
     seed: Annotated[int, typer.Option(help="Same seed and vectors: same tree.")] = 0,
-    threads: Annotated[int | None, typer.Option(help="Default: all cores.", show_default=False)] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Or processes, for shards. Default: all cores.", show_default=False)
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", help="Shards: processes (default), ray, or ray://host:port.", show_default=False),
+    ] = None,
+    scratch: Annotated[
+        Path | None, typer.Option(help="Shards: where processes lay what they hand on.", show_default=False)
+    ] = None,
     column: Columns = None,
     vectors: Vectors = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing tree.")] = False,
 ) -> None:
-    """Cluster items into a tree, bottom-up, and save it. Nodes are named from titles where there are any."""
+    """Cluster items into a tree, bottom-up, and save it. Nodes are named from titles where there are any.
+
+    ITEMS may be a folder of shards, .npy matrices or Parquet tables, that are never all in memory; see --on.
+    """
     from treeward.core import artefact
     from treeward.tree.item_tree import FILES, FORMAT, ItemTree
+    from treeward.tree.shards import is_sharded
 
     artefact.check_free(out, FORMAT, FILES, overwrite=force)
     if by_category and (widths or max_leaf):
         raise InvalidArgument("tree build", "--by-category", "used without --widths and --max-leaf", "both")
     counts = None if widths is None else parse_widths(widths)
+    if is_sharded(items):
+        if by_category or vectors is not None:
+            raise InvalidArgument("tree build", "ITEMS", "a single table for --by-category or --vectors", str(items))
+        with progress() as report:
+            made = ItemTree.from_shards(
+                items,
+                counts,
+                column=_roles(column).get("vector", "vector"),
+                seed=seed,
+                normalize=normalize,
+                max_leaf=max_leaf,
+                on=on or "processes",
+                processes=threads,
+                scratch=scratch,
+                progress=report,
+            )
+        made.save(out, overwrite=force)
+        show(made.describe())
+        return say(f"Saved to {out}. Next: treeward tree draw {out} -o tree.html")
+    if on is not None or scratch is not None:
+        raise InvalidArgument("tree build", "--on", "used with a folder of shards", str(items))
     catalogue = _load(items, column, vectors)
     if by_category:
         if catalogue.categories is None:
@@ -144,14 +178,18 @@ def parse_widths(text: str) -> list[int]:
 def _load(items: Path, column: list[str] | None, vectors: Path | None) -> "Catalogue":
     from treeward.data.catalogue import Catalogue
 
+    with timed(f"Reading {items}"):
+        return Catalogue.load(items, columns=_roles(column), vectors=vectors)
+
+
+def _roles(column: list[str] | None) -> dict[str, str]:
     columns = {}
     for entry in column or []:
         role, equals, name = entry.partition("=")
         if not equals:
             raise InvalidArgument("tree", "--column", "of the form role=name, e.g. id=item_id", entry)
         columns[role] = name
-    with timed(f"Reading {items}"):
-        return Catalogue.load(items, columns=columns, vectors=vectors)
+    return columns
 
 
 def _list_node(tree: "ItemTree", node: int, most: int, catalogue: "Catalogue | None") -> None:

@@ -57,6 +57,39 @@ def apart_summing(function: Callable[P, R]) -> Callable[P, R]:
     return _compiled(function, {"reassoc", "contract"}, _nrt=False)
 
 
+def inner(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as `tight` does a function that only other kernels call: Python cannot, and is told so.
+
+    A way in for Python unpacks every array of every argument: for what is handed whole plans and states, that takes as
+    long to compile as the function itself.
+    """
+    return _closed(_compiled(function, set(), _nrt=False, forceinline=True, **_NO_WAY_IN))
+
+
+def inner_apart(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as both `inner` and `apart` do."""
+    return _closed(_compiled(function, set(), _nrt=False, **_NO_WAY_IN))
+
+
+def inner_apart_summing(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as `inner`, `apart` and `summing_kernel` do."""
+    return _closed(_compiled(function, {"reassoc", "contract"}, _nrt=False, **_NO_WAY_IN))
+
+
+_NO_WAY_IN = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+def _closed(made: Callable[P, R]) -> Callable[P, R]:
+    """Refuse calls from Python, which would end the process."""
+    if hasattr(made, "py_func"):  # else kernels are interpreted
+        made.__class__ = type("InnerKernel", (type(made),), {"__call__": _refuse})
+    return made
+
+
+def _refuse(made: Any, *_: object) -> None:
+    raise TypeError(f"{made.py_func.__qualname__} is for other kernels: Python cannot call it")
+
+
 def bound(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> Callable[P, R]:
     """Call a kernel, and return it fixed to the types it was called with.
 

@@ -29,6 +29,17 @@ from treeward.policy.beam import Beam
 from treeward.simulate.world import FORMAT, World
 from treeward.tree.item_tree import ItemTree
 
+PREPARED = ("prepared.json", "world", "tree", "tree-prior", "prior", "factors", "past", *FORESEEING)
+"""What `prepare` leaves in an experiment's folder, as far as the spec asks for it."""
+
+
+def read_spec(folder: Path) -> Spec:
+    """Return the spec of an experiment's folder."""
+    path = folder / "spec.toml"
+    if not path.is_file():
+        raise InvalidArgument("experiment", "folder", "one where an experiment was run", str(folder))
+    return Spec.from_toml(path.read_text(encoding="utf-8"))
+
 
 def read_prepared(folder: Path) -> dict[str, Any] | None:
     """Return what `prepare` said; None if it did not come so far, or what it wrote was damaged."""

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
+from treeward.core.errors import InvalidArgument, NothingLeft, StoreError, TreewardError
 from treeward.core.progress import Progress, silent
 from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
@@ -123,6 +123,8 @@ class Explorer(Views):
             raise InvalidArgument(owner, "tree", "an ItemTree, or None to build one", tree)
         if store is not None and not hasattr(store, "rewards_of"):
             raise InvalidArgument(owner, "store", "an EventStore, such as MemoryStore()", store)
+        if store is not None and store.unfinished:
+            raise StoreError(f"{store!r}: a copy that lacks events; `treeward store copy` finishes it")
         if policy.shared_state or not policy.replayable:
             rule = "one whose state of a user follows from that user's events"
             why = "shares state between users" if policy.shared_state else "asks users questions"

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from treeward.bandit.choose import dot
 from treeward.bandit.posterior import BLOCK, REFRESH, correct, fade, learn, observe, refresh, reset, spread
-from treeward.core.compiled import apart, apart_summing, kernel, tight
+from treeward.core.compiled import apart, inner, inner_apart, inner_apart_summing, kernel, tight
 from treeward.core.types import Floats, Integers, TreeArrays
 from treeward.policy.history import History, amend, record, tally
 from treeward.policy.lists import insert, push, widened
@@ -53,8 +53,9 @@ def sit_all(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
 
 def absorb(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.int64], events: Events) -> State:
     """Apply events ends[i]:ends[i + 1] to seat i, in order, and return the state, with more room where needed."""
-    done = ends[:-1].copy()
-    while (stuck := _replay_all(plan, state, seats, ends, events, done)) >= 0:
+    done, until = ends[:-1].copy(), np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
+    z = np.empty(plan.items.shape[1], dtype=np.float32)
+    while (stuck := _replay_all(plan, state, seats, ends, events, done, until, z)) >= 0:
         state = _widen(plan, state, int(seats[stuck]), int(ends[stuck + 1] - done[stuck]))
     return state
 
@@ -73,7 +74,7 @@ def _widen(plan: Plan, state: State, seat: int, events: int) -> State:
     return state._replace(history=History(places, rewards), visible=visible, shown=shown)
 
 
-@kernel
+@apart
 def _replay_all(
     plan: Plan,
     state: State,
@@ -81,64 +82,58 @@ def _replay_all(
     ends: NDArray[np.int64],
     events: Events,
     done: NDArray[np.int64],
+    until: NDArray[np.int64],
+    z: Floats,
 ) -> int:
-    """Replay one user's events after another's, from where each one's `done` is; return who lacks room, or -1."""
-    until = np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
-    z = np.empty(plan.items.shape[1], dtype=np.float32)
-    for i in range(len(seats)):
-        done[i] = replay(plan, state, seats[i], events, done[i], ends[i + 1], until, z)
-        if done[i] < ends[i + 1]:
-            return i
-    return -1
-
-
-@tight
-def replay(
-    plan: Plan, state: State, seat: int, events: Events, first: int, last: int, until: NDArray[np.int64], z: Floats
-) -> int:
-    """Apply the events first:last, in order; return where it stopped for want of room, or `last`.
+    """Replay one user's events after another's, from where each one's `done` is; return who lacks room, or -1.
 
     The result is the same to the bit whether events come one by one or together, but together they come faster: what
     lies before the last refresh of a slot goes into A and b alone. `until` and `z` are room to work in.
     """
+    for user in range(len(seats)):
+        seat = seats[user]
+        _count(plan, state, seat, events, done[user], ends[user + 1], until)
+        for i in range(done[user], ends[user + 1]):
+            place, done[user] = events.place[i], i + 1
+            if place < 0:
+                continue
+            at = holder(plan, state, seat, place)
+            if not _fits(plan, state, seat, at):
+                done[user] = i
+                return user
+            if plan.once:
+                _close(plan, state, seat, place, events.kind[i])
+            if events.kind[i] == REWARD:
+                _teach(plan, state, seat, place, at, events.node[i], events.reward[i], until, z)
+            elif events.kind[i] == CHANGE:
+                _mend(plan, state, seat, place, at, events.node[i], events.reward[i], z)
+    return -1
+
+
+@inner
+def _count(
+    plan: Plan, state: State, seat: int, events: Events, first: int, last: int, until: NDArray[np.int64]
+) -> None:
+    """Find out up to how many observations each slot need not be kept up: to its last refresh among these events."""
     until[:] = 0
-    if last - first > 1:
-        _count(plan, events, first, last, until)
-        every = BLOCK if plan.rules.keep < 1.0 else REFRESH
-        for slot in range(len(until)):
-            until[slot] += state.posterior.pulls[seat, slot]
-            until[slot] -= until[slot] % every
-    for i in range(first, last):
-        place = events.place[i]
-        if place < 0:
-            continue
-        at = holder(plan, state, seat, place)
-        if not _fits(plan, state, seat, at):
-            return i
-        if plan.once:
-            _close(plan, state, seat, place, events.kind[i])
-        if events.kind[i] == REWARD:
-            _teach(plan, state, seat, place, at, events.node[i], events.reward[i], until, z)
-        elif events.kind[i] == CHANGE:
-            _mend(plan, state, seat, place, at, events.node[i], events.reward[i], z)
-    return last
-
-
-@tight
-def _count(plan: Plan, events: Events, first: int, last: int, pulls: NDArray[np.int64]) -> None:
-    """Add how many observations the events bring to each slot."""
+    if last - first <= 1:
+        return
     for i in range(first, last):
         if events.place[i] >= 0 and events.kind[i] == REWARD:
-            pulls[len(pulls) - 1] += 1
+            until[len(until) - 1] += 1
             if plan.personal:
-                pulls[0] += 1
+                until[0] += 1
             elif len(plan.search.width) == 0:
                 node = leaf_of(plan.tree, events.place[i], events.node[i])
                 for slot in range(plan.tree.level[node] - 1):
-                    pulls[slot] += 1
+                    until[slot] += 1
+    every = BLOCK if plan.rules.keep < 1.0 else REFRESH
+    for slot in range(len(until)):
+        until[slot] += state.posterior.pulls[seat, slot]
+        until[slot] -= until[slot] % every
 
 
-@tight
+@inner
 def _fits(plan: Plan, state: State, seat: int, at: int) -> bool:
     """Tell whether an event on an item under the visible node `at` is sure to find room."""
     places, shown, visible = state.history.places, state.shown, state.visible
@@ -166,12 +161,12 @@ def teach(
 ) -> None:
     """Learn a reward for the item at `place`, taken from `node`: it goes to the item and every node on its path.
 
-    `until` says up to how many observations a slot is not kept up (see `replay`); `z` is room to work in.
+    `until` says up to how many observations a slot is not kept up (see `_replay_all`); `z` is room to work in.
     """
     _teach(plan, state, seat, place, holder(plan, state, seat, place), node, reward, until, z)
 
 
-@tight
+@inner
 def _teach(
     plan: Plan,
     state: State,
@@ -200,7 +195,7 @@ def _teach(
         _expand(plan, state, seat, at)
 
 
-@apart
+@inner_apart
 def _shortlist(plan: Plan, state: State, seat: int, place: int) -> None:
     """Keep the items that earned most when shown, one more reward of 1 and one of 0 granted to each."""
     start, count = state.short.start[seat], state.short.length[seat]
@@ -217,13 +212,13 @@ def _shortlist(plan: Plan, state: State, seat: int, place: int) -> None:
         state.short.values[worst] = place
 
 
-@tight
+@inner
 def _served(state: State, seat: int, place: int) -> float:
     visits, total = tally(state.history, seat, place, place + 1)
     return (total + 1.0) / (visits + 2.0)
 
 
-@tight
+@inner
 def _close(plan: Plan, state: State, seat: int, place: int, kind: int) -> None:
     """Count a place among those shown; where they come back after a while, feedback does not make it the last."""
     start, count = state.shown.start[seat], state.shown.length[seat]
@@ -235,7 +230,7 @@ def _close(plan: Plan, state: State, seat: int, place: int, kind: int) -> None:
         state.shown.length[seat] = insert(state.shown.values[start : start + count + 1], count, place)
 
 
-@apart
+@inner_apart
 def _mend(plan: Plan, state: State, seat: int, place: int, at: int, node: int, change: float, z: Floats) -> None:
     """Change the reward of an earlier event by so much."""
     items = state.posterior.theta.shape[1] - 1
@@ -259,14 +254,14 @@ def _mend(plan: Plan, state: State, seat: int, place: int, at: int, node: int, c
         _expand(plan, state, seat, at)
 
 
-@tight
+@inner
 def _taken_from(plan: Plan, state: State, seat: int, place: int, at: int, node: int) -> int:
     if plan.personal:
         return node if node >= 0 else int(state.visible.values[state.visible.start[seat] + at])
     return leaf_of(plan.tree, place, node)
 
 
-@tight
+@inner
 def _add(
     plan: Plan, state: State, seat: int, slot: int, x: Floats, reward: float, until: NDArray[np.int64], z: Floats
 ) -> None:
@@ -295,7 +290,7 @@ def _add(
             _shift_board(plan.watched, state.board, seat, z, scale, surprise)
 
 
-@apart_summing
+@inner_apart_summing
 def _shift_board(watched: Floats, board: Board, seat: int, z: Floats, scale: np.float32, surprise: np.float32) -> None:
     for arm in range(len(watched)):
         x, along = watched[arm], np.float32(0.0)
@@ -305,7 +300,7 @@ def _shift_board(watched: Floats, board: Board, seat: int, z: Floats, scale: np.
         board.square[seat, arm] -= along * along * scale
 
 
-@apart
+@inner_apart
 def _count_board(watched: Floats, board: Board, seat: int, inverse: Floats, theta: Floats, z: Floats) -> None:
     for arm in range(len(watched)):
         board.mean[seat, arm] = dot(watched[arm], theta)
@@ -328,7 +323,7 @@ def leaf_at(tree: TreeArrays, place: int) -> int:
     return node
 
 
-@tight
+@inner
 def leaf_of(tree: TreeArrays, place: int, node: int) -> int:
     """Return the leaf a place was reached through: `node`, unless that is none, or an inner node of pHCB's."""
     if node >= 0 and tree.first_child[node] == tree.first_child[node + 1]:
@@ -352,7 +347,7 @@ def holder(plan: Plan, state: State, seat: int, place: int) -> int:
     return low
 
 
-@apart
+@inner_apart
 def _expand(plan: Plan, state: State, seat: int, at: int) -> None:
     """Replace the visible node `at` by its children, if it has earned it."""
     start = state.visible.start[seat]

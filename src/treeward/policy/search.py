@@ -7,7 +7,7 @@ from treeward.bandit.choose import Candidates, best_drawn, best_of, best_scored,
 from treeward.bandit.posterior import factorise
 from treeward.bandit.rules import GREEDY_LINEAR, SAMPLE
 from treeward.core import rng
-from treeward.core.compiled import apart, tight, tight_summing
+from treeward.core.compiled import inner, inner_apart, tight, tight_summing
 from treeward.core.types import Floats, Integers
 from treeward.policy.learn import leaf_at
 from treeward.policy.plan import Plan, Search, State
@@ -28,7 +28,7 @@ from treeward.policy.steps import (
 )
 
 
-@apart
+@inner_apart
 def choose_found(
     plan: Plan,
     state: State,
@@ -106,7 +106,7 @@ def _any(values: Floats) -> bool:
     return found
 
 
-@tight
+@inner
 def find(plan: Plan, theta: Floats, screen: Screen, candidates: Candidates) -> tuple[int, int]:
     """Write the open places of the highest means into `candidates.arm`; return how many, and how many means it took.
 
@@ -143,7 +143,7 @@ def find(plan: Plan, theta: Floats, screen: Screen, candidates: Candidates) -> t
     return _items(plan.items, tree.item_range, plan.item_budget, theta, screen, candidates, old, count, means)
 
 
-@tight
+@inner
 def _items(
     items: Floats,
     ranges: Integers,
@@ -197,13 +197,13 @@ def _any_inner(first_child: Integers, nodes: NDArray[np.int64], count: int) -> b
     return inner
 
 
-@tight
+@inner
 def _closed(ranges: Integers, screen: Screen, node: int) -> int:
     begin, end = ranges[node, 0], ranges[node, 1]
     return int(end - begin - left(screen, begin, end))
 
 
-@tight
+@inner
 def _beyond(
     search: Search,
     ranges: Integers,

@@ -9,7 +9,7 @@ from treeward.bandit.choose import Candidates, dot
 from treeward.bandit.posterior import spread
 from treeward.bandit.rules import GREEDY_MEAN, SAMPLE
 from treeward.core import checks, rng
-from treeward.core.compiled import kernel, tight
+from treeward.core.compiled import inner, kernel
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
 from treeward.policy.history import tally
@@ -154,7 +154,7 @@ def choose(
                     _close_behind(plan.tree, place, diverse, screen)
 
 
-@tight
+@inner
 def _close(once: bool, shown: Lists, seat: int, batch: Batch, i: int, screen: Screen) -> None:
     """Close what a user may not be shown, and nothing else beside what the call closes to all."""
     screen.closed[0] = 0
@@ -166,7 +166,7 @@ def _close(once: bool, shown: Lists, seat: int, batch: Batch, i: int, screen: Sc
             shut(screen, shown.values[j])
 
 
-@tight
+@inner
 def _close_behind(tree: TreeArrays, place: int, diverse: bool, screen: Screen) -> None:
     """Close a place that was taken, or all of its leaf."""
     if not diverse:
@@ -177,7 +177,7 @@ def _close_behind(tree: TreeArrays, place: int, diverse: bool, screen: Screen) -
         shut(screen, other)
 
 
-@tight
+@inner
 def _appraise(plan: Plan, state: State, seat: int, place: int, trace: Trace, z: Floats, made: Any) -> None:
     """Say what is thought of the item chosen, and how likely it was."""
     items = state.posterior.theta.shape[1] - 1

@@ -10,7 +10,7 @@ import numpy as np
 from treeward.bandit.choose import Candidates, best_of, best_scored
 from treeward.bandit.rules import GREEDY_LINEAR, GREEDY_MEAN
 from treeward.core import rng
-from treeward.core.compiled import apart, tight
+from treeward.core.compiled import apart, inner
 from treeward.policy.history import tally
 from treeward.policy.learn import holder, leaf_at
 from treeward.policy.plan import Plan, State
@@ -82,7 +82,7 @@ def decide(
     return place, node, scores + spent, work + more
 
 
-@tight
+@inner
 def _choose_node(
     plan: Plan,
     state: State,
@@ -130,7 +130,7 @@ def _choose_node(
     return arm[chosen], count, cost(plan.kind, count, len(theta))
 
 
-@tight
+@inner
 def _gather_nodes(
     plan: Plan,
     state: State,
@@ -164,7 +164,7 @@ def _gather_nodes(
     return count, total
 
 
-@tight
+@inner
 def _choose_item(
     plan: Plan,
     state: State,
@@ -206,7 +206,7 @@ def _choose_item(
     return arm[chosen], node, count, work
 
 
-@tight
+@inner
 def _best_item(
     plan: Plan,
     state: State,

@@ -197,6 +197,9 @@ class Handlers:
     async def _backup(self, request: Request) -> Reply:
         return _json(wire.Saved(await asyncio.to_thread(self.service.backup)))
 
+    async def _copy(self, request: Request) -> Reply:
+        return _json(await asyncio.to_thread(self.service.copy, request.body.to))
+
 
 def _kinds(shop: Catalogue) -> dict[str, str]:
     """Return what the columns hold that a request can filter by."""

@@ -168,6 +168,10 @@ ROUTES = (
         "POST", "/admin/backup", "admin", "Copy the store to a file beside it", "backup", wire.Nothing, wire.Saved,
         (400,), admin=True,
     ),
+    Route(
+        "POST", "/admin/copy", "admin", "Copy the store to a database, as far as it has come", "copy", wire.CopyTo,
+        wire.Copied, (400,), admin=True,
+    ),
 )  # fmt: skip
 
 STATUS: tuple[tuple[type[Exception], int, str], ...] = (

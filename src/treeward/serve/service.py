@@ -4,7 +4,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import blake2b
 from secrets import token_hex
 from threading import Lock
@@ -24,7 +24,9 @@ from treeward.explorer.looks import Decision, item_name, node_name
 from treeward.serve import wire
 from treeward.serve.settings import Settings
 from treeward.store.base import User, spelled
+from treeward.store.copying import copy
 from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN, now
+from treeward.store.opening import is_database, open_store, without_password
 from treeward.store.sqlite import SQLiteStore
 
 _KINDS = {SHOWN: "shown", REWARD: "reward", CHANGE: "change", NOTED: "noted", AMENDED: "noted change"}
@@ -293,6 +295,15 @@ class Service:
         target = store.path.with_name(f"{store.path.name}.{strftime('%Y%m%dT%H%M%S')}-{token_hex(2)}.backup")
         store.backup(target)
         return str(target)
+
+    def copy(self, to: str) -> wire.Copied:
+        """Copy the store to a database, as far as it has come; more events may come meanwhile."""
+        if not is_database(to):
+            raise InvalidArgument("copy", "to", "a database, as postgresql://user@host/name", without_password(to))
+        if self.explorer.store.remote:
+            raise InvalidArgument("copy", "store", "one that is a file: `treeward store copy` copies a database", to)
+        with closing(open_store(to)) as target:
+            return wire.Copied(*copy(self.explorer.store, target, rounds=2))
 
     def forget(self, user: User) -> wire.Erased:
         """Erase a user."""

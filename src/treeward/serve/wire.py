@@ -149,6 +149,22 @@ class Saved(Struct):
     path: str
 
 
+class CopyTo(Struct, forbid_unknown_fields=True):
+    """Where the store is to be copied to."""
+
+    to: Annotated[str, Meta(max_length=2_000, description="A database: postgresql://user@host/name.")]
+
+
+class Copied(Struct):
+    """What a copy has come to."""
+
+    users: int
+    events: int
+    """Brought this time."""
+    complete: bool
+    """Whether it is whole; else events came meanwhile, and it is to be finished when the service has stopped."""
+
+
 class ItemView(Struct):
     """An item."""
 

@@ -12,19 +12,10 @@ from numpy.typing import NDArray
 
 from treeward.core.types import AnyArray
 from treeward.store.events import Kept
+from treeward.store.heads import Head
+from treeward.store.users import User, spelled
 
-User = int | str
-
-
-def spelled(user: User) -> bytes:
-    """Return a user in bytes: no two are spelled the same, not even 7 and "7".
-
-    Examples
-    --------
-    >>> spelled(7), spelled("7")
-    (b'i7', b's7')
-    """
-    return b"s" + user.encode(errors="surrogatepass") if isinstance(user, str) else b"i%d" % user
+__all__ = ["EventStore", "User", "spelled"]
 
 
 class EventStore(Protocol):
@@ -33,6 +24,11 @@ class EventStore(Protocol):
     @property
     def remote(self) -> bool:
         """Whether others may write to it as well, and every question takes a while."""
+        ...
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it is a copy that lacks events (see `adopt`): nobody is served from it."""
         ...
 
     def append(
@@ -63,6 +59,10 @@ class EventStore(Protocol):
 
     def count(self, user: User) -> int:
         """Return how many events a user has; 0 for somebody unknown."""
+        ...
+
+    def counts(self, users: Sequence[User]) -> list[int]:
+        """Return how many events each user has."""
         ...
 
     def read(self, user: User, after: int = 0) -> AnyArray:
@@ -146,6 +146,14 @@ class EventStore(Protocol):
 
     def secret(self) -> bytes:
         """Return the key that decision ids are sealed with: made once, the same as long as the store lives."""
+        ...
+
+    def head(self) -> Head:
+        """Return all there is but events and remembered states, as it was at one moment."""
+        ...
+
+    def adopt(self, head: Head) -> None:
+        """Take over another store's head, to hold its events; refused where there are events of one's own."""
         ...
 
     def begin(self) -> int:

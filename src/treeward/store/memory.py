@@ -10,10 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import InvalidArgument, StoreError
 from treeward.core.types import AnyArray
 from treeward.store.base import User
 from treeward.store.events import EVENT, NOTED, REWARD, SHOWN, Kept
+from treeward.store.heads import Head
 from treeward.store.moves import Moves
 from treeward.store.numbers import Numbers
 
@@ -67,11 +68,16 @@ class MemoryStore:
         self._snapshots: list[str] = []
         self._kept: OrderedDict[User, Kept] = OrderedDict()
         self._kept_bytes = 0
-        self._begun = 0
+        self._begun, self._unfinished = 0, False
         self._lock = RLock()
 
     def __repr__(self) -> str:
         return f"MemoryStore({len(self._logs):,} users)"
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it is a copy that lacks events."""
+        return self._unfinished
 
     def append(
         self,
@@ -131,6 +137,10 @@ class MemoryStore:
     def count(self, user: User) -> int:
         """Return how many events a user has."""
         return len(self._logs.get(user, _NONE)) // EVENT.itemsize
+
+    def counts(self, users: Sequence[User]) -> list[int]:
+        """Return how many events each user has."""
+        return [self.count(user) for user in users]
 
     def read(self, user: User, after: int = 0) -> AnyArray:
         """Return a copy of a user's events, in order, without the first `after`."""
@@ -252,6 +262,27 @@ class MemoryStore:
     def secret(self) -> bytes:
         """Return the key that decision ids are sealed with."""
         return self._moves.secret
+
+    def head(self) -> Head:
+        """Return all there is but events and remembered states."""
+        with self._lock:
+            moves = self._moves
+            items, snapshots = self._items.ids(), list(self._snapshots)
+            return Head(moves.secret, moves.epoch, moves.listed(), items, snapshots, self._begun, self._unfinished)
+
+    def adopt(self, head: Head) -> None:
+        """Take over another store's head, to hold its events."""
+        with self._lock:
+            if self._logs and head.secret != self._moves.secret:
+                raise StoreError(f"{self}: holds events of its own; only a new store can become a copy")
+            self._moves = Moves(head.secret)
+            for sealed, move in head.moves:
+                self._moves.load(sealed, move)
+            self._moves.epoch, self._begun = head.epoch, max(self._begun, head.begun)
+            self._items, self._snapshots = Numbers(type(self).__name__), list(head.snapshots)
+            if len(head.items):
+                self._items.load(head.items)
+            self._unfinished = head.unfinished
 
     def begin(self) -> int:
         """Return how many times this was called before."""

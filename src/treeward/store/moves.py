@@ -3,7 +3,7 @@
 from hashlib import blake2b
 from typing import NamedTuple
 
-from treeward.store.base import User, spelled
+from treeward.store.users import User, spelled
 
 
 class Move(NamedTuple):
@@ -35,6 +35,10 @@ class Moves:
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def listed(self) -> list[tuple[bytes, Move]]:
+        """Return all moves; a name's in the order they happened."""
+        return [(sealed, move) for sealed, moves in sorted(self._of.items()) for move in moves]
 
     def load(self, sealed: bytes, move: Move) -> None:
         """Take in a move that was written down; a name's in the order they happened."""

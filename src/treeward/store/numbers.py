@@ -25,6 +25,12 @@ class Numbers:
     def __len__(self) -> int:
         return len(self._known)
 
+    def ids(self) -> pl.Series:
+        """Return all ids, in the order of their numbers."""
+        known = self._known
+        kind = _kind_of(known) if isinstance(known, dict) else None
+        return known if isinstance(known, pl.Series) else pl.Series("id", list(known), dtype=kind or pl.String)
+
     def load(self, ids: pl.Series) -> None:
         """Begin with these."""
         self._known = ids

@@ -21,15 +21,15 @@ def without_password(where: str) -> str:
     return re.sub(r"(?<=://)([^:/@]*):[^@]*@", r"\1:...@", re.sub(r"(password=)[^&]*", r"\1...", where))
 
 
-def open_store(where: str, progress: Progress = silent) -> EventStore:
+def open_store(where: str, progress: Progress = silent, *, create: bool = True) -> EventStore:
     """Open ``memory``, a ``postgresql://`` database, or a file."""
     if where == "memory":
         return MemoryStore()
     if not is_database(where):
-        return SQLiteStore(where, progress=progress)
+        return SQLiteStore(where, create=create, progress=progress)
     try:
         from treeward.store.postgres import PostgresStore
     except ImportError as error:
         rule = "preceded by: pip install 'treeward[postgres]'"
         raise InvalidArgument("store", "postgresql://", rule, f"no {error.name}") from error
-    return PostgresStore(where)
+    return PostgresStore(where, create=create)

@@ -11,10 +11,11 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray
 from treeward.store import tables
-from treeward.store.base import User, spelled
 from treeward.store.database import Connection, Database
 from treeward.store.events import EVENT, SHOWN, Kept
+from treeward.store.heads import Head
 from treeward.store.moves import Move, Moves
+from treeward.store.users import User, spelled, spelled_names, user_of
 
 _AT_ONCE = 500
 """So many users' events are read at a time."""
@@ -48,7 +49,8 @@ class PostgresStore:
         self._lock = RLock()
         self._base = Database(url, most, checks.number(owner, "timeout", timeout, above=0))
         try:
-            self._moves = Moves(self._base.do(lambda db: tables.prepare(db, str(self._base), create=create)))
+            secret, self._unfinished = self._base.do(lambda db: tables.prepare(db, str(self._base), create=create))
+            self._moves = Moves(secret)
             self._moves.epoch = -1
             self._follow(0)
         except BaseException:
@@ -62,6 +64,11 @@ class PostgresStore:
     def failed(self) -> Exception | None:
         """Why the last call did not reach the database, if it did not."""
         return self._base.problem
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it is a copy that lacks events."""
+        return self._unfinished
 
     def look(self) -> None:
         """Find out whether the database is there."""
@@ -83,7 +90,7 @@ class PostgresStore:
             raise InvalidArgument("PostgresStore.append", "events", f"{len(users)} of dtype EVENT", events.dtype)
         if not len(users):
             return np.zeros(0, dtype=np.bool_)
-        names = _names("PostgresStore.append", users)
+        names = spelled_names("PostgresStore.append", users, _LONGEST_NAME)
         order = sorted(range(len(names)), key=names.__getitem__)
         kinds, nonces = events["kind"].tolist(), events["nonce"].tolist()
         packed, size = events.tobytes(), EVENT.itemsize
@@ -106,7 +113,7 @@ class PostgresStore:
         """Add many events: the first counts[0] are for the first user, and so on; all of them, or none."""
         if len(users) != len(counts) or int(np.sum(counts)) != len(events) or events.dtype != EVENT:
             raise InvalidArgument("PostgresStore.extend", "counts", f"{len(users)} that sum to {len(events)}", counts)
-        names = _names("PostgresStore.extend", users)
+        names = spelled_names("PostgresStore.extend", users, _LONGEST_NAME)
         added: dict[bytes, int] = {}
         for name, count in zip(names, counts.tolist(), strict=True):
             if count:
@@ -150,6 +157,15 @@ class PostgresStore:
         [row] = self._base.rows("SELECT coalesce(max(events), 0) FROM treeward.users WHERE name = %b", (spelled(user),))
         return int(row[0])
 
+    def counts(self, users: Sequence[User]) -> list[int]:
+        """Return how many events each user has."""
+        rows = self._base.rows(
+            "SELECT coalesce(events, 0) FROM unnest(%b::bytea[]) WITH ORDINALITY AS asked(name, place) "
+            "LEFT JOIN treeward.users USING (name) ORDER BY place",
+            ([spelled(user) for user in users],),
+        )
+        return [int(row[0]) for row in rows]
+
     def read(self, user: User, after: int = 0) -> AnyArray:
         """Return a copy of a user's events, in order, without the first `after`."""
         return self.newer([user], [after])[0]
@@ -188,7 +204,7 @@ class PostgresStore:
     def users(self) -> Iterator[User]:
         """Return everybody who has events."""
         return (
-            _user(row[0]) for row in self._base.rows("SELECT name FROM treeward.users WHERE events > 0 ORDER BY id")
+            user_of(row[0]) for row in self._base.rows("SELECT name FROM treeward.users WHERE events > 0 ORDER BY id")
         )
 
     def read_all(self) -> Iterator[tuple[User, AnyArray]]:
@@ -236,7 +252,7 @@ class PostgresStore:
         """Put one user's events behind another's and return how many."""
         if source == target:
             raise InvalidArgument("PostgresStore.merge", "target", "another user than the source", target)
-        old, new = _names("PostgresStore.merge", [source, target])
+        old, new = spelled_names("PostgresStore.merge", [source, target], _LONGEST_NAME)
 
         def write(db: Connection) -> int:
             db.execute("INSERT INTO treeward.users (name) VALUES (%b) ON CONFLICT DO NOTHING", (new,))
@@ -306,7 +322,7 @@ class PostgresStore:
         made = Moves(self._moves.secret)
         for _, sealed, at, target, since in rows:
             if sealed is not None:
-                made.load(sealed, Move(at, None if target is None else _user(target), since))
+                made.load(sealed, Move(at, None if target is None else user_of(target), since))
         made.epoch = rows[0][0]
         self._moves = made
 
@@ -351,6 +367,20 @@ class PostgresStore:
         """Return the key that decision ids are sealed with."""
         return self._moves.secret
 
+    def head(self) -> Head:
+        """Return all there is but events and remembered states."""
+        self.newer([""], [0])  # to hear of moves
+        with self._lock:
+            return self._base.do(lambda db: tables.head(db, self._moves.listed(), self._moves.epoch))
+
+    def adopt(self, head: Head) -> None:
+        """Take over another store's head, to hold its events."""
+        with self._lock:
+            self._base.do(lambda db: tables.adopt(db, str(self._base), head))
+            self._moves, self._unfinished = Moves(head.secret), head.unfinished
+            self._moves.epoch = -1
+        self._follow(head.epoch)
+
     def begin(self) -> int:
         """Return how many times this was called before, by anybody."""
         [row] = self._base.rows("UPDATE treeward.meta SET number = number + 1 WHERE name = 'begun' RETURNING number")
@@ -359,22 +389,6 @@ class PostgresStore:
     def close(self) -> None:
         """Let go of the connections."""
         self._base.close()
-
-
-def _names(owner: str, users: Sequence[User]) -> list[bytes]:
-    made = []
-    for user in users:
-        if not isinstance(user, str | int):
-            raise InvalidArgument(owner, "users", "strings or integers", user)
-        name = spelled(user)
-        if len(name) > _LONGEST_NAME:
-            raise InvalidArgument(owner, "users", f"names of at most {_LONGEST_NAME} bytes", user)
-        made.append(name)
-    return made
-
-
-def _user(name: bytes) -> User:
-    return int(name[1:]) if name[:1] == b"i" else bytes(name[1:]).decode(errors="surrogatepass")
 
 
 assert SHOWN == 0  # treeward.append and the indices count on what kinds are numbered

@@ -14,6 +14,7 @@ from treeward.core.errors import StoreDamaged
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import AnyArray
 from treeward.store.events import EVENT
+from treeward.store.heads import Head
 
 RECORD = np.dtype([("user", "<i8"), ("event", EVENT)])
 """An event and the number of its user; 0: it was erased."""
@@ -27,6 +28,8 @@ _FORMER = {
 _SEQ = struct.Struct("<q")
 _MOST = 50_000
 _AT_ONCE = 1_000
+ADD_MOVE = "INSERT OR REPLACE INTO moves VALUES (?, ?, ?, ?, ?)"
+SET = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
 _ADD = "INSERT INTO events VALUES (?, ?, ?)"
 
 
@@ -127,3 +130,28 @@ def read_items(path: object, first: int, packed: bytes, crc: int) -> pl.Series:
     if crc32(packed) != crc:
         raise StoreDamaged(f"{path}: the list of items from number {first} is not what was written")
     return pl.read_ipc(io.BytesIO(packed))["id"]
+
+
+def pack_items(first: int, ids: pl.Series) -> tuple[int, bytes, int]:
+    """Return item ids from a number on as `read_items` takes them."""
+    packed = io.BytesIO()
+    ids.rename("id").to_frame().write_ipc(packed, compression="lz4")
+    return first, packed.getvalue(), crc32(packed.getvalue())
+
+
+def write_head(file: sqlite3.Connection, head: Head) -> None:
+    """Write a head in place of what there is."""
+    for table in ("moves", "items", "snapshots"):
+        file.execute(f"DELETE FROM {table}")
+    file.executemany(ADD_MOVE, [seal(sealed, *move) for sealed, move in head.moves])
+    file.executemany("INSERT INTO snapshots VALUES (?, ?, ?)", [seal(*one) for one in enumerate(head.snapshots)])
+    if len(head.items):
+        file.execute("INSERT INTO items VALUES (?, ?, ?)", pack_items(0, head.items))
+    told = {"secret": head.secret, "epoch": head.epoch, "begun": head.begun, "unfinished": int(head.unfinished)}
+    file.executemany(SET, [seal(name, value) for name, value in told.items()])
+
+
+def write_kept(file: sqlite3.Connection, kept: list[tuple[int, int, int, bytes]]) -> None:
+    """Write remembered states in place of what there is."""
+    file.execute("DELETE FROM kept")
+    file.executemany("INSERT INTO kept VALUES (?, ?, ?, ?)", kept)

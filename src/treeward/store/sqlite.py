@@ -1,12 +1,10 @@
 """`SQLiteStore`: events in one SQLite file; what is acknowledged is on disk."""
 
-import io
 import os
 import secrets
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 import polars as pl
@@ -16,17 +14,28 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError
 from treeward.core.progress import Progress, silent
 from treeward.core.types import AnyArray
-from treeward.store.base import User
 from treeward.store.events import EVENT, Kept
+from treeward.store.heads import Head
 from treeward.store.journal import Journal, Write
 from treeward.store.memory import MemoryStore
 from treeward.store.moves import Move, Moves
-from treeward.store.rows import RECORD, erase, read, read_items, seal, unseal
+from treeward.store.rows import (
+    ADD_MOVE,
+    RECORD,
+    SET,
+    erase,
+    pack_items,
+    read,
+    read_items,
+    seal,
+    unseal,
+    write_head,
+    write_kept,
+)
+from treeward.store.users import User, check_names
 
 _ROWS_A_SLICE = 1_000
 _ADD_USER = "INSERT OR REPLACE INTO users VALUES (?, ?, ?, ?)"
-_ADD_MOVE = "INSERT OR REPLACE INTO moves VALUES (?, ?, ?, ?, ?)"
-_SET = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
 
 
 class SQLiteStore(MemoryStore):
@@ -120,7 +129,7 @@ class SQLiteStore(MemoryStore):
         With `within`, return at once: the events can be read, and are on disk after so many seconds and a commit.
         """
         # Whoever is known was checked before, and this is called for every decision.
-        _check_names(
+        check_names(
             "SQLiteStore.append", [user for user in users if isinstance(user, str) and user not in self._numbers]
         )
         with self._lock:
@@ -137,7 +146,7 @@ class SQLiteStore(MemoryStore):
 
     def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:
         """Add many events: the first counts[0] are for the first user, and so on; all of them, or none."""
-        _check_names("SQLiteStore.extend", users)
+        check_names("SQLiteStore.extend", users)
         with self._lock:
             self._journal.refuse()
             super().extend(users, counts, events)
@@ -160,7 +169,7 @@ class SQLiteStore(MemoryStore):
 
     def merge(self, source: User, target: User, *, wait: bool = True) -> int:
         """Put one user's events behind another's and return how many."""
-        _check_names("SQLiteStore.merge", [source, target])
+        check_names("SQLiteStore.merge", [source, target])
         with self._lock:
             self._journal.refuse()
             events = self.read(source)
@@ -181,9 +190,7 @@ class SQLiteStore(MemoryStore):
             fresh = ids.filter(pl.Series(numbers >= before))
             if len(fresh) == 0:
                 return numbers
-            packed = io.BytesIO()
-            fresh.rename("id").to_frame().write_ipc(packed, compression="lz4")
-            row = (before, packed.getvalue(), crc32(packed.getvalue()))
+            row = pack_items(before, fresh)
             number = self._journal.put(lambda file: file.execute("INSERT INTO items VALUES (?, ?, ?)", row))
         self._journal.wait(number)
         return numbers
@@ -202,12 +209,21 @@ class SQLiteStore(MemoryStore):
         self._journal.wait(written)
         return number
 
+    def adopt(self, head: Head) -> None:
+        """Take over another store's head, to hold its events."""
+        with self._lock:
+            self._journal.refuse()
+            super().adopt(head)
+            mine = self.head()
+            number = self._journal.put(lambda file: write_head(file, mine))
+        self._journal.wait(number)
+
     def begin(self) -> int:
         """Return how many times this was called before, ever."""
         with self._lock:
             self._journal.refuse()
             begun = super().begin()
-            number = self._journal.put(lambda file: file.execute(_SET, seal("begun", begun + 1)))
+            number = self._journal.put(lambda file: file.execute(SET, seal("begun", begun + 1)))
         self._journal.wait(number)
         return begun
 
@@ -253,7 +269,7 @@ class SQLiteStore(MemoryStore):
         with self._lock:
             kept = [(self._numbers[user], *kept) for user, kept in self._kept.items() if user in self._numbers]
             if self.failed is None and not self._journal.closed:
-                self._journal.put(lambda file: _write_kept(file, kept))
+                self._journal.put(lambda file: write_kept(file, kept))
         self._journal.close()
 
     def _number(self, user: User, fresh: list[tuple[int, User]]) -> int:
@@ -284,8 +300,8 @@ class SQLiteStore(MemoryStore):
         self._retired += [] if retired is None else [retired]
 
         def write(file: sqlite3.Connection) -> None:
-            file.executemany(_ADD_MOVE, moves)
-            file.execute(_SET, seal("epoch", epoch))
+            file.executemany(ADD_MOVE, moves)
+            file.execute(SET, seal("epoch", epoch))
             if retired is not None:
                 file.execute(_ADD_USER, seal(retired, None, 1))
                 file.execute("DELETE FROM kept WHERE user = ?", (retired,))
@@ -321,9 +337,10 @@ class SQLiteStore(MemoryStore):
         meta = dict(unseal(self.path, "its head", row) for row in file.execute("SELECT * FROM meta"))
         if "secret" not in meta:
             meta["secret"] = self._moves.secret
-            file.execute(_SET, seal("secret", meta["secret"]))
+            file.execute(SET, seal("secret", meta["secret"]))
         self._moves = Moves(meta["secret"])
         self._moves.epoch, self._begun = meta.get("epoch", 0), meta.get("begun", 0)
+        self._unfinished = bool(meta.get("unfinished", 0))
         for row in file.execute("SELECT * FROM moves ORDER BY sealed, at"):
             sealed, at, target, since = unseal(self.path, "a merge or an erasure", row)
             self._moves.load(sealed, Move(at, target, since))
@@ -376,19 +393,5 @@ class SQLiteStore(MemoryStore):
         super().extend(users, counts, events)
 
 
-def _check_names(owner: str, users: Sequence[User]) -> None:
-    for user in users:
-        if isinstance(user, str):
-            try:
-                user.encode()
-            except UnicodeEncodeError as error:
-                raise InvalidArgument(owner, "users", "strings that can be written in UTF-8", user) from error
-
-
 def _checkpoint(file: sqlite3.Connection) -> None:
     file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-
-def _write_kept(file: sqlite3.Connection, kept: list[tuple[int, int, int, bytes]]) -> None:
-    file.execute("DELETE FROM kept")
-    file.executemany("INSERT INTO kept VALUES (?, ?, ?, ?)", kept)

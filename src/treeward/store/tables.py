@@ -1,9 +1,7 @@
 """The tables of a store in PostgreSQL: made once, and the numbers of items and trees in them."""
 
-import io
 import secrets
 from importlib.resources import files
-from zlib import crc32
 
 import numpy as np
 import polars as pl
@@ -11,16 +9,19 @@ from numpy.typing import NDArray
 
 from treeward.core.errors import StoreError, StoreVersion
 from treeward.store.database import Connection
+from treeward.store.heads import Head
+from treeward.store.moves import Move
 from treeward.store.numbers import Numbers
-from treeward.store.rows import read_items
+from treeward.store.rows import pack_items, read_items
+from treeward.store.users import spelled
 
 VERSION = 1
 _LOCK = 0x74726565
 """What callers hold who make the tables, or number items and trees: one at a time, of all processes."""
 
 
-def prepare(db: Connection, where: str, *, create: bool) -> bytes:
-    """Make the tables if they are not there, and return the store's secret."""
+def prepare(db: Connection, where: str, *, create: bool) -> tuple[bytes, bool]:
+    """Make the tables if they are not there; return the store's secret, and whether it is a copy that lacks events."""
     with db.transaction():
         _alone(db)
         [[there]] = db.execute("SELECT to_regclass('treeward.meta') IS NOT NULL").fetchall()
@@ -33,7 +34,10 @@ def prepare(db: Connection, where: str, *, create: bool) -> bytes:
         if version != VERSION:
             raise StoreVersion(f"{where}: of version {version}; this treeward knows version {VERSION}")
         [[secret]] = db.execute("SELECT bytes FROM treeward.meta WHERE name = 'secret'").fetchall()
-        return bytes(secret)
+        [[unfinished]] = db.execute(
+            "SELECT coalesce(max(number), 0) FROM treeward.meta WHERE name = 'unfinished'"
+        ).fetchall()
+        return bytes(secret), bool(unfinished)
 
 
 def number_items(db: Connection, ids: pl.Series) -> NDArray[np.int32]:
@@ -48,10 +52,7 @@ def number_items(db: Connection, ids: pl.Series) -> NDArray[np.int32]:
         numbers = known.of(ids)
         fresh = ids.filter(pl.Series(numbers >= before))
         if len(fresh):
-            packed = io.BytesIO()
-            fresh.rename("id").to_frame().write_ipc(packed, compression="lz4")
-            row = (before, packed.getvalue(), crc32(packed.getvalue()))
-            db.execute("INSERT INTO treeward.items VALUES (%b, %b, %b)", row)
+            db.execute("INSERT INTO treeward.items VALUES (%b, %b, %b)", pack_items(before, fresh))
         return numbers
 
 
@@ -66,6 +67,43 @@ def number_snapshot(db: Connection, digest: str) -> int:
         )
         [[number]] = db.execute("SELECT number FROM treeward.snapshots WHERE digest = %s", (digest,)).fetchall()
         return int(number)
+
+
+def head(db: Connection, moves: list[tuple[bytes, Move]], epoch: int) -> Head:
+    """Return all there is but events and remembered states."""
+    meta = {name: (number, content) for name, number, content in db.execute("SELECT * FROM treeward.meta").fetchall()}
+    parts = db.execute("SELECT first, ids, crc FROM treeward.items ORDER BY first").fetchall()
+    items = pl.concat([read_items("PostgreSQL", *row) for row in parts]) if parts else pl.Series("id", [], pl.String)
+    trees = [row[0] for row in db.execute("SELECT digest FROM treeward.snapshots ORDER BY number").fetchall()]
+    unfinished = bool(meta.get("unfinished", (0, None))[0])
+    return Head(bytes(meta["secret"][1]), epoch, moves, items, trees, meta["begun"][0], unfinished)
+
+
+def adopt(db: Connection, where: str, head: Head) -> None:
+    """Write a head in place of what there is."""
+    with db.transaction():
+        _alone(db)
+        [[secret]] = db.execute("SELECT bytes FROM treeward.meta WHERE name = 'secret'").fetchall()
+        [[events]] = db.execute("SELECT EXISTS (SELECT 1 FROM treeward.users)").fetchall()
+        if events and bytes(secret) != head.secret:
+            raise StoreError(f"{where}: holds events of its own; only a new store can become a copy")
+        for table in ("moves", "items", "snapshots"):
+            db.execute(f"DELETE FROM treeward.{table}")
+        for sealed, move in head.moves:
+            whom = None if move.target is None else spelled(move.target)
+            db.execute("INSERT INTO treeward.moves VALUES (%b, %b, %b, %b)", (sealed, move.at, whom, move.since))
+        for number, digest in enumerate(head.snapshots):
+            db.execute("INSERT INTO treeward.snapshots VALUES (%b, %s)", (number, digest))
+        if len(head.items):
+            db.execute("INSERT INTO treeward.items VALUES (%b, %b, %b)", pack_items(0, head.items))
+        db.execute("UPDATE treeward.meta SET bytes = %b WHERE name = 'secret'", (head.secret,))
+        db.execute("UPDATE treeward.meta SET number = %b WHERE name = 'epoch'", (head.epoch,))
+        db.execute("UPDATE treeward.meta SET number = greatest(number, %b) WHERE name = 'begun'", (head.begun,))
+        db.execute(
+            "INSERT INTO treeward.meta VALUES ('unfinished', %b, NULL) "
+            "ON CONFLICT (name) DO UPDATE SET number = excluded.number",
+            (int(head.unfinished),),
+        )
 
 
 def _alone(db: Connection) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from treeward.core import rng
-from treeward.core.parallel import workers
+from treeward.core.parallel import Workers, workers
 from treeward.core.progress import Progress
 from treeward.core.types import Floats, Integers, TreeArrays
 from treeward.tree.assemble import assemble
@@ -45,27 +45,37 @@ def grow(
 ) -> TreeArrays:
     """Cluster rows into ``widths[-1]`` leaves, those into ``widths[-2]`` parents, and so on up to the root."""
     rows = Rows(vectors, normalize)
-    labels: list[Integers] = []
-    layers: list[Floats] = []
     with workers(threads) as pool:
-        for depth, width in enumerate(reversed(widths)):
-            name = "leaves" if depth == 0 else f"level {len(widths) + 1 - depth}"
-            key = rng.stream("tree", depth)
-            label = cluster(rows, width, seed=seed ^ key, workers=pool, stage=name, progress=progress)
-            if depth == 0 and max_leaf is not None:
-                width = divide(label, width, rows, max_leaf)
-            layer = np.empty((width, vectors.shape[1]), dtype=np.float32)
-            means(rows, group(label, width), layer, pool)
-            labels.append(label)
-            layers.append(layer)
-            rows = Rows(layer, normalize=False)
-        if not widths:
-            label = np.zeros(len(vectors), dtype=np.int32)
-            width = 1 if max_leaf is None else divide(label, 1, rows, max_leaf)
-            layer = np.empty((width, vectors.shape[1]), dtype=np.float32)
-            means(rows, group(label, width), layer, pool)
-            labels, layers = ([label] if width > 1 else []), [layer]
-    return _stack(labels, layers, len(vectors))
+        width = widths[-1] if widths else 1
+        label = np.zeros(len(vectors), dtype=np.int32)
+        if widths:
+            label = cluster(rows, width, seed=seed_of(seed, 0), workers=pool, stage="leaves", progress=progress)
+        if max_leaf is not None:
+            width = divide(label, width, rows, max_leaf)
+        layer = np.empty((width, vectors.shape[1]), dtype=np.float32)
+        means(rows, group(label, width), layer, pool)
+        return rise(label, layer, widths, seed, pool, progress)
+
+
+def seed_of(seed: int, depth: int) -> int:
+    """Return the seed of a level, counted from the leaves."""
+    return seed ^ rng.stream("tree", depth)
+
+
+def rise(
+    label: Integers, layer: Floats, widths: Sequence[int], seed: int, pool: Workers, progress: Progress
+) -> TreeArrays:
+    """Cluster leaves into the levels above them; `label` is every item's leaf, `layer` holds the leaves' vectors."""
+    items, labels, layers = len(label), [label], [layer]
+    for depth, width in list(enumerate(reversed(widths)))[1:]:
+        rows = Rows(layer, normalize=False)
+        name = f"level {len(widths) + 1 - depth}"
+        label = cluster(rows, width, seed=seed_of(seed, depth), workers=pool, stage=name, progress=progress)
+        layer = np.empty((width, layer.shape[1]), dtype=np.float32)
+        means(rows, group(label, width), layer, pool)
+        labels.append(label)
+        layers.append(layer)
+    return _stack(labels if len(layers[0]) > 1 or widths else [], layers, items)
 
 
 def _stack(labels: list[Integers], layers: list[Floats], items: int) -> TreeArrays:

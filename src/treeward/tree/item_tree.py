@@ -13,6 +13,7 @@ from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.errors import ArtefactCorrupt, InvalidArgument
 from treeward.core.progress import Progress, silent
+from treeward.core.tasks import tasks
 from treeward.core.types import Floats, Integers, TreeArrays
 from treeward.core.version import __version__
 from treeward.data.columns import column
@@ -22,6 +23,8 @@ from treeward.tree.build import default_widths, grow
 from treeward.tree.describe import TreeDescription, describe
 from treeward.tree.draw import draw
 from treeward.tree.rows import Groups, Rows, mean_of
+from treeward.tree.sharded import grow_sharded
+from treeward.tree.shards import find
 
 FORMAT, VERSION = "treeward.tree", 1
 FILES = (*TreeArrays._fields, "names")
@@ -175,23 +178,47 @@ class ItemTree:
         progress
             Called with (stage, done, total) as the work goes on.
         """
-        owner = "ItemTree.build"
-        matrix = checks.vectors(owner, vectors)
-        counts = default_widths(len(matrix)) if widths is None else checks.widths(owner, widths, len(matrix))
-        seed = checks.integer(owner, "seed", seed, low=0)
-        normalize = checks.flag(owner, "normalize", normalize)
-        max_leaf = None if max_leaf is None else checks.integer(owner, "max_leaf", max_leaf, low=1)
-        arrays = grow(
-            matrix,
-            counts,
-            seed=seed,
-            normalize=normalize,
-            max_leaf=max_leaf,
-            threads=threads,
-            progress=progress or silent,
-        )
-        made = {"made_by": "build", "widths": counts, "seed": seed, "normalize": normalize, "max_leaf": max_leaf}
-        return cls(arrays, provenance=made | _source(matrix))
+        matrix = checks.vectors("ItemTree.build", vectors)
+        made = _options("ItemTree.build", len(matrix), widths, seed, normalize, max_leaf)
+        arrays = grow(matrix, **made, threads=threads, progress=progress or silent)
+        return cls(arrays, provenance={"made_by": "build", **made} | _source(matrix))
+
+    @classmethod
+    def from_shards(
+        cls,
+        folder: StrPath,
+        widths: Sequence[int] | None = None,
+        *,
+        column: str = "vector",
+        seed: int = 0,
+        normalize: bool = True,
+        max_leaf: int | None = None,
+        on: str = "processes",
+        processes: int | None = None,
+        scratch: StrPath | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Cluster vectors that lie in many files, too many for one machine, as `build` would.
+
+        Parameters
+        ----------
+        folder
+            .npy matrices, or Parquet tables with a `column` of vectors; items are numbered in the order of the files'
+            names. Whoever computes must see it under the same name.
+        widths, seed, normalize, max_leaf, progress
+            As `build` has them. The tree is nearly that of `build`: the same but for sums in another order.
+        on
+            Where: ``"processes"``, ``"ray"``, or a cluster at ``"ray://host:port"``. The tree is the same to the bit.
+        processes
+            How many, on one machine; by default one a core.
+        scratch
+            Where processes lay what they hand on, twice the size of the vectors; by default among temporary files.
+        """
+        shards = find(Path(folder), column)
+        made = _options("ItemTree.from_shards", shards[-1].first + shards[-1].rows, widths, seed, normalize, max_leaf)
+        with tasks(on, processes, None if scratch is None else Path(scratch)) as workers:
+            arrays, digest = grow_sharded(shards, workers, **made, threads=processes, progress=progress or silent)
+        return cls(arrays, provenance={"made_by": "from_shards", **made, **_versions(), "vectors_sha256": digest})
 
     @classmethod
     def from_categories(cls, vectors: ArrayLike, labels: categories.Labels, *, normalize: bool = True) -> Self:
@@ -351,5 +378,21 @@ def _rebuilt(arrays: tuple[Any, ...], names: Sequence[str] | None, provenance: M
     return ItemTree(TreeArrays(*arrays), names=names, provenance=provenance)
 
 
+def _options(
+    owner: str, items: int, widths: Sequence[int] | None, seed: int, normalize: bool, max_leaf: int | None
+) -> dict[str, Any]:
+    """Return how a tree is to be grown, checked."""
+    return {
+        "widths": default_widths(items) if widths is None else checks.widths(owner, widths, items),
+        "seed": checks.integer(owner, "seed", seed, low=0),
+        "normalize": checks.flag(owner, "normalize", normalize),
+        "max_leaf": None if max_leaf is None else checks.integer(owner, "max_leaf", max_leaf, low=1),
+    }
+
+
 def _source(vectors: Floats) -> dict[str, str]:
-    return {"vectors_sha256": artefact.digest(vectors), "treeward": __version__, "numpy": np.__version__}
+    return {"vectors_sha256": artefact.digest(vectors), **_versions()}
+
+
+def _versions() -> dict[str, str]:
+    return {"treeward": __version__, "numpy": np.__version__}

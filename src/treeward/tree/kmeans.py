@@ -30,8 +30,8 @@ RECALL = 0.99
 MOST_DIRECT = 1024
 MOST_CANDIDATES = 6144
 _REBALANCED_AFTER = (3, 5, 7)
-_SAMPLE_PER_CLUSTER = 256
-_PROBES = 2048
+SAMPLE_PER_CLUSTER = 256
+PROBES = 2048
 _BLOCK_ROWS = BLOCK_ROWS
 _BLOCK_SCORES = 1 << 17
 
@@ -76,7 +76,7 @@ def lloyd(points: Floats, count: int, seed: int, stream: int) -> Floats:
 
 
 def _direct(rows: Rows, count: int, seed: int, workers: Workers, stage: str, progress: Progress) -> Integers:
-    centres = lloyd(_sampled(rows, np.arange(len(rows.matrix)), count, seed, -1), count, seed, rng.stream("lloyd", -1))
+    centres = lloyd(sampled(rows, np.arange(len(rows.matrix)), count, seed, -1), count, seed, rng.stream("lloyd", -1))
     return _assign(rows, centres, workers, Stage(progress, stage, -(-len(rows.matrix) // _BLOCK_ROWS)))
 
 
@@ -91,30 +91,31 @@ def _assign(rows: Rows, centres: Floats, workers: Workers, stage: Stage) -> Inte
     return labels
 
 
-def _sampled(rows: Rows, members: NDArray[np.integer], count: int, seed: int, cell: int) -> Floats:
-    most = _SAMPLE_PER_CLUSTER * count
+def sampled(rows: Rows, members: NDArray[np.integer], count: int, seed: int, cell: int) -> Floats:
+    """Return a sample of a cell's rows that is large enough for so many clusters."""
+    most = SAMPLE_PER_CLUSTER * count
     if len(members) > most:
         members = members[np.sort(rng.sample(seed, rng.stream("sample", cell), len(members), most))]
     return rows.take(members)
 
 
 def _two_stage(rows: Rows, count: int, seed: int, workers: Workers, stage: str, progress: Progress) -> Integers:
-    cells = round(2 * count**0.5)
-    coarse = lloyd(_sampled(rows, np.arange(len(rows.matrix)), cells, seed, -1), cells, seed, rng.stream("lloyd", -1))
+    cells = cells_for(count)
+    coarse = lloyd(sampled(rows, np.arange(len(rows.matrix)), cells, seed, -1), cells, seed, rng.stream("lloyd", -1))
     blocks = -(-len(rows.matrix) // _BLOCK_ROWS)
     home = group(_assign(rows, coarse, workers, Stage(progress, f"{stage}: cells", blocks)), cells)
-    owner = np.repeat(np.arange(cells, dtype=np.int32), _shares(home.sizes, _distinct(rows, home, workers), count))
+    owner = np.repeat(np.arange(cells, dtype=np.int32), shares(home.sizes, distinct_rows(rows, home, workers), count))
     own = group(owner, cells)
     centres = np.empty((count, rows.matrix.shape[1]), dtype=np.float32)
 
     def fill(cell: int) -> None:
         mine = own.members(cell)
         if len(mine):
-            points = _sampled(rows, home.members(cell), len(mine), seed, cell)
+            points = sampled(rows, home.members(cell), len(mine), seed, cell)
             centres[mine] = lloyd(points, len(mine), seed, rng.stream("lloyd", cell))
 
     workers.each(fill, range(cells), Stage(progress, f"{stage}: inside cells", cells).step)
-    around = _neighbours(coarse, own)
+    around = neighbours(coarse, own)
     around = around[:, : _reach(rows, centres, home, owner, around, seed, workers)]
     labels = np.empty(len(rows.matrix), dtype=np.int32)
     pieces = [(cell, start) for cell in range(cells) for start in range(0, int(home.sizes[cell]), _BLOCK_ROWS)]
@@ -126,21 +127,33 @@ def _two_stage(rows: Rows, count: int, seed: int, workers: Workers, stage: str, 
     return labels
 
 
-def _distinct(rows: Rows, home: Groups, workers: Workers) -> NDArray[np.int64]:
+def cells_for(count: int) -> int:
+    """Return how many coarse cells are made for so many clusters."""
+    made: int = round(2 * count**0.5)
+    return made
+
+
+def distinct_rows(rows: Rows, home: Groups, workers: Workers) -> NDArray[np.int64]:
     """Count the different rows of each cell (by a hash: a collision is harmless)."""
     hashes = np.empty(len(home.order), dtype=np.uint64)
 
     def hash_block(start: int) -> None:
-        bits = np.array(rows.matrix[start : start + _BLOCK_ROWS]).view(np.uint32).astype(np.uint64)
-        odd = 2 * np.arange(bits.shape[1], dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        hashes[start : start + _BLOCK_ROWS] = (bits * odd * odd).sum(axis=1)
+        hashes[start : start + _BLOCK_ROWS] = hashed(np.array(rows.matrix[start : start + _BLOCK_ROWS]))
 
     workers.each(hash_block, range(0, len(hashes), _BLOCK_ROWS))
     counts = workers.map(lambda cell: len(np.unique(hashes[home.members(cell)])), range(len(home.sizes)))
     return np.array(list(counts), dtype=np.int64)
 
 
-def _shares(sizes: NDArray[np.int64], distinct: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def hashed(points: Floats) -> NDArray[np.uint64]:
+    """Return a hash of every row."""
+    bits = points.view(np.uint32).astype(np.uint64)
+    odd = 2 * np.arange(bits.shape[1], dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    made: NDArray[np.uint64] = (bits * odd * odd).sum(axis=1)
+    return made
+
+
+def shares(sizes: NDArray[np.int64], distinct: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Share `count` clusters among cells by their different rows; what is left over when those run out, by size."""
     if distinct.sum() < count:
         return distinct + _proportional(sizes - distinct, count - int(distinct.sum()))
@@ -155,7 +168,7 @@ def _proportional(weights: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return shares
 
 
-def _neighbours(coarse: Floats, own: Groups) -> NDArray[np.int64]:
+def neighbours(coarse: Floats, own: Groups) -> NDArray[np.int64]:
     """List the cells that own clusters, for each cell by distance."""
     owners = np.flatnonzero(own.sizes)
     kept = coarse[owners]
@@ -174,18 +187,27 @@ def _reach(
     workers: Workers,
 ) -> int:
     """Return how many cells around its own a row must see to meet its nearest cluster with probability `RECALL`."""
-    places = np.sort(rng.sample(seed, rng.stream("reach"), len(home.order), min(_PROBES, len(home.order))))
+    places = probe_places(len(home.order), seed)
     probes = rows.take(home.order[places])
     blocks = [slice(start, start + 128) for start in range(0, len(probes), 128)]
     best = np.concatenate(list(workers.map(lambda block: nearest(probes[block], centres), blocks)))
-    cell = np.searchsorted(home.start, places, side="right") - 1
+    return far_enough(best, np.searchsorted(home.start, places, side="right") - 1, owner, around)
+
+
+def probe_places(rows: int, seed: int) -> NDArray[np.int64]:
+    """Return which rows, in the order of their cells, tell how far to look."""
+    return np.sort(rng.sample(seed, rng.stream("reach"), rows, min(PROBES, rows)))
+
+
+def far_enough(best: NDArray[np.intp], cell: NDArray[np.int64], owner: Integers, around: NDArray[np.int64]) -> int:
+    """Return how many cells around its own a row must see, given the nearest clusters of some, and their cells."""
     rank = np.argmax(around[cell] == owner[best][:, None], axis=1)
     wanted = int(np.quantile(rank, RECALL, method="higher")) + 1
-    most: int = MOST_CANDIDATES * around.shape[1] // len(centres)
+    most: int = MOST_CANDIDATES * around.shape[1] // len(owner)
     return min(wanted, max(1, most))
 
 
-def _seen(owner: Integers, around: NDArray[np.int64]) -> Callable[[int], Integers]:
+def seen_by(owner: Integers, around: NDArray[np.int64]) -> Callable[[int], Integers]:
     """Return which clusters the rows of a cell may move to: those of the cells around it."""
     own = group(owner, len(around))
     return lambda cell: np.concatenate([own.members(near) for near in np.sort(around[cell])])
@@ -203,7 +225,7 @@ def _polish(
     labels: Integers,
 ) -> None:
     """Move every row to the nearest cluster that its cell sees, then every centre to the mean of its rows."""
-    seen = _seen(owner, around)
+    seen = seen_by(owner, around)
 
     def move(piece: tuple[int, int]) -> None:
         cell, start = piece
@@ -218,7 +240,7 @@ def _rebalance(
     rows: Rows, centres: Floats, labels: Integers, owner: Integers, around: NDArray[np.int64], workers: Workers
 ) -> None:
     """Take clusters from where two serve one group of rows to where one serves two."""
-    groups, own, seen = group(labels, len(centres)), group(owner, len(around)), _seen(owner, around)
+    groups, own, seen = group(labels, len(centres)), group(owner, len(around)), seen_by(owner, around)
     offers = Offers.blank(*centres.shape)
 
     def ask(cell: int) -> None:

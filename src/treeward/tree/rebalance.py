@@ -94,11 +94,22 @@ def find_cuts(points: Floats, sizes: NDArray[np.int64]) -> tuple[NDArray[np.floa
     return gain, halves
 
 
-def look(rows: Rows, groups: Groups, own: Integers, candidates: Integers, centres: Floats, offers: Offers) -> None:
-    """Write the offers of the clusters `own`; they may join any of the candidates, themselves among them."""
+def look(
+    rows: Rows,
+    groups: Groups,
+    own: Integers,
+    candidates: Integers,
+    centres: Floats,
+    offers: Offers,
+    sizes: NDArray[np.int64] | None = None,
+) -> None:
+    """Write the offers of the clusters `own`; they may join any of the candidates, themselves among them.
+
+    `sizes`: of all clusters, where `groups` knows only some of their rows.
+    """
     points = rows.take(np.concatenate([groups.members(cluster) for cluster in own]))
     offers.gain[own], offers.halves[own] = find_cuts(points, groups.sizes[own])
-    sizes = groups.sizes
+    sizes = groups.sizes if sizes is None else sizes
     mine, theirs = centres[own].astype(np.float64), centres[candidates].astype(np.float64)
     squares = (mine**2).sum(axis=1)[:, None] + (theirs**2).sum(axis=1) - 2 * mine @ theirs.T
     m, n = sizes[own][:, None], sizes[candidates]

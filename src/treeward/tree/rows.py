@@ -84,7 +84,8 @@ def group(labels: Integers, count: int) -> Groups:
 
 
 @kernel
-def _add(points: Floats, labels: NDArray[np.int64], sums: NDArray[np.float64]) -> None:
+def add(points: Floats, labels: NDArray[np.int64], sums: NDArray[np.float64]) -> None:
+    """Add every point to the sum of its label."""
     for i in range(len(labels)):
         for j in range(points.shape[1]):
             sums[labels[i], j] += points[i, j]
@@ -97,6 +98,6 @@ def mean_of(rows: Rows, groups: Groups, first: int, last: int, out: Floats) -> N
     labels = np.repeat(np.arange(last - first), sizes)
     for start in range(0, len(order), BLOCK_ROWS):
         block = slice(start, start + BLOCK_ROWS)
-        _add(rows.take(order[block]), labels[block], sums)
+        add(rows.take(order[block]), labels[block], sums)
     filled = np.flatnonzero(sizes)
     out[first + filled] = sums[filled] / sizes[filled, None]

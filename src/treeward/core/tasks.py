@@ -1,0 +1,267 @@
+"""Work for other processes, or for the machines of a Ray cluster: the same calls, the same results to the bit.
+
+Tasks are plain functions of plain arguments. What they return either comes here (`Tasks.each`) or stays where it was
+made until another task wants it (`Tasks.start`, arrays only). A worker that is killed loses nothing: what it was doing
+is done again.
+"""
+
+import multiprocessing
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from treeward.core import checks
+from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.core.parallel import cores
+from treeward.core.types import AnyArray
+
+RETRIES = 3
+"""How often a piece of work is begun again after the process that did it was killed."""
+Ref = Any
+"""An array that lies where a task left it: an argument for another, or for `Tasks.get`."""
+
+
+class Share(Protocol):
+    """A folder that tasks can read."""
+
+    def folder(self) -> Path:
+        """Return where it lies on the machine that asks."""
+
+
+class Tasks(Protocol):
+    """Where functions are called that do not run here."""
+
+    workers: int
+    """How many can run at a time."""
+
+    def each(self, function: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+        """Call ``function(*piece)`` for every piece; yield each one's number and result as they come."""
+
+    def start(self, function: Callable[..., Any], *given: Any, parts: int = 1) -> list[Ref]:
+        """Begin ``function(*given)``, which returns an array, or a tuple of `parts` of them.
+
+        What is a `Ref` among the given arrives as its array.
+        """
+
+    def put(self, array: AnyArray) -> Ref:
+        """Lay an array where all tasks can read it."""
+
+    def get(self, ref: Ref) -> AnyArray:
+        """Wait for an array, and return it, perhaps read-only."""
+
+    def wait(self, ref: Ref) -> None:
+        """Wait until an array is there."""
+
+    def free(self, refs: Sequence[Ref]) -> None:
+        """Forget arrays that nobody will want again."""
+
+    def share(self, folder: Path, names: Sequence[str]) -> Share:
+        """Let tasks read some files and folders of a folder, as far as they exist; they do not change meanwhile."""
+
+
+@contextmanager
+def tasks(on: str = "processes", count: int | None = None, scratch: Path | None = None) -> Iterator[Tasks]:
+    """Open workers: ``"processes"`` of this machine, or ``"ray"``, or a cluster at ``"ray://host:port"``.
+
+    Parameters
+    ----------
+    on
+        Where. Plain ``"ray"`` joins the cluster that RAY_ADDRESS names, or starts Ray on this machine.
+    count
+        How many processes; by default one a core. A cluster has as many workers as it has cores.
+    scratch
+        Where processes lay arrays; by default among the temporary files.
+    """
+    if on == "processes":
+        count = cores() if count is None else checks.integer("treeward", "processes", count, low=1)
+        with (
+            tempfile.TemporaryDirectory(prefix="treeward-", dir=scratch) as folder,
+            Processes(count, Path(folder)) as made,
+        ):
+            yield made
+    elif on == "ray" or on.startswith("ray://"):
+        try:
+            from treeward.core.on_ray import on_ray
+        except ImportError as error:
+            rule = "processes, or preceded by: pip install 'treeward[ray]'"
+            raise InvalidArgument("treeward", "on", rule, f"{on!r} without {error.name}") from error
+        with on_ray(None if on == "ray" else on, count) as cluster:
+            yield cluster
+    else:
+        raise InvalidArgument("treeward", "on", "processes, ray, or ray://host:port", on)
+
+
+def arrays(made: Any, parts: int) -> tuple[AnyArray, ...]:
+    """Return what a task returned as so many arrays."""
+    found = made if isinstance(made, tuple) else (made,)
+    if len(found) != parts:
+        raise TreewardError(f"a task returned {len(found)} arrays, not {parts}")
+    return tuple(np.asarray(one) for one in found)
+
+
+class _Call:
+    """A call under way; begun again when the process that runs it is killed."""
+
+    def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
+        self.function, self.given, self.tried = function, given, 0
+        self.future: Future[Any] | None = None
+        self.pool: ProcessPoolExecutor | None = None
+
+
+class _File(NamedTuple):
+    """An array in a file, and the call that writes it."""
+
+    path: str
+    call: _Call | None
+
+
+class _Path(NamedTuple):
+    """What a worker gets instead of a `_File`."""
+
+    path: str
+
+
+class _Here(NamedTuple):
+    path: Path
+
+    def folder(self) -> Path:
+        return self.path
+
+
+class Processes:
+    """Tasks in processes of this machine; arrays that stay lie in files of a scratch folder."""
+
+    def __init__(self, count: int, scratch: Path) -> None:
+        self.workers, self._scratch, self._made = count, scratch, 0
+        self._pool = self._fresh()
+
+    def _fresh(self) -> ProcessPoolExecutor:
+        method = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self.workers, mp_context=method, initializer=_follow_parent)
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+
+    def _begin(self, call: _Call) -> None:
+        call.tried += 1
+        try:
+            call.future, call.pool = self._pool.submit(call.function, *call.given), self._pool
+        except BrokenProcessPool:
+            self._renew(self._pool)
+            call.future, call.pool = self._pool.submit(call.function, *call.given), self._pool
+
+    def _renew(self, broken: ProcessPoolExecutor | None) -> None:
+        if self._pool is broken:
+            broken.shutdown(wait=False, cancel_futures=True)
+            self._pool = self._fresh()
+
+    def _result(self, call: _Call) -> Any:
+        while True:
+            assert call.future is not None
+            try:
+                return call.future.result()
+            except BrokenProcessPool as error:
+                if call.tried > RETRIES:
+                    why = "a worker process ended before it was done (out of memory?)"
+                    raise TreewardError(f"{why}; tried {call.tried} times") from error
+                self._renew(call.pool)
+                self._begin(call)
+
+    def each(self, function: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+        """Call a function for every piece; see `Tasks.each`."""
+        waiting: dict[Future[Any], tuple[int, _Call]] = {}
+        for number, piece in enumerate(pieces):
+            call = _Call(function, piece)
+            self._begin(call)
+            assert call.future is not None
+            waiting[call.future] = number, call
+        while waiting:
+            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                number, call = waiting.pop(done)
+                if isinstance(done.exception(), BrokenProcessPool) and call.tried <= RETRIES:
+                    self._renew(call.pool)
+                    self._begin(call)
+                    assert call.future is not None
+                    waiting[call.future] = number, call
+                else:
+                    yield number, self._result(call)
+
+    def start(self, function: Callable[..., Any], *given: Any, parts: int = 1) -> list[Ref]:
+        """Begin a call whose arrays stay; see `Tasks.start`."""
+        paths = [self._path() for _ in range(parts)]
+        plain = tuple(self._settled(one) if isinstance(one, _File) else one for one in given)
+        call = _Call(_kept, (function, plain, paths))
+        self._begin(call)
+        return [_File(path, call) for path in paths]
+
+    def _settled(self, file: _File) -> _Path:
+        if file.call is not None:
+            self._result(file.call)
+        return _Path(file.path)
+
+    def _path(self) -> str:
+        self._made += 1
+        return str(self._scratch / f"{self._made}.npy")
+
+    def put(self, array: AnyArray) -> Ref:
+        """Lay an array out for all tasks."""
+        path = self._path()
+        np.save(path, array)
+        return _File(path, None)
+
+    def get(self, ref: Ref) -> AnyArray:
+        """Wait for an array, and return it."""
+        return _read(self._settled(ref).path)
+
+    def wait(self, ref: Ref) -> None:
+        """Wait until an array is there."""
+        self._settled(ref)
+
+    def free(self, refs: Sequence[Ref]) -> None:
+        """Remove arrays."""
+        for ref in refs:
+            Path(ref.path).unlink(missing_ok=True)
+
+    def share(self, folder: Path, names: Sequence[str]) -> Share:
+        """Let tasks read a folder; see `Tasks.share`."""
+        return _Here(folder)
+
+
+def _read(path: str) -> AnyArray:
+    made: AnyArray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return made
+
+
+def _kept(function: Callable[..., Any], given: tuple[Any, ...], paths: list[str]) -> None:
+    """Call a function in a worker, and leave its arrays in files; whole ones, or none."""
+    with threadpool_limits(1, user_api="blas"):
+        made = function(*(_read(one.path) if isinstance(one, _Path) else one for one in given))
+    for array, path in zip(arrays(made, len(paths)), paths, strict=True):
+        part = f"{path}.{os.getpid()}"
+        with open(part, "wb") as file:
+            np.save(file, array)
+        os.replace(part, path)
+
+
+def _follow_parent() -> None:
+    """End this process when the one that started it is gone, however that went."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

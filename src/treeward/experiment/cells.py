@@ -1,0 +1,176 @@
+"""The cells of an experiment: one arm, one repeat and some users each; computed anywhere, kept in a folder."""
+
+import re
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core import artefact
+from treeward.core.errors import ArtefactError
+from treeward.core.tasks import Share
+from treeward.core.version import __version__
+from treeward.experiment.judge import Judging, Past, Trial, gini, grouped, judge, trial
+from treeward.experiment.prepare import read_aids, read_prepared, read_spec
+from treeward.experiment.presets import TABLE_ROUNDS
+from treeward.experiment.spec import Aids, Arm, Spec
+from treeward.learn.torch import torch_for, usual_device
+from treeward.simulate.result import Result
+from treeward.simulate.run import simulate
+from treeward.simulate.world import World
+from treeward.tree.item_tree import ItemTree
+
+FORMAT, VERSION = "treeward.cell", 4
+SHARD = 250
+"""Users a cell; fixed, so that results do not depend on where or by how many they were computed."""
+JUDGED = ("log_loss", "auc", "gini", "log_loss_before", "auc_before")
+"""Of a cell whose collection was judged; the last two only of the first arm's, being the same for all."""
+_CHECKPOINTS = 40
+
+
+class Cell(NamedTuple):
+    """One arm, once, for some of the users."""
+
+    arm: Arm
+    repeat: int
+    first: int
+    last: int
+    """Which of the experiment's users."""
+
+    @property
+    def name(self) -> str:
+        """A folder's name."""
+        slug = re.sub(r"[^a-z0-9]+", "-", self.arm.label.lower()).strip("-")
+        return f"{slug}-{sha256(self.arm.label.encode()).hexdigest()[:6]}-{self.repeat}-{self.first}"
+
+
+def cells_of(spec: Spec, users: int) -> list[Cell]:
+    """List an experiment's cells; users who share a policy's state, or are judged together, stay together."""
+    made = []
+    for repeat in range(spec.repeats):
+        for arm in spec.arms:
+            together = spec.judge or spec.start or arm.kind.shared_state or not arm.kind.replayable
+            step = users if together else SHARD
+            made += [Cell(arm, repeat, first, min(first + step, users)) for first in range(0, users, step)]
+    return made
+
+
+def held(place: Path, cell: Cell, digest: str) -> artefact.Contents | None:
+    """Return what a finished cell holds; None if it is not there, not whole, or not this spec's."""
+    try:
+        found = artefact.read(place / "cells" / cell.name, FORMAT, VERSION)
+    except ArtefactError:
+        return None
+    return found if found.info.get("spec_sha256") == digest else None
+
+
+def keep(place: Path, cell: Cell, made: artefact.Contents) -> None:
+    """Write down what a cell made."""
+    artefact.write(place / "cells" / cell.name, FORMAT, VERSION, made, overwrite=True)
+
+
+def checkpoints(rounds: int) -> NDArray[np.int64]:
+    """Return the rounds at which results are kept: dense at first, and those of the paper's table."""
+    spaced = np.unique(np.geomspace(1, rounds, _CHECKPOINTS).round().astype(np.int64))
+    even = np.linspace(0, rounds, 21)[1:].round().astype(np.int64)
+    printed = np.array([one for one in TABLE_ROUNDS if one <= rounds], dtype=np.int64)
+    made = np.unique(np.concatenate([spaced, even, printed]))
+    return made[made > 0]
+
+
+def cell_seed(seed: int, repeat: int) -> int:
+    """Return the seed of a repeat; experiments with neighbouring seeds share none."""
+    return int.from_bytes(sha256(f"{seed}/{repeat}".encode()).digest()[:6], "little")
+
+
+@lru_cache(1)
+def _stage(place: str) -> tuple[Spec, World, list[int], Aids]:
+    folder = Path(place)
+    prepared = read_prepared(folder)
+    assert prepared is not None
+    spec = read_spec(folder)
+    if spec.judge:  # as many processes as cores already
+        torch_for("experiment").set_num_threads(1)
+    return spec, World.load(folder / "world", verify=False), prepared["users"], read_aids(folder)
+
+
+def run_cell(shared: Share, label: str, repeat: int, first: int, last: int) -> artefact.Contents:
+    """Compute a cell from what the experiment prepared."""
+    place = shared.folder()
+    spec, world, everyone, aids = _stage(str(place))
+    users = everyone[first:last]
+    arm = next(arm for arm in spec.arms if arm.label == label)
+    seed = cell_seed(spec.seed, repeat)
+    past = Past.load(place / "past") if spec.start else None
+    begun = None if past is None else trial(past, spec.start, seed)
+    result = simulate(
+        arm.build(spec.budget, aids),
+        world,
+        ItemTree.load(place / ("tree-prior" if arm.prior else "tree"), verify=False),
+        rounds=spec.rounds,
+        users=users,
+        seed=seed,
+        reward=arm.reward or spec.reward,
+        repeats=not spec.once,
+        regret=True,
+        log=spec.judge,
+        start=None if begun is None else begun.start,
+        threads=1,
+    )
+    turns = checkpoints(spec.rounds)
+    earned = np.cumsum(result.rewards, axis=1, dtype=np.float64)[:, turns - 1]
+    lost = np.cumsum(result.best - result.expected, axis=1, dtype=np.float64)[:, turns - 1]
+    table = pl.DataFrame(
+        {
+            "row": np.repeat(np.array(users, dtype=np.int32), len(turns)),
+            "round": np.tile(turns.astype(np.int32), len(users)),
+            "reward": earned.ravel().astype(np.float32),
+            "regret": lost.ravel().astype(np.float32),
+        }
+    )
+    more: dict[str, Any] = {}
+    if past is not None and begun is not None and spec.judge:
+        more, reached = _judged(spec, past, begun, world, result, seed, first=arm is spec.arms[0])
+        table = table.with_columns(pl.Series("reached", reached[:, turns - 1].ravel(), dtype=pl.Int32))
+    told = {
+        **more,
+        "scores": float(result.scores.mean()),
+        "most_scores": result.settings["most_scores"],
+        "multiplications": result.settings["multiplications"],
+        "seconds": result.seconds,
+        "questions": result.settings["questions"],
+        "seed": seed,
+        "spec_sha256": spec.digest,
+        "treeward": __version__,
+        "policy": result.settings["policy"],
+    }
+    return artefact.Contents({"shown": np.flatnonzero(result.shown).astype(np.int32)}, {"users": table}, {}, told)
+
+
+def _judged(
+    spec: Spec, past: Past, begun: Trial, world: World, result: Result, seed: int, first: bool
+) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """Return what can be learned from what was collected, what users saw, and the categories each had clicked by when.
+
+    `first`: also what can be learned from the clicks they began with alone, the same for all arms of a repeat.
+    """
+    assert result.log is not None
+    users, rounds = result.rewards.shape
+    shown = result.log["row"].to_numpy().reshape(users, rounds)
+    options = Judging(spec.negatives, seed, usual_device())
+    told = judge(past, begun, shown, result.rewards, options)._asdict()
+    if first:
+        alone = judge(past, begun, shown[:, :0], result.rewards[:, :0], options)
+        told |= {f"{name}_before": value for name, value in alone._asdict().items()}
+    group = grouped(world.catalogue)
+    reached = np.zeros((users, rounds), dtype=np.int64)
+    for user in range(users):
+        clicked = np.flatnonzero((result.rewards[user] > 0) & (group[shown[user]] >= 0))
+        _, at = np.unique(group[shown[user, clicked]], return_index=True)
+        reached[user, clicked[at]] = 1
+    told["gini"] = float(np.mean([gini(group[rows]) for rows in shown]))
+    return told, reached.cumsum(axis=1)

@@ -1,0 +1,219 @@
+"""Events as Parquet files, for other tools and from them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from treeward.core.errors import DataError, InvalidArgument, StoreError
+from treeward.core.progress import Progress, Stage, silent
+from treeward.core.types import AnyArray
+from treeward.store.base import EventStore, User
+from treeward.store.events import EVENT, SHOWN
+
+KINDS = ("shown", "reward", "change", "noted", "amended")
+"""What a file calls the kinds of events."""
+_ROWS_A_FILE = 1_000_000
+_AT_ONCE = 1_000
+_OPTIONAL = {
+    "user_is_number": pl.lit(False),
+    "kind": pl.lit("reward"),
+    "reward": pl.lit(1.0),
+    "propensity": pl.lit(None, dtype=pl.Float64),
+    "node": pl.lit(-1),
+    "tree": pl.lit(""),
+    "decision": pl.lit(0),
+    "time": pl.lit(0),
+}
+
+
+class Moved(NamedTuple):
+    """What was written or read."""
+
+    events: int
+    users: int
+
+
+def export(store: EventStore, folder: str | Path, progress: Progress = silent) -> Moved:
+    """Write every event to a new folder of Parquet files; a user's are together, in order.
+
+    Columns: user, user_is_number, item, kind, reward, propensity (of what was shown; negative: estimated), node, tree
+    (a digest), decision (0: none), time (null: not known).
+
+    Parameters
+    ----------
+    store
+        Where from.
+    folder
+        Where to; it must not exist, or be empty.
+    progress
+        Called with (stage, done, total).
+    """
+    place = Path(folder)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise InvalidArgument("store export", "folder", "new, or an empty folder", str(folder))
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        items, trees = store.head().items, [*store.head().snapshots, ""]
+        stage, events, users = Stage(progress, "writing users", store.size()), 0, 0
+        for number, (names, parts) in enumerate(_bundles(store)):
+            table = _table(names, parts, items, trees)
+            part = place / f".{number:05}.part"
+            table.write_parquet(part, metadata={"treeward": "events", "version": "1"})
+            part.rename(place / f"{number:05}.parquet")
+            events, users = events + table.height, users + len(names)
+            stage.step(len(names))
+        stage.finish()
+    except OSError as error:
+        raise StoreError(f"{place}: cannot be written ({error.strerror or error})") from error
+    return Moved(events, users)
+
+
+def _bundles(store: EventStore) -> Iterator[tuple[list[User], list[AnyArray]]]:
+    """Return everybody's events, about a million at a time."""
+    names: list[User] = []
+    parts: list[AnyArray] = []
+    for user, events in store.read_all():
+        names.append(user)
+        parts.append(events)
+        if sum(map(len, parts)) >= _ROWS_A_FILE if len(parts) % _AT_ONCE == 0 else len(events) >= _ROWS_A_FILE:
+            yield names, parts
+            names, parts = [], []
+    if names:
+        yield names, parts
+
+
+def _table(names: list[User], parts: list[AnyArray], items: pl.Series, trees: list[str]) -> pl.DataFrame:
+    events = np.frombuffer(b"".join(part.tobytes() for part in parts), dtype=EVENT)
+    who = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    of_tree = np.minimum(events["snapshot"], len(trees) - 1).astype(np.int64)
+    shown, known = pl.Series(events["kind"] == SHOWN), pl.Series(events["time"] > 0)
+    return pl.DataFrame(
+        {
+            "user": pl.Series([str(name) for name in names], dtype=pl.String)[who],
+            "user_is_number": pl.Series([isinstance(name, int) for name in names])[who],
+            "item": items[events["item"].astype(np.int64)],
+            "kind": pl.Series(KINDS, dtype=pl.Enum(KINDS))[events["kind"].astype(np.int64)],
+            "reward": events["reward"],
+            "propensity": events["reward"],
+            "node": events["node"],
+            "tree": pl.Series(trees, dtype=pl.String)[of_tree],
+            "decision": events["nonce"],
+            "time": events["time"].astype(np.int64),
+        }
+    ).with_columns(
+        pl.when(~shown).then("reward"),
+        pl.when(shown).then("propensity"),
+        pl.when(known).then(pl.from_epoch("time", "s")),
+    )
+
+
+def load(store: EventStore, path: str | Path, progress: Progress = silent) -> Moved:
+    """Add the events of Parquet files to a store, all of them or none.
+
+    Parameters
+    ----------
+    store
+        Where to.
+    path
+        A file, or a folder of them: what `export` wrote, or any table with the columns user and item, and perhaps
+        reward (else 1) and time (seconds since 1970, or a date and time).
+    progress
+        Called with (stage, done, total).
+    """
+    stage = Stage(progress, "reading events", 3)
+    found = _read(Path(path))
+    stage.step()
+    names, who = _users(found)
+    events = _events(found, store)
+    order = np.argsort(who, kind="stable")
+    counts = np.bincount(who, minlength=len(names)).astype(np.int64)
+    events = events[order]
+    _refuse_known(store, names, counts, events, str(path))
+    stage.step()
+    store.extend(names, counts, events)
+    stage.step()
+    return Moved(len(events), len(names))
+
+
+def _read(path: Path) -> pl.DataFrame:
+    source = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not source:
+        raise DataError(f"{path}: holds no .parquet file")
+    try:
+        table = pl.concat([pl.read_parquet(one) for one in source])
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
+    for name in ("user", "item"):
+        if name not in table.columns:
+            raise DataError(f"{path}: has no column {name!r}; it has {', '.join(table.columns)}")
+        if table[name].null_count():
+            raise DataError(f"{path}: row {table[name].is_null().arg_true()[0]} has no {name}")
+    table = table.with_columns(one.alias(name) for name, one in _OPTIONAL.items() if name not in table.columns)
+    try:
+        return table.select(
+            "user", "item", pl.col("user_is_number").cast(pl.Boolean),
+            pl.col("kind").cast(pl.String).replace_strict(KINDS, range(len(KINDS)), return_dtype=pl.UInt8),
+            pl.when(pl.col("kind").cast(pl.String) == "shown").then(pl.col("propensity").fill_null(1.0))
+            .otherwise("reward").cast(pl.Float64).alias("reward"),
+            pl.col("node").cast(pl.Int32), pl.col("tree").cast(pl.String), pl.col("decision").cast(pl.Int64),
+            _seconds(table).cast(pl.UInt32).alias("time"),
+        )  # fmt: skip
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path}: does not hold events ({str(error).splitlines()[0]})") from error
+
+
+def _seconds(table: pl.DataFrame) -> pl.Expr:
+    time = pl.col("time")
+    seconds = time.dt.epoch("s") if table.schema["time"].is_temporal() else time.cast(pl.Int64)
+    return pl.when(seconds.is_between(1, 2**32 - 1)).then(seconds).otherwise(0)
+
+
+def _users(table: pl.DataFrame) -> tuple[list[User], AnyArray]:
+    """Return who there is, in order of appearance, and the place of every row's user among them."""
+    keys = table.select("user", "user_is_number")
+    each = keys.unique(maintain_order=True).with_row_index("place")
+    who = keys.join(each, on=["user", "user_is_number"], how="left", maintain_order="left")["place"].to_numpy()
+    numeric = table["user"].dtype.is_integer()
+    try:
+        names: list[User] = [int(name) if numeric or number else str(name) for _, name, number in each.iter_rows()]
+    except ValueError as error:
+        raise DataError(f"a user is said to be a number and is not: {error}") from error
+    return names, who.astype(np.int64)
+
+
+def _events(table: pl.DataFrame, store: EventStore) -> AnyArray:
+    values = table["reward"]
+    if values.null_count() or not values.is_finite().all():
+        row = int((values.is_null() | ~values.is_finite().fill_null(True)).arg_true()[0])
+        raise DataError(f"row {row} has no finite reward")
+    items = table["item"] if table["item"].dtype.is_integer() else table["item"].cast(pl.String)
+    ids = items.unique(maintain_order=True)
+    trees = table["tree"].fill_null("").unique(maintain_order=True)
+    made = np.zeros(table.height, dtype=EVENT)
+    numbers = pl.Series(store.number_items(ids))
+    made["item"] = items.replace_strict(ids, numbers).to_numpy()
+    known = pl.Series([store.number_snapshot(one) if one else 0 for one in trees], dtype=pl.UInt16)
+    made["snapshot"] = table["tree"].fill_null("").replace_strict(trees, known).to_numpy()
+    for field, name in (
+        ("node", "node"),
+        ("reward", "reward"),
+        ("nonce", "decision"),
+        ("kind", "kind"),
+        ("time", "time"),
+    ):
+        made[field] = table[name].to_numpy()
+    return made
+
+
+def _refuse_known(store: EventStore, names: list[User], counts: AnyArray, events: AnyArray, path: str) -> None:
+    """Refuse decisions that the store has already: they would count twice."""
+    ends = np.cumsum(counts)
+    for first in range(0, len(names), _AT_ONCE):
+        some = names[first : first + _AT_ONCE]
+        for i, held in enumerate(store.newer(some, [0] * len(some)), start=first):
+            mine = events["nonce"][ends[i] - counts[i] : ends[i]]
+            if len(held) and np.isin(mine[mine != 0], held["nonce"]).any():
+                raise StoreError(f"{path}: decisions of {names[i]!r:.60} are in the store already; nothing was added")

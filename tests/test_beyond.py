@@ -1,0 +1,361 @@
+"""Beyond one process: tasks in processes and on Ray, trees over shards, experiments; the same to the bit everywhere."""
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import treeward as tw
+from tests.test_cli import run as cli
+from tests.work import die, die_once, double, halves, read_shared, refuse
+from treeward.core.errors import DataError, InvalidArgument, TreewardError
+from treeward.core.tasks import RETRIES, tasks
+from treeward.data.synthetic import synthetic_catalogue
+from treeward.experiment import run
+from treeward.experiment.cells import SHARD, cells_of
+from treeward.experiment.presets import REWARDS, rewards
+
+WAYS = ("processes", "ray")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """One Ray for all tests here: starting one takes seconds."""
+    import ray
+
+    ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False, object_store_memory=200 << 20)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(params=WAYS)
+def way(request):
+    if request.param == "ray":
+        request.getfixturevalue("cluster")
+    return request.param
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def test_results_come_back_with_their_numbers(way):
+    with tasks(way, 2) as workers:
+        assert dict(workers.each(double, [(i,) for i in range(7)])) == {i: 2 * i for i in range(7)}
+
+
+def test_arrays_stay_with_the_tasks_until_somebody_wants_them(way):
+    numbers = np.arange(1_000, dtype=np.float32)
+    with tasks(way, 2) as workers:
+        held = workers.put(numbers)
+        one, other = workers.start(halves, held, 300, parts=2)
+        [twice] = workers.start(double, one)
+        workers.wait(twice)
+        assert np.array_equal(workers.get(twice), 2 * numbers[:300])
+        assert np.array_equal(workers.get(other), numbers[300:])
+        workers.free([held, one, other, twice])
+
+
+def test_errors_come_back_as_they_were(way):
+    with tasks(way, 2) as workers:
+        with pytest.raises(InvalidArgument, match="task: number must be another, got 3"):
+            list(workers.each(refuse, [(3,)]))
+        with pytest.raises(InvalidArgument, match="task: number must be another, got 4"):
+            workers.get(workers.start(refuse, 4)[0])
+        with pytest.raises(TreewardError, match="returned 1 arrays, not 2"):
+            workers.get(workers.start(double, 4, parts=2)[0])
+
+
+def test_what_a_killed_worker_did_is_done_again(way, tmp_path):
+    with tasks(way, 2) as workers:
+        flags = [str(tmp_path / str(i)) for i in range(3)]
+        assert dict(workers.each(die_once, [(flag, i) for i, flag in enumerate(flags)])) == {0: 1, 1: 2, 2: 3}
+        [ref] = workers.start(die_once, str(tmp_path / "kept"), np.arange(3))
+        assert workers.get(ref).tolist() == [1, 2, 3]
+
+
+def test_work_that_kills_its_worker_every_time_is_given_up():
+    with tasks("processes", 1) as workers, pytest.raises(TreewardError, match=f"tried {RETRIES + 1} times"):
+        list(workers.each(die, [(1,)]))
+
+
+def test_folders_are_shared(way, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "deep").write_text("hello")
+    (tmp_path / "secret").write_text("not this")
+    with tasks(way, 2) as workers:
+        shared = workers.share(tmp_path, ["in", "absent"])
+        assert [told for _, told in workers.each(read_shared, [(shared, "in/deep")] * 3)] == ["hello"] * 3
+
+
+def test_places_that_do_not_exist():
+    with pytest.raises(InvalidArgument, match="on must be processes, ray, or ray://host:port"), tasks("spark"):
+        pass
+    with pytest.raises(InvalidArgument, match="processes must be"), tasks("processes", 0):
+        pass
+
+
+# --- trees ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return np.array(synthetic_catalogue(24_000, dim=8, seed=3).vectors)
+
+
+@pytest.fixture(scope="module")
+def folder(vectors, tmp_path_factory):
+    made = tmp_path_factory.mktemp("shards")
+    one, two, three = np.split(vectors, [9_000, 9_100])
+    np.save(made / "a.npy", one)
+    pl.DataFrame({"vector": two.tolist(), "other": range(100)}).write_parquet(made / "b.parquet")
+    np.save(made / "c.npy", three.astype(np.float64))
+    (made / "notes.txt").write_text("not a shard")
+    return made
+
+
+@pytest.fixture(scope="module")
+def sharded(folder):
+    return tw.ItemTree.from_shards(folder, seed=5)
+
+
+def error(tree, vectors):
+    return tree.describe(vectors).levels[-1].error
+
+
+def test_a_tree_over_shards_is_as_good_as_one_machines(sharded, vectors):
+    alone = tw.ItemTree.build(vectors, seed=5)
+    assert sharded.widths == alone.widths == (39, 1500)
+    for mine, theirs in zip(sharded.describe(vectors).levels, alone.describe(vectors).levels, strict=True):
+        assert mine.error <= (1.005 if mine.leaves else 1.02) * theirs.error
+    assert sharded.provenance["made_by"] == "from_shards"
+    leaf = sharded.leaves[7]
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert sharded.vectors[leaf] == pytest.approx(unit[sharded.items_of(leaf)].mean(axis=0), abs=1e-6)
+
+
+def test_ray_and_processes_make_the_same_tree(cluster, folder, sharded):
+    on_ray = tw.ItemTree.from_shards(folder, seed=5, on="ray")
+    assert all(np.array_equal(one, other) for one, other in zip(on_ray.arrays, sharded.arrays, strict=True))
+    assert on_ray.provenance == sharded.provenance
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_killing_workers_changes_nothing(request, way, folder, sharded):
+    if way == "ray":
+        request.getfixturevalue("cluster")
+    stop, killed = threading.Event(), []
+
+    def kill():
+        while not stop.wait(0.4):
+            mine = [pid for pid in workers_of(way) if pid not in killed]
+            if mine and len(killed) < 3:
+                killed.append(mine[0])
+                os.kill(mine[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        made = tw.ItemTree.from_shards(folder, seed=5, on=way, processes=2)
+    finally:
+        stop.set()
+        thread.join()
+    assert len(killed) == 3
+    assert all(np.array_equal(one, other) for one, other in zip(made.arrays, sharded.arrays, strict=True))
+
+
+def workers_of(way):
+    """Return the processes that compute for this one."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read().replace(b"\0", b" ")
+            with open(f"/proc/{name}/stat") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if (way == "ray" and words.startswith(b"ray::")) or (
+            way == "processes" and parent == os.getpid() and b"spawn_main" in words
+        ):
+            found.append(int(name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("widths", "options"),
+    [
+        ((30, 1_200), {"normalize": False}),
+        ((10, 300), {}),
+        ((), {}),
+        ((1_100,), {"max_leaf": 15}),
+        ((7,), {"max_leaf": 2_500, "normalize": False}),
+    ],
+)
+def test_other_shapes_over_shards(folder, vectors, widths, options):
+    made = tw.ItemTree.from_shards(folder, widths, **options)
+    alone = tw.ItemTree.build(vectors, widths, **options)
+    assert error(made, vectors) <= 1.01 * error(alone, vectors)
+    if "max_leaf" in options:
+        sizes = np.diff(made.item_range[made.leaves]).ravel()
+        assert sizes.max() <= options["max_leaf"]
+        assert sizes.sum() == len(vectors)
+    else:
+        assert made.widths == alone.widths
+
+
+def test_identical_vectors_leave_no_leaf_empty(tmp_path):
+    points = np.repeat(np.eye(8, dtype=np.float32), 300, axis=0)
+    np.save(tmp_path / "a.npy", points[:1_000])
+    np.save(tmp_path / "b.npy", points[1_000:])
+    made = tw.ItemTree.from_shards(tmp_path, (1_100,))
+    assert made.widths == (1_100,)
+    assert error(made, points) == pytest.approx(0, abs=1e-9)
+
+
+@settings(max_examples=5, deadline=None)
+@given(cuts=st.lists(st.integers(1, 2_999), max_size=3, unique=True).map(sorted))
+def test_how_vectors_are_cut_into_files_does_not_matter(tmp_path_factory, cuts):
+    points = np.array(synthetic_catalogue(3_000, dim=4, seed=1).vectors)
+    one, other = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("other")
+    np.save(one / "all.npy", points)
+    for number, part in enumerate(np.split(points, cuts)):
+        np.save(other / f"{number}.npy", part)
+    mine, theirs = (tw.ItemTree.from_shards(place, (1_050,), processes=1) for place in (one, other))
+    assert all(np.array_equal(a, b) for a, b in zip(mine.arrays, theirs.arrays, strict=True))
+
+
+def test_bad_shards_are_told_by_name(tmp_path):
+    with pytest.raises(InvalidArgument, match="a folder of .npy or .parquet files"):
+        tw.ItemTree.from_shards(tmp_path / "nowhere")
+    np.save(tmp_path / "a.npy", np.ones((4, 3)))
+    np.save(tmp_path / "b.npy", np.ones((4, 2)))
+    with pytest.raises(InvalidArgument, match="3 in a.npy, 2 in b.npy"):
+        tw.ItemTree.from_shards(tmp_path)
+    np.save(tmp_path / "b.npy", np.array([[1, 2, 3], [1, np.nan, 3]]))
+    with pytest.raises(DataError, match=r"b.npy: row 1 is not finite"):
+        tw.ItemTree.from_shards(tmp_path)
+    np.save(tmp_path / "b.npy", np.ones(4))
+    with pytest.raises(DataError, match=r"b.npy: cannot be read as vectors \(float64\(4,\) is no matrix"):
+        tw.ItemTree.from_shards(tmp_path)
+    (tmp_path / "b.npy").write_bytes(b"rubbish")
+    with pytest.raises(DataError, match="b.npy: cannot be read as vectors"):
+        tw.ItemTree.from_shards(tmp_path)
+    (tmp_path / "b.npy").unlink()
+    pl.DataFrame({"vector": [[1.0, 2.0, 3.0], [1.0, 2.0]]}).write_parquet(tmp_path / "b.parquet")
+    with pytest.raises(DataError, match="b.parquet: .*not of 3 numbers"):
+        tw.ItemTree.from_shards(tmp_path)
+    with pytest.raises(DataError, match="b.parquet: .*no column 'emb', only vector"):
+        tw.ItemTree.from_shards(tmp_path, column="emb")
+
+
+def test_the_command_builds_from_shards(folder, sharded, tmp_path):
+    told = cli("tree", "build", folder, "--seed", 5, "-o", tmp_path / "tree")
+    assert "24,000" in told
+    made = tw.ItemTree.load(tmp_path / "tree")
+    assert all(np.array_equal(one, other) for one, other in zip(made.arrays, sharded.arrays, strict=True))
+    told = cli("tree", "build", folder / "a.npy", "--on", "ray", "-o", tmp_path / "other", code=1)
+    assert "--on must be used with a folder of shards" in told
+
+
+# --- experiments ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    path = tmp_path_factory.mktemp("world") / "world"
+    tw.World.synthetic(items=300, users=700, dim=4, seed=1).save(path)
+    made = rewards(str(path), users=500, rounds=12, repeats=2, budget=20, widths=(5, 40))
+    labels = ("LinUCB", "ICTRUCB", "HUCB", "pHUCB")
+    return replace(made, arms=tuple(arm for arm in REWARDS if arm.label in labels))
+
+
+@pytest.fixture(scope="module")
+def outcome(spec, tmp_path_factory):
+    return run(spec, tmp_path_factory.mktemp("run") / "here", processes=2)
+
+
+def test_users_are_cut_into_shards_where_they_do_not_meet(spec, outcome, tmp_path):
+    cells = cells_of(spec, 500)
+    assert len(cells) == 2 * (3 * 2 + 1)
+    assert {cell.last - cell.first for cell in cells} == {SHARD, 500}
+    tree = tw.ItemTree.build(tw.World.load(spec.data).catalogue.vectors, (5, 40), seed=0)
+    arm = next(arm for arm in spec.arms if arm.label == "HUCB")
+    from treeward.experiment.cells import cell_seed
+
+    whole = tw.simulate(
+        arm.build(20), tw.World.load(spec.data), tree, rounds=12, users=outcome.prepared["users"],
+        seed=cell_seed(0, 1), regret=True,
+    )  # fmt: skip
+    mine = outcome.rewards.filter(arm="HUCB", repeat=1, round=12)
+    assert mine["reward"].to_numpy() == pytest.approx(whole.per_user, rel=1e-6)
+    told = outcome.cells.filter(arm="HUCB", repeat=1).row(0, named=True)
+    assert told["coverage"] == pytest.approx(whole.coverage)
+    assert told["scores"] == pytest.approx(whole.scores.mean())
+    assert told["most_scores"] == whole.settings["most_scores"]
+    assert told["multiplications"] == pytest.approx(whole.settings["multiplications"])
+
+
+def test_ray_and_processes_earn_the_same(cluster, spec, outcome, tmp_path):
+    """While its workers are killed."""
+    stop, killed = threading.Event(), []
+
+    def kill():
+        while not stop.wait(0.5):
+            mine = [pid for pid in workers_of("ray") if pid not in killed]
+            if mine and len(killed) < 2:
+                killed.append(mine[0])
+                os.kill(mine[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        made = run(spec, tmp_path / "run", on="ray")
+    finally:
+        stop.set()
+        thread.join()
+    assert len(killed) == 2
+    same = [name for name in outcome.cells.columns if name != "seconds"]
+    assert made.rewards.equals(outcome.rewards)
+    assert made.cells.select(same).equals(outcome.cells.select(same))
+
+
+def test_a_cluster_elsewhere(tmp_path, folder):
+    """A head of its own, asked through its client port, as from another machine."""
+    import socket
+    import subprocess
+    import sys
+
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        port, client = one.getsockname()[1], other.getsockname()[1]
+    ray = os.path.join(os.path.dirname(sys.executable), "ray")
+    words = [ray, "start", "--head", f"--port={port}", f"--ray-client-server-port={client}", "--num-cpus=2",
+             "--include-dashboard=false", f"--temp-dir={tmp_path / 'ray'}", "--block"]  # fmt: skip
+    head = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", client)) == 0:
+                    break
+            time.sleep(0.3)
+        address = f"ray://127.0.0.1:{client}"
+        cli("tree", "build", folder, "--seed", 5, "--widths", "40", "--on", address, "-o", tmp_path / "tree")
+        assert tw.ItemTree.load(tmp_path / "tree").widths == (40,)
+    finally:
+        os.killpg(head.pid, signal.SIGTERM)
+        head.wait(30)
+
+
+def test_nobody_at_the_address(folder, tmp_path):
+    told = cli("tree", "build", folder, "--on", "ray://127.0.0.1:9", "-o", tmp_path / "tree", code=1)
+    assert "no cluster answers there" in told
+    assert "Traceback" not in told

@@ -1,0 +1,284 @@
+"""Moving events: from one kind of store to another while it is in use, and to Parquet and back."""
+
+import threading
+
+import numpy as np
+import polars as pl
+import pytest
+
+import treeward as tw
+from tests.pg import cluster, needs_postgres  # noqa: F401
+from tests.serving import serving
+from tests.test_cli import run as cli
+from treeward.client import Client
+from treeward.core.errors import DataError, InvalidArgument, StoreError
+from treeward.data.synthetic import synthetic_catalogue
+from treeward.store import copying, parquet
+from treeward.store.copying import copy
+from treeward.store.events import EVENT, event
+from treeward.store.opening import open_store
+
+KINDS = ("file", pytest.param("database", marks=needs_postgres))
+
+
+@pytest.fixture
+def places(tmp_path, request):
+    """Where a store of each kind can be."""
+
+    def place(kind, name):
+        if kind == "file":
+            return str(tmp_path / f"{name}.db")
+        return request.getfixturevalue("cluster").database(f"{name}-{abs(hash(request.node.name)):x}")
+
+    return place
+
+
+def lived(where):
+    """Return a store in which people were shown things, gave rewards, changed them, were merged and erased."""
+    shop = synthetic_catalogue(200, dim=4, seed=0)
+    store = open_store(where)
+    explorer = tw.Explorer(shop, store=store, exposures="all", on_repeat="last", seed=0)
+    made = [d for user in ("ada", 7, "7", "zoë", "gone", "old") for d in explorer.recommend([user], n=3)]
+    explorer.feedback({d.id: 0.5 for d in made[::2]})
+    explorer.feedback({made[0].id: 1.0})
+    explorer.forget("gone")
+    explorer.merge("old", "ada")
+    return shop, explorer, made
+
+
+def contents(store):
+    return {user: events.tobytes() for user, events in store.read_all()}
+
+
+@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize("of", KINDS)
+def test_a_copy_is_the_store(places, of, to):
+    shop, explorer, made = lived(places(of, "one"))
+    source, target = explorer.store, open_store(places(to, "two"))
+    assert copy(source, target) == (4, 23, True)
+    assert contents(target) == contents(source)
+    assert target.head()._replace(items=None) == source.head()._replace(items=None)
+    assert target.head().items.equals(source.head().items)
+    # Who opens the copy goes on where the other stopped: open decisions, merged and erased people.
+    other = tw.Explorer(shop, store=target, exposures="all", seed=0)
+    assert other.feedback({made[1].id: 1.0}) == {made[1].id: "recorded"}
+    with pytest.raises(tw.UnknownDecision):
+        other.feedback({made[13].id: 1.0})
+    before = target.count("ada")
+    other.feedback({made[15].id: 0.5})  # "old" is "ada" now
+    assert target.count("ada") == before + 1
+    assert [d.item for d in other.recommend(["zoë"])] == [d.item for d in explorer.recommend(["zoë"])]
+    explorer.close()
+    other.close()
+
+
+@pytest.mark.parametrize("of", KINDS)
+@pytest.mark.parametrize("to", KINDS)
+def test_a_copy_goes_on_where_it_was_cut_off(places, of, to, monkeypatch):
+    shop, explorer, _ = lived(places(of, "one"))
+    source, where = explorer.store, places(to, "two")
+    monkeypatch.setattr(copying, "_AT_ONCE", 1)
+    target = open_store(where)
+    first, extend, calls = target, type(target).extend, []
+
+    def failing(self, *given):
+        if self is first and len(calls) == 2:
+            raise StoreError("the cable was pulled")
+        calls.append(1)
+        extend(self, *given)
+
+    monkeypatch.setattr(type(target), "extend", failing)
+    with pytest.raises(StoreError, match="cable"):
+        copy(source, target)
+    target.close()
+    # Nobody is served from half a copy.
+    target = open_store(where)
+    assert target.unfinished
+    with pytest.raises(StoreError, match="lacks events"):
+        tw.Explorer(shop, store=target)
+    # Meanwhile the source goes on: somebody new, more of somebody copied, and somebody copied is erased.
+    explorer.recommend(["new", "zoë"])
+    explorer.forget(next(iter(target.users())))
+    told = copy(source, target)
+    assert told.complete
+    assert contents(target) == contents(source)
+    assert target.epoch == source.epoch
+    assert copy(source, target) == (told.users, 0, True)
+    tw.Explorer(shop, store=target).close()
+    explorer.close()
+
+
+def test_a_store_that_is_written_to_is_followed(places):
+    _, explorer, _ = lived(places("file", "one"))
+    target = open_store(places("file", "two"))
+    busy = threading.Event()
+    read = explorer.store.newer
+
+    def noisy(users, after):
+        found = read(users, after)
+        if not busy.is_set():
+            explorer.store.append(["ada"], event(1, 1.0))
+        return found
+
+    explorer.store.newer = noisy
+    told = copy(explorer.store, target, rounds=3)
+    assert not told.complete
+    assert target.unfinished
+    busy.set()
+    told = copy(explorer.store, target)
+    assert told.complete
+    assert contents(target) == contents(explorer.store)
+    explorer.close()
+    target.close()
+
+
+def test_what_is_not_a_copy_is_left_alone(places):
+    _, one, _ = lived(places("file", "one"))
+    _, other, _ = lived(places("file", "two"))
+    before = contents(other.store)
+    with pytest.raises(StoreError, match="holds events of its own"):
+        copy(one.store, other.store)
+    assert contents(other.store) == before
+    target = open_store(places("file", "three"))
+    copy(one.store, target)
+    target.append(["ada"], event(3, 0.25))
+    one.store.append(["ada"], event(4, 0.25))
+    with pytest.raises(StoreError, match="'ada' are not those of"):
+        copy(one.store, target)
+    for each in (one, other, target):
+        each.close()
+
+
+@needs_postgres
+def test_the_commands(cluster, tmp_path):  # noqa: F811
+    _, explorer, _ = lived(str(tmp_path / "events.db"))
+    there = cluster.database("moved")
+    told = cli("store", "copy", tmp_path / "events.db", there, code=1)
+    assert "another process has it open" in told
+    assert "POST /admin/copy" in told
+    expected = contents(explorer.store)
+    explorer.close()
+    told = cli("store", "copy", tmp_path / "events.db", there)
+    assert "23 events brought, 4 users in all" in told
+    assert "complete" in told
+    assert "0 events brought" in cli("store", "copy", tmp_path / "events.db", there)
+    assert "complete" in cli("store", "copy", there, tmp_path / "back.db")
+    store = open_store(str(tmp_path / "back.db"))
+    assert contents(store) == expected
+    store.close()
+    assert "clean" in cli("fsck", tmp_path / "back.db")
+    assert "there is no such store" in cli("store", "copy", tmp_path / "absent.db", there, code=1)
+    assert "another store than SOURCE" in cli("store", "copy", there, there, code=1)
+    told = cli("store", "export", there, tmp_path / "out")
+    assert "Wrote 23 events of 4 users" in told
+    assert "new, or an empty folder" in cli("store", "export", there, tmp_path / "out", code=1)
+    assert "Added 23 events of 4 users" in cli("store", "import", tmp_path / "new.db", tmp_path / "out")
+    assert "are in the store already" in cli("store", "import", tmp_path / "new.db", tmp_path / "out", code=1)
+    assert "clean" in cli("fsck", tmp_path / "new.db")
+
+
+@needs_postgres
+def test_a_service_moves_to_a_database_without_losing_anything(cluster, tmp_path):  # noqa: F811
+    """While it serves, its store is copied; what came meanwhile follows once it has stopped."""
+    synthetic_catalogue(300, dim=4, seed=0).save(tmp_path / "items")
+    there = cluster.database("online")
+    with serving(tmp_path, tmp_path / "items") as running, Client(running.url) as client:
+        import httpx
+
+        made = [client.recommend(f"user {i}")[0] for i in range(20)]
+        client.feedback(made[0]["decision_id"], 1.0)
+        answer = httpx.post(running.admin + "/admin/copy", json={"to": there}, timeout=30)
+        assert answer.status_code == 200, answer.text
+        assert answer.json() == {"users": 20, "events": 21, "complete": True}
+        client.feedback(made[1]["decision_id"], 1.0)
+        refused = httpx.post(running.admin + "/admin/copy", json={"to": str(tmp_path / "x.db")})
+        assert (refused.status_code, refused.json()["error"]) == (400, "invalid")
+        assert httpx.post(running.url + "/admin/copy", json={"to": there}).status_code == 404
+    assert "1 events brought, 20 users in all" in cli("store", "copy", tmp_path / "events.db", there)
+    with serving(tmp_path, tmp_path / "items", "--store", there) as running, Client(running.url) as client:
+        assert client.feedback(made[1]["decision_id"], 1.0)["duplicate"]
+        assert client.feedback(made[2]["decision_id"], 1.0)["outcome"] == "recorded"
+
+
+# --- Parquet --------------------------------------------------------------------------------------------------------
+
+
+def test_events_go_to_parquet_and_back(tmp_path):
+    _, explorer, made = lived(str(tmp_path / "events.db"))
+    assert parquet.export(explorer.store, tmp_path / "out") == (23, 4)
+    table = pl.read_parquet(tmp_path / "out")
+    assert table.columns == ["user", "user_is_number", "item", "kind", "reward", "propensity", "node", "tree",
+                             "decision", "time"]  # fmt: skip
+    assert table.filter(kind="shown")["reward"].null_count() == table.filter(kind="shown").height == 15
+    assert table.filter(pl.col("kind") != "shown")["propensity"].null_count() == 8
+    assert table.filter(user="7")["user_is_number"].to_list().count(True) == 4
+    assert (table["time"].dt.year() >= 2024).all()
+    assert set(table.filter(user="zoë", kind="shown")["item"]) == {d.item for d in made if d.user == "zoë"}
+    other = tw.MemoryStore()
+    assert parquet.load(other, tmp_path / "out") == (23, 4)
+    mine, theirs = explorer.store.read("ada"), other.read("ada")
+    for name in ("reward", "nonce", "kind", "node", "time"):
+        assert mine[name].tolist() == theirs[name].tolist()
+    ids = [store.head().items[events["item"].astype(np.int64)].to_list()
+           for store, events in ((explorer.store, mine), (other, theirs))]  # fmt: skip
+    assert ids[0] == ids[1]
+    with pytest.raises(StoreError, match="are in the store already; nothing was added"):
+        parquet.load(other, tmp_path / "out")
+    explorer.close()
+
+
+def test_many_events_make_many_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "_ROWS_A_FILE", 100)
+    monkeypatch.setattr(parquet, "_AT_ONCE", 4)
+    store = tw.MemoryStore()
+    store.number_items(pl.Series(range(9)))
+    events = np.zeros(1_000, dtype=EVENT)
+    events["item"], events["kind"] = np.arange(1_000) % 9, 1
+    store.extend([f"u{i}" for i in range(100)], np.full(100, 10), events)
+    assert parquet.export(store, tmp_path / "out") == (1_000, 100)
+    assert len(list((tmp_path / "out").glob("*.parquet"))) > 5
+    other = tw.MemoryStore()
+    assert parquet.load(other, tmp_path / "out") == (1_000, 100)
+    assert contents(other).keys() == contents(store).keys()
+    assert other.head().items.dtype.is_integer()
+
+
+def test_a_plain_table_of_clicks_is_enough(tmp_path):
+    pl.DataFrame({"user": [1, 2, 1], "item": ["a", "b", "c"], "time": [10, 20, 5]}).write_parquet(
+        tmp_path / "a.parquet"
+    )
+    store = tw.MemoryStore()
+    assert parquet.load(store, tmp_path / "a.parquet") == (3, 2)
+    assert store.read(1)["reward"].tolist() == [1.0, 1.0]
+    assert store.read(1)["time"].tolist() == [10, 5]
+    assert store.read(1)["kind"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"user": ["a"]}, "has no column 'item'; it has user"),
+        ({"user": ["a", None], "item": ["x", "y"]}, "row 1 has no user"),
+        ({"user": ["a"], "item": ["x"], "reward": [float("nan")]}, "row 0 has no finite reward"),
+        ({"user": ["a"], "item": ["x"], "kind": ["bought"]}, "does not hold events"),
+        ({"user": ["a"], "item": ["x"], "node": ["here"]}, "does not hold events"),
+        ({"user": ["a"], "item": ["x"], "user_is_number": [True]}, "said to be a number and is not"),
+    ],
+)
+def test_tables_that_are_none(tmp_path, table, told):
+    pl.DataFrame(table).write_parquet(tmp_path / "a.parquet")
+    store = tw.MemoryStore()
+    with pytest.raises(DataError, match=told):
+        parquet.load(store, tmp_path / "a.parquet")
+    assert store.size() == 0
+
+
+def test_files_that_are_none(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"rubbish")
+    with pytest.raises(DataError, match="cannot be read"):
+        parquet.load(tw.MemoryStore(), tmp_path / "a.parquet")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no .parquet file"):
+        parquet.load(tw.MemoryStore(), tmp_path / "empty")
+    with pytest.raises(InvalidArgument, match="new, or an empty folder"):
+        parquet.export(tw.MemoryStore(), tmp_path / "a.parquet")
