@@ -68,7 +68,7 @@ bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a name
 torture: .venv/dev .venv/system .venv/kernels ## services and databases killed, 100,000 fuzzed bodies, every torn tail (half an hour)
 	$(BIN)/python tests/torture.py 200
 	$(BIN)/python tests/torture.py 20 --database
-	TORTURE=1 $(BIN)/python -m pytest -q tests/test_postgres.py -k decide_as_one
+	TORTURE=1 $(BIN)/python -m pytest -q tests/test_postgres.py tests/test_swap.py -k "decide_as_one or killed"
 	TORTURE=1 $(BIN)/python -m pytest -q tests/test_sqlite.py tests/test_serve.py -k "torn or fuzz or schemathesis"
 
 docs: .venv/docs ## build the documentation into site/

@@ -132,6 +132,17 @@ class Client(_Calls):
         """Erase a user; return how many events that were."""
         return int(self._send("DELETE", _path_of(user), None)["events"])
 
+    def snapshot(self) -> dict[str, Any]:
+        """Return what is served, and what was before; to be asked of the admin address."""
+        told: dict[str, Any] = self._send("GET", "/admin/snapshot", None)
+        return told
+
+    def swap(self, items: str = "", tree: str = "", prior: str = "", *, back: bool = False) -> dict[str, Any]:
+        """Serve other items, or another tree of them, or what was served before; to be asked of the admin address."""
+        body = {"back": True} if back else {"items": items, "tree": tree, "prior": prior}
+        told: dict[str, Any] = self._send("POST", "/admin/snapshot", body)
+        return told
+
     def ready(self) -> bool:
         """Tell whether the service takes requests."""
         try:

@@ -261,6 +261,9 @@ def _check_numbers(store: EventStore) -> None:
     _require(trees[0] == trees[2] != trees[1], "a tree keeps its number")
     _require(len(store.secret()) >= 16 and store.secret() == store.secret(), "the secret is long, and stays")
     _require(store.begin() != store.begin(), "no two beginnings are the same")
+    store.take_note("one", b"1")
+    store.take_note("one", b"2")
+    _require((store.note("one"), store.note("other")) == (b"2", None), "notes are kept, the last one of a name")
 
 
 def _check_head(store: EventStore) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 import treeward
-from treeward.cli import bench, data, demo, embed, experiment, prior, serve, simulate, store, tree, world
+from treeward.cli import bench, data, demo, embed, experiment, prior, serve, simulate, store, swap, tree, world
 from treeward.cli.console import console, errors
 from treeward.core.errors import TreewardError
 
@@ -33,6 +33,7 @@ app.command()(experiment.report)
 app.command()(serve.serve)
 app.command()(simulate.simulate)
 app.command()(store.fsck)
+app.command()(swap.swap)
 
 
 def _version(wanted: bool) -> None:

@@ -11,15 +11,19 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.explorer.explorer import Explorer
 from treeward.explorer.ledger import Outcome
 from treeward.serve import wire
 from treeward.serve.batch import Batcher, Full
 from treeward.serve.handlers import Handlers
 from treeward.serve.keys import Buckets, allows
 from treeward.serve.log import Log
+from treeward.serve.looks import Looks
 from treeward.serve.routes import LONGEST_ARGUMENT, ROUTES, Headers, Refused, Reply, Request, Route, problem
 from treeward.serve.service import Service
-from treeward.serve.settings import is_loopback
+from treeward.serve.settings import Settings, is_loopback
+from treeward.serve.snapshots import Choice, choice_of
+from treeward.store.base import EventStore
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,10 +40,15 @@ class App(Handlers):
     ----------
     service
         What answers, already warm.
+    opened
+        Opens the explorer that settings ask for over a store, warm; for when another snapshot is to be served.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, opened: Callable[[EventStore, Settings], Explorer]) -> None:
         super().__init__(service)
+        self._opened, self._swapping = opened, asyncio.Lock()
+        self._choice = choice_of(service.explorer.store, self.settings)
+        self._refused: Choice | None = None
         self.buckets = Buckets(self.settings.rate)
         self.busy = self.refusal(Full(), b"")
         """What is answered if too many wait."""
@@ -62,8 +71,9 @@ class App(Handlers):
 
     def start(self) -> None:
         """Begin to take requests; called on the event loop."""
-        self._asks = Batcher("treeward-recommend", self.service.recommend, self.settings.max_waiting)
-        self._rewards = Batcher("treeward-feedback", self.service.feedback, self.settings.max_waiting, 4096)
+        most = self.settings.max_waiting
+        self._asks = Batcher("treeward-recommend", lambda asks: self.service.recommend(asks), most)
+        self._rewards = Batcher("treeward-feedback", lambda rewards: self.service.feedback(rewards), most, 4096)
         self._tasks = [asyncio.create_task(work()) for work in (self._sweep, self._write_log)]
 
     async def stop(self) -> None:
@@ -267,8 +277,44 @@ class App(Handlers):
         outcomes = await asyncio.gather(*self._rewards.ask_many(request.body.rewards), return_exceptions=True)
         return _rows([one if isinstance(one, BaseException) else _taken(one) for one in outcomes])
 
+    async def swap(self, asked: wire.Swap) -> Choice:
+        """Serve another snapshot from now on: loaded beside this one, then written down, then in its place."""
+        if self._swapping.locked():
+            raise Refused(409, "swapping", "another snapshot is being loaded")
+        async with self._swapping:
+            held = await asyncio.to_thread(choice_of, self.service.explorer.store, self.settings)
+            choice = held.after(held.back() if asked.back else held.named(asked.items, asked.tree, asked.prior))
+            try:
+                explorer = await self._beside(choice)
+            except (TreewardError, OSError) as error:
+                raise InvalidArgument("snapshot", "items", "such that they can be served", str(error)) from error
+            await asyncio.to_thread(choice.keep, self.service.explorer.store)
+            self._serve(choice, explorer)
+            return choice
+
+    async def _follow(self) -> None:
+        """Serve what another replica was told to."""
+        choice = await asyncio.to_thread(choice_of, self.service.explorer.store, self.settings)
+        if choice.now == self._choice.now or choice == self._refused or self._swapping.locked():
+            return
+        async with self._swapping:
+            try:
+                self._serve(choice, await self._beside(choice))
+            except (TreewardError, OSError) as error:
+                self._refused = choice  # tried once: what is served goes on being served
+                self.log.note({"error": f"the snapshot {choice.now.items} cannot be served here: {error}"})
+
+    async def _beside(self, choice: Choice) -> Explorer:
+        return await asyncio.to_thread(self._opened, self.service.explorer.store, choice.now.into(self.settings))
+
+    def _serve(self, choice: Choice, explorer: Explorer) -> None:
+        self._choice, service = choice, Service.following(self.service, explorer)
+        self.count.service = self.live.service = service
+        self.looks, self.service = Looks(service), service
+        self.log.note({"snapshot": choice.now.items, "tree": choice.now.tree})
+
     async def _sweep(self) -> None:
-        """Let default rewards come true."""
+        """Let default rewards come true, and follow what others were told."""
         while True:
             await asyncio.sleep(_SECONDS_A_SWEEP)
             await asyncio.to_thread(self.live.sample)
@@ -276,6 +322,8 @@ class App(Handlers):
             try:
                 await asyncio.to_thread(self.service.expire)
                 await asyncio.to_thread(self.service.refresh)
+                if self.service.explorer.store.remote:
+                    await self._follow()
             except TreewardError as error:
                 self.log.note({"error": str(error)})
 

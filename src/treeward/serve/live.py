@@ -40,7 +40,7 @@ class Live:
     """
 
     def __init__(self, service: Service, count: Metrics) -> None:
-        self._service, self._count = service, count
+        self.service, self._count = service, count
         self._rows: deque[sights.Second] = deque(maxlen=_KEPT)
         self._before = self._totals()
         self._then = time()
@@ -49,7 +49,7 @@ class Live:
         """Add what happened since the last time."""
         now, totals, before = time(), self._totals(), self._before
         seconds = max(now - self._then, 1e-3)
-        store = self._service.explorer.store
+        store = self.service.explorer.store
         asked = [new - old for new, old in zip(totals.asked, before.asked, strict=True)]
         told = [new - old for new, old in zip(totals.told, before.told, strict=True)]
         self._rows.append(
@@ -76,14 +76,14 @@ class Live:
         """Return the rows after some time, as columns, and what there is in all."""
         rows = [row for row in list(self._rows) if row.time > after]
         columns = {name: [getattr(row, name) for row in rows] for name in sights.Second.__struct_fields__}
-        explorer, totals = self._service.explorer, self._totals()
+        explorer, totals = self.service.explorer, self._totals()
         return sights.LiveView(
             columns, totals.decisions, totals.rewards, totals.earned, explorer.store.size(),
             len(explorer.catalogue), getattr(explorer.store, "failed", None) is None, reason,
         )  # fmt: skip
 
     def _totals(self) -> _Totals:
-        service, store = self._service, self._service.explorer.store
+        service, store = self.service, self.service.explorer.store
         covered, rewards, earned = service.explorer.totals()
         return _Totals(
             service.decisions, service.bold, rewards, earned, getattr(store, "commits", 0), self._count.refused(),

@@ -21,7 +21,7 @@ class Metrics(Collector):
     """What there is to know of a running service."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
+        self.service = service
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._requests: dict[tuple[str, int], int] = {}
@@ -79,17 +79,17 @@ class Metrics(Collector):
 
     def text(self, asks: int, rewards: int) -> bytes:
         """Return what Prometheus reads."""
-        store = self._service.explorer.store
+        store = self.service.explorer.store
         values = {
-            "decisions": self._service.decisions,
+            "decisions": self.service.decisions,
             "users": store.size(),
             "waiting_requests": asks,
             "waiting_rewards": rewards,
             "store_waiting_writes": getattr(store, "waiting", 0),
             "store_commits": getattr(store, "commits", 0),
             "store_ok": getattr(store, "failed", None) is None,
-            "matched_decisions": self._service.matched,
-            "compared_decisions": self._service.compared,
+            "matched_decisions": self.service.matched,
+            "compared_decisions": self.service.compared,
         }
         for name, value in values.items():
             self._gauges[name].set(value)

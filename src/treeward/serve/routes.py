@@ -16,6 +16,7 @@ from treeward.core.errors import (
 )
 from treeward.serve import sights, wire
 from treeward.serve.batch import Full
+from treeward.serve.snapshots import Choice
 
 LONGEST_ARGUMENT = 4096
 """Characters of what stands in a path's braces: a decision id carries the name of its user."""
@@ -171,6 +172,11 @@ ROUTES = (
     Route(
         "POST", "/admin/copy", "admin", "Copy the store to a database, as far as it has come", "copy", wire.CopyTo,
         wire.Copied, (400,), admin=True,
+    ),
+    Route("GET", "/admin/snapshot", "admin", "What is served, and was before", "snapshot", None, Choice, admin=True),
+    Route(
+        "POST", "/admin/snapshot", "admin", "Serve other items, or another tree of them, or what was served before",
+        "swap", wire.Swap, Choice, (400, 409), admin=True,
     ),
 )  # fmt: skip
 

@@ -23,6 +23,8 @@ from treeward.serve.app import App
 from treeward.serve.protocol import Protocol
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings
+from treeward.serve.snapshots import choice_of
+from treeward.store.base import EventStore
 from treeward.store.opening import open_store
 from treeward.tree.item_tree import ItemTree
 
@@ -31,34 +33,41 @@ _EXPOSED_WITHIN = 0.02
 _DRAIN = 20
 
 
-def open_explorer(settings: Settings, progress: Progress = silent) -> Explorer:
-    """Return the explorer that settings ask for."""
+def open_explorer(settings: Settings, progress: Progress = silent, *, chosen: bool = False) -> Explorer:
+    """Return the explorer that settings ask for or, if `chosen`, the one whose snapshot took the place of theirs."""
+    store = open_store(settings.store, progress)
+    try:
+        return explorer_over(store, choice_of(store, settings).now.into(settings) if chosen else settings, progress)
+    except BaseException:
+        store.close()
+        raise
+
+
+def explorer_over(store: EventStore, settings: Settings, progress: Progress = silent) -> Explorer:
+    """Return the explorer that settings ask for, over a store that is open."""
     catalogue = Catalogue.load(settings.items)
     prior = PopulationPrior.load(settings.prior) if settings.prior else None
     policy = TREE_POLICIES[settings.policy](settings.make_bandit(), prior=prior)
     policy = replace(policy, budget=settings.budget) if settings.budget else policy
     tree = ItemTree.load(settings.tree) if settings.tree else _grown(policy, catalogue, progress)
-    store = open_store(settings.store, progress)
-    try:
-        return Explorer(
-            catalogue,
-            tree,
-            policy,
-            store,
-            repeats=settings.repeats,
-            on_repeat=settings.on_repeat,
-            reward_range=(settings.reward_low, settings.reward_high),
-            exposures="all",
-            exposed_within=None if settings.exposures == "strict" else _EXPOSED_WITHIN,
-            window=settings.window or None,
-            learns=settings.mode != "frozen",
-            counts=True,
-            progress=progress,
-            memory=settings.memory << 20,
-        )
-    except BaseException:
-        store.close()
-        raise
+    made = Explorer(
+        catalogue,
+        tree,
+        policy,
+        store,
+        repeats=settings.repeats,
+        on_repeat=settings.on_repeat,
+        reward_range=(settings.reward_low, settings.reward_high),
+        exposures="all",
+        exposed_within=None if settings.exposures == "strict" else _EXPOSED_WITHIN,
+        window=settings.window or None,
+        learns=settings.mode != "frozen",
+        counts=True,
+        progress=progress,
+        memory=settings.memory << 20,
+    )
+    made.preview("")  # decided for nobody, so that nobody waits for a first time
+    return made
 
 
 def _grown(policy: Policy, catalogue: Catalogue, progress: Progress) -> ItemTree:
@@ -95,15 +104,14 @@ def serve(
     sockets = [listening(settings.host, settings.port, shared=settings.workers > 1)]
     if settings.admin_port >= 0:
         sockets.append(listening("127.0.0.1", settings.admin_port))
-    explorer = open_explorer(settings, progress)
+    explorer = open_explorer(settings, progress, chosen=True)
+    app = App(Service(explorer, settings), explorer_over)
     try:
-        service = Service(explorer, settings)
-        _warm(explorer)
         threadpool_limits(1)  # products are small: threads that wait for each other would take the cores from requests
         with asyncio.Runner(loop_factory=_loop()) as runner:
-            runner.run(_serve(App(service), sockets, ready))
+            runner.run(_serve(app, sockets, ready))
     finally:
-        explorer.close()
+        app.service.explorer.close()  # which may be another than at the start
     failed = getattr(explorer.store, "failed", None)
     if failed is not None and not explorer.store.remote:  # a database may be back by now, and lacks nothing
         raise failed
@@ -115,11 +123,6 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop]:
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
-
-
-def _warm(explorer: Explorer) -> None:
-    """Decide for nobody, so that nobody waits for a first time."""
-    explorer.preview("")
 
 
 async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, str], None]) -> None:

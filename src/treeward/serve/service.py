@@ -5,6 +5,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from hashlib import blake2b
 from secrets import token_hex
 from threading import Lock
@@ -51,6 +52,16 @@ class Service:
         self._open_lock = Lock()
         if settings.default_reward is not None:
             self._open.extend(self._reopened())
+
+    @classmethod
+    def following(cls, former: "Service", explorer: Explorer) -> "Service":
+        """Return a service over another explorer of the same store that goes on where one stops."""
+        settings = replace(former.settings, default_reward=None)  # what is open, is known
+        made = cls(explorer, settings)
+        made.settings, made._open, made._open_lock = former.settings, former._open, former._open_lock
+        made.bold, made.decisions = former.bold, former.decisions
+        made.matched, made.compared = former.matched, former.compared
+        return made
 
     def _reopened(self) -> list[tuple[float, User, Row, int]]:
         """Return the decisions that were open at the end of an earlier run, by when their window closes."""

@@ -155,6 +155,15 @@ class CopyTo(Struct, forbid_unknown_fields=True):
     to: Annotated[str, Meta(max_length=2_000, description="A database: postgresql://user@host/name.")]
 
 
+class Swap(Struct, forbid_unknown_fields=True):
+    """What to serve from now on: other items, with a tree or a prior; or what was served before."""
+
+    items: Annotated[str, Meta(max_length=2_000, description="A saved catalogue, or a file of item vectors.")] = ""
+    tree: Annotated[str, Meta(max_length=2_000)] = ""
+    prior: Annotated[str, Meta(max_length=2_000)] = ""
+    back: bool = False
+
+
 class Copied(Struct):
     """What a copy has come to."""
 

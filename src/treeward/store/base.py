@@ -156,6 +156,14 @@ class EventStore(Protocol):
         """Take over another store's head, to hold its events; refused where there are events of one's own."""
         ...
 
+    def note(self, name: str) -> bytes | None:
+        """Return what `take_note` kept under a name, by whichever process."""
+        ...
+
+    def take_note(self, name: str, content: bytes) -> None:
+        """Keep something small under a name, in place of what was there; safe when this returns."""
+        ...
+
     def begin(self) -> int:
         """Return how many times this was called before: two users of one store never draw the same nonces."""
         ...

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +190,28 @@ class Journal:
     def waiting(self) -> int:
         """How many writes are not on disk yet."""
         return self._number - self._done
+
+    def backup(self, target: Path) -> None:
+        """Write the file, as it is now, to a new one; writes wait meanwhile."""
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        problems: list[Exception] = []
+
+        def copy(file: sqlite3.Connection) -> None:
+            try:
+                os.close(os.open(part, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600))
+                made = sqlite3.connect(part)
+                file.backup(made)
+                made.close()
+                with part.open("rb") as written:
+                    os.fsync(written.fileno())
+                part.replace(target)
+            except (OSError, sqlite3.Error) as error:  # the copy failed, not the store
+                problems.append(error)
+
+        self.wait(self.put(copy, alone=True))
+        if problems:
+            part.unlink(missing_ok=True)
+            raise StoreError(f"{target}: the backup could not be written ({problems[0]})")
 
     def close(self) -> None:
         """Write what is waiting, and let go of the file."""

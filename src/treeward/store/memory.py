@@ -69,6 +69,7 @@ class MemoryStore:
         self._kept: OrderedDict[User, Kept] = OrderedDict()
         self._kept_bytes = 0
         self._begun, self._unfinished = 0, False
+        self._notes: dict[str, bytes] = {}
         self._lock = RLock()
 
     def __repr__(self) -> str:
@@ -283,6 +284,14 @@ class MemoryStore:
             if len(head.items):
                 self._items.load(head.items)
             self._unfinished = head.unfinished
+
+    def note(self, name: str) -> bytes | None:
+        """Return what was kept under a name."""
+        return self._notes.get(name)
+
+    def take_note(self, name: str, content: bytes) -> None:
+        """Keep something small under a name."""
+        self._notes[name] = content
 
     def begin(self) -> int:
         """Return how many times this was called before."""

@@ -243,7 +243,7 @@ class PostgresStore:
             ).fetchone()
             if row is None:
                 return 0
-            self._remove(db, row[0])
+            tables.remove(db, row[0])
             return int(row[1])
 
         return self._move(user, None, write)
@@ -253,30 +253,7 @@ class PostgresStore:
         if source == target:
             raise InvalidArgument("PostgresStore.merge", "target", "another user than the source", target)
         old, new = spelled_names("PostgresStore.merge", [source, target], _LONGEST_NAME)
-
-        def write(db: Connection) -> int:
-            db.execute("INSERT INTO treeward.users (name) VALUES (%b) ON CONFLICT DO NOTHING", (new,))
-            rows = db.execute(
-                "SELECT name, id, events FROM treeward.users WHERE name IN (%b, %b) ORDER BY name FOR UPDATE",
-                (old, new),
-            ).fetchall()
-            held = {name: (id, count) for name, id, count in rows}
-            if old not in held:
-                return 0
-            (gone, count), (kept, before) = held[old], held[new]
-            db.execute(
-                "UPDATE treeward.events SET user_id = %b, seq = seq + %b WHERE user_id = %b", (kept, before, gone)
-            )
-            db.execute("UPDATE treeward.users SET events = events + %b WHERE id = %b", (count, kept))
-            self._remove(db, gone)
-            return int(count)
-
-        return self._move(source, target, write)
-
-    @staticmethod
-    def _remove(db: Connection, user: int) -> None:
-        for table, column in (("events", "user_id"), ("kept", "user_id"), ("users", "id")):
-            db.execute(f"DELETE FROM treeward.{table} WHERE {column} = %b", (user,))
+        return self._move(source, target, lambda db: tables.merge(db, old, new))
 
     def _move(self, user: User, target: User | None, write: Callable[[Connection], int]) -> int:
         """Do something in an epoch of its own, from which on somebody is somebody else."""
@@ -380,6 +357,19 @@ class PostgresStore:
             self._moves, self._unfinished = Moves(head.secret), head.unfinished
             self._moves.epoch = -1
         self._follow(head.epoch)
+
+    def note(self, name: str) -> bytes | None:
+        """Return what was kept under a name."""
+        rows = self._base.rows("SELECT bytes FROM treeward.meta WHERE name = %s", (f"note/{name}",))
+        return bytes(rows[0][0]) if rows else None
+
+    def take_note(self, name: str, content: bytes) -> None:
+        """Keep something small under a name."""
+        self._base.rows(
+            "INSERT INTO treeward.meta VALUES (%s, NULL, %b) ON CONFLICT (name) DO UPDATE SET bytes = excluded.bytes "
+            "RETURNING name",
+            (f"note/{name}", content),
+        )
 
     def begin(self) -> int:
         """Return how many times this was called before, by anybody."""

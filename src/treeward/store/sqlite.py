@@ -1,7 +1,5 @@
 """`SQLiteStore`: events in one SQLite file; what is acknowledged is on disk."""
 
-import os
-import secrets
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError
+from treeward.core.errors import InvalidArgument, StoreDamaged
 from treeward.core.progress import Progress, silent
 from treeward.core.types import AnyArray
 from treeward.store.events import EVENT, Kept
@@ -218,6 +216,14 @@ class SQLiteStore(MemoryStore):
             number = self._journal.put(lambda file: write_head(file, mine))
         self._journal.wait(number)
 
+    def take_note(self, name: str, content: bytes) -> None:
+        """Keep something small under a name; on disk when this returns."""
+        with self._lock:
+            self._journal.refuse()
+            super().take_note(name, content)
+            number = self._journal.put(lambda file: file.execute(SET, seal(f"note/{name}", content)))
+        self._journal.wait(number)
+
     def begin(self) -> int:
         """Return how many times this was called before, ever."""
         with self._lock:
@@ -240,29 +246,10 @@ class SQLiteStore(MemoryStore):
 
     def backup(self, path: str | Path) -> None:
         """Write the store, as it is now, to a new file, which is a store in its own right; writes wait meanwhile."""
-        target = Path(path)
-        if target.exists():
+        if Path(path).exists():
             raise InvalidArgument("SQLiteStore.backup", "path", "a file that does not exist yet", str(path))
-        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-
-        def copy(file: sqlite3.Connection) -> None:
-            try:
-                os.close(os.open(part, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600))
-                made = sqlite3.connect(part)
-                file.backup(made)
-                made.close()
-                with part.open("rb") as written:
-                    os.fsync(written.fileno())
-                part.replace(target)
-            except (OSError, sqlite3.Error) as error:  # the copy failed, not the store
-                problems.append(error)
-
-        problems: list[Exception] = []
         self.flush()
-        self._journal.wait(self._journal.put(copy, alone=True))
-        if problems:
-            part.unlink(missing_ok=True)
-            raise StoreError(f"{target}: the backup could not be written ({problems[0]})")
+        self._journal.backup(Path(path))
 
     def close(self) -> None:
         """Write down remembered states, and let go of the file."""
@@ -341,6 +328,7 @@ class SQLiteStore(MemoryStore):
         self._moves = Moves(meta["secret"])
         self._moves.epoch, self._begun = meta.get("epoch", 0), meta.get("begun", 0)
         self._unfinished = bool(meta.get("unfinished", 0))
+        self._notes = {name[5:]: value for name, value in meta.items() if name.startswith("note/")}
         for row in file.execute("SELECT * FROM moves ORDER BY sealed, at"):
             sealed, at, target, since = unseal(self.path, "a merge or an erasure", row)
             self._moves.load(sealed, Move(at, target, since))

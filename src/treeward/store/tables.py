@@ -69,6 +69,28 @@ def number_snapshot(db: Connection, digest: str) -> int:
         return int(number)
 
 
+def merge(db: Connection, old: bytes, new: bytes) -> int:
+    """Put one user's events behind another's and return how many."""
+    db.execute("INSERT INTO treeward.users (name) VALUES (%b) ON CONFLICT DO NOTHING", (new,))
+    rows = db.execute(
+        "SELECT name, id, events FROM treeward.users WHERE name IN (%b, %b) ORDER BY name FOR UPDATE", (old, new)
+    ).fetchall()
+    held = {name: (id, count) for name, id, count in rows}
+    if old not in held:
+        return 0
+    (gone, count), (kept, before) = held[old], held[new]
+    db.execute("UPDATE treeward.events SET user_id = %b, seq = seq + %b WHERE user_id = %b", (kept, before, gone))
+    db.execute("UPDATE treeward.users SET events = events + %b WHERE id = %b", (count, kept))
+    remove(db, gone)
+    return int(count)
+
+
+def remove(db: Connection, user: int) -> None:
+    """Remove all there is of a user."""
+    for table, column in (("events", "user_id"), ("kept", "user_id"), ("users", "id")):
+        db.execute(f"DELETE FROM treeward.{table} WHERE {column} = %b", (user,))
+
+
 def head(db: Connection, moves: list[tuple[bytes, Move]], epoch: int) -> Head:
     """Return all there is but events and remembered states."""
     meta = {name: (number, content) for name, number, content in db.execute("SELECT * FROM treeward.meta").fetchall()}

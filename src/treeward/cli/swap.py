@@ -1,0 +1,54 @@
+"""`treeward swap`: let a running service serve other items, or another tree of them, without stopping."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treeward.cli.console import say, timed
+from treeward.core.errors import InvalidArgument, TreewardError
+
+
+def swap(
+    service: Annotated[
+        str, typer.Argument(help="The service's admin address, e.g. http://127.0.0.1:8001.", show_default=False)
+    ],
+    items: Annotated[
+        Path | None, typer.Argument(help="Items to serve from now on; default: the same.", show_default=False)
+    ] = None,
+    tree: Annotated[Path | None, typer.Option(help="A tree of them; else one is grown.", show_default=False)] = None,
+    prior: Annotated[Path | None, typer.Option(help="A prior that fits them.", show_default=False)] = None,
+    back: Annotated[bool, typer.Option("--back", help="What was served before instead.")] = False,
+    key: Annotated[
+        str | None, typer.Option(envvar="TW_KEY", help="An admin key, where the service has keys.", show_default=False)
+    ] = None,
+) -> None:
+    """Let a running service serve other items or another tree; users keep what they taught it.
+
+    What is new is loaded and tried beside what is served, then written down in the store, then served: replicas follow
+    within seconds, and a service that is killed on the way comes back with one or the other. Decisions made before
+    still count. With neither ITEMS nor options, say what is served.
+    """
+    try:
+        import httpx
+
+        from treeward.client import Client, ServiceError
+    except ImportError as error:
+        rule = "preceded by: pip install 'treeward[serve]'"
+        raise InvalidArgument("treeward swap", "command", rule, f"no {error.name}") from error
+
+    given = [str(one.resolve()) if one is not None else "" for one in (items, tree, prior)]
+    if back and any(given):
+        raise InvalidArgument("swap", "--back", "used alone", "items, a tree or a prior besides")
+    try:
+        with Client(service, key=key, timeout=3_600, tries=1) as client:
+            if back or any(given):
+                with timed("Loading it beside what is served"):
+                    told = client.swap(*given, back=back)
+            else:
+                told = client.snapshot()
+    except (ServiceError, httpx.TransportError, httpx.InvalidURL) as error:
+        raise TreewardError(f"{service}: {error}") from error
+    for name in ("now", "before"):
+        parts = [f"{part} {path}" for part, path in told[name].items() if path]
+        say(f"{name:>7}: {', '.join(parts)}")

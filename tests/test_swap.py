@@ -1,0 +1,177 @@
+"""Serving another snapshot without stopping: other items, another tree; nobody is kept waiting, nothing forgotten."""
+
+import contextlib
+import os
+import random
+import threading
+import time
+
+import httpx
+import pytest
+
+import treeward as tw
+from tests.pg import cluster, needs_postgres  # noqa: F401
+from tests.serving import kill, serving, start, stop
+from tests.test_cli import run as cli
+from treeward.client import Client, ServiceError
+from treeward.data.synthetic import synthetic_catalogue
+
+
+@pytest.fixture(scope="module")
+def shops(tmp_path_factory):
+    """Items; most of them and some new ones, in other vectors; and a tree of the latter."""
+    folder = tmp_path_factory.mktemp("shops")
+    old = synthetic_catalogue(400, dim=8, seed=0)
+    grown = synthetic_catalogue(500, dim=12, seed=1)
+    new = tw.Catalogue([int(id) + 100 for id in grown.ids], grown.vectors)
+    old.save(folder / "old")
+    new.save(folder / "new")
+    tw.ItemTree.build(new.vectors, (6, 40), seed=3).save(folder / "tree")
+    (folder / "rubbish").mkdir()
+    return folder
+
+
+class Callers:
+    """Some who go on asking and telling, and what went wrong."""
+
+    def __init__(self, url, count=4):
+        self.url, self.problems, self.answers, self._over = url, [], 0, threading.Event()
+        self._threads = [threading.Thread(target=self._live, args=(i,)) for i in range(count)]
+
+    def _live(self, number):
+        with httpx.Client(base_url=self.url, timeout=20) as http:
+            while not self._over.is_set():
+                try:
+                    made = http.post("/v1/recommend", json={"user": f"caller {number}", "n": 2})
+                    id = made.json()["items"][0]["decision_id"]
+                    told = http.post("/v1/feedback", json={"decision_id": id, "reward": 1.0})
+                    self.problems += [one.text for one in (made, told) if one.status_code != 200]
+                    self.answers += 1
+                except Exception as error:
+                    self.problems.append(repr(error))
+                    return
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def events_of(running):
+    with Client(running.url) as client:
+        return client.user("ada")["events"]
+
+
+def test_swapped_under_load_and_back_and_after_a_restart(shops, tmp_path):
+    with serving(tmp_path, shops / "old") as running:
+        admin = Client(running.admin, timeout=60)
+        with Client(running.url) as client, Callers(running.url) as callers:
+            made = client.recommend("ada", 3)
+            client.feedback(made[0]["decision_id"], 1.0)
+            told = cli("swap", running.admin, shops / "new", "--tree", shops / "tree")
+            assert f"now: items {shops / 'new'}, tree {shops / 'tree'}" in told
+            assert f"before: items {shops / 'old'}" in told
+            about = httpx.get(running.url + "/v1/about").json()
+            assert (about["items"], about["dim"]) == (500, 12)
+            # Late feedback counts, through the item; what is new can be had, what is gone is not shown any more.
+            assert client.feedback(made[1]["decision_id"], 1.0)["outcome"] == "recorded"
+            assert client.feedback(made[0]["decision_id"], 1.0)["duplicate"]
+            assert client.user("ada")["events"] == 5
+            seen = {one["item"] for i in range(60) for one in client.recommend(f"new {i}", 5)}
+            assert min(seen) >= 100
+            assert max(seen) >= 400
+            time.sleep(0.5)
+        assert callers.problems == []
+        assert callers.answers > 20
+        assert admin.swap(back=True)["now"]["items"] == str(shops / "old")
+        assert httpx.get(running.url + "/v1/about").json()["items"] == 400
+        assert admin.swap(back=True)["now"]["items"] == str(shops / "new")
+        admin.close()
+        assert stop(running) == 0
+    with serving(tmp_path, shops / "old") as running:  # as it was chosen, not as it is started
+        assert httpx.get(running.url + "/v1/about").json()["items"] == 500
+        assert events_of(running) == 5
+    with serving(tmp_path, shops / "new") as running:  # other settings: another choice
+        assert httpx.get(running.admin + "/admin/snapshot").json()["now"] == {
+            "items": str(shops / "new"), "tree": "", "prior": "",
+        }  # fmt: skip
+    assert "clean" in cli("fsck", tmp_path / "events.db", "--items", shops / "old")
+
+
+def test_what_cannot_be_served_is_not(shops, tmp_path):
+    strings = tmp_path / "strings"
+    tw.Catalogue([f"x{i}" for i in range(50)], synthetic_catalogue(50, dim=4, seed=0).vectors).save(strings)
+    with serving(tmp_path, shops / "old") as running, Client(running.admin, tries=1, timeout=60) as admin:
+        for asked, told in (
+            ({"items": str(tmp_path / "nowhere")}, "such that they can be served"),
+            ({"items": str(shops / "rubbish")}, "such that they can be served"),
+            ({"tree": str(shops / "tree")}, "such that they can be served"),  # of other items
+            ({"items": str(strings)}, "integers"),
+            ({}, "a saved catalogue"),
+            ({"back": True}, "there was none"),
+        ):
+            with pytest.raises(ServiceError, match=told) as caught:
+                admin.swap(**asked)
+            assert caught.value.status == 400
+        assert admin.snapshot()["now"]["items"] == str(shops / "old")
+        assert httpx.get(running.url + "/readyz").status_code == 200
+        assert events_of(running) == 0
+        assert httpx.get(running.url + "/admin/snapshot").status_code == 404
+        assert "used alone" in cli("swap", running.admin, "x", "--back", code=1)
+        assert f"now: items {shops / 'old'}" in cli("swap", running.admin)
+    assert "error:" in cli("swap", running.admin, "--back", code=1)
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
+@needs_postgres
+def test_replicas_follow(cluster, shops, tmp_path):  # noqa: F811
+    url = cluster.database("swaps")
+    folders = [tmp_path / str(i) for i in range(2)]
+    for folder in folders:
+        folder.mkdir()
+    one, other = (start(folder, shops / "old", "--store", url) for folder in folders)
+    with Callers(other.url) as callers, Client(one.admin, timeout=60) as admin:
+        admin.swap(items=str(shops / "new"))
+        end = time.monotonic() + 30
+        while httpx.get(other.url + "/v1/about").json()["items"] != 500:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        time.sleep(0.3)
+    assert callers.problems == []
+    with Client(other.url) as there, Client(one.url) as here:
+        [made] = there.recommend("ada")
+        assert here.feedback(made["decision_id"], 1.0)["outcome"] == "recorded"
+        assert here.user("ada")["interests"] == there.user("ada")["interests"]
+    assert [stop(one), stop(other)] == [0, 0]
+
+
+def test_killed_on_the_way_it_comes_back_whole(shops, tmp_path):
+    """50 times with TORTURE=1."""
+    coin = random.Random(0)
+    for _ in range(50 if os.environ.get("TORTURE") else 3):
+        running = start(tmp_path, shops / "old")
+        with Client(running.url) as client:
+            before = httpx.get(running.url + "/v1/about").json()["items"]
+            client.feedback(client.recommend("ada")[0]["decision_id"], 1.0)
+        told = []
+
+        def ask(running=running, to=str(shops / ("new" if before == 400 else "old")), told=told):
+            with contextlib.suppress(httpx.TransportError):
+                told.append(httpx.post(running.admin + "/admin/snapshot", json={"items": to}, timeout=60).status_code)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        time.sleep(coin.uniform(0.0, 0.25))
+        kill(running)
+        thread.join()
+        with serving(tmp_path, shops / "old") as running:
+            after = httpx.get(running.url + "/v1/about").json()["items"]
+            assert after in (400, 500)
+            assert after != before or told != [200]
+            assert events_of(running) % 2 == 0
+    assert "clean" in cli("fsck", tmp_path / "events.db")
