@@ -1,20 +1,22 @@
 """Beyond one process: tasks in processes and on Ray, trees over shards, experiments; the same to the bit everywhere."""
 
+import contextlib
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import treeward as tw
 from tests.test_cli import run as cli
-from tests.work import die, die_once, double, halves, read_shared, refuse
+from tests.work import die, die_once, double, halves, read_shared, refuse, rest
 from treeward.core.errors import DataError, InvalidArgument, TreewardError
 from treeward.core.tasks import RETRIES, tasks
 from treeward.data.synthetic import synthetic_catalogue
@@ -30,7 +32,7 @@ def cluster():
     """One Ray for all tests here: starting one takes seconds."""
     import ray
 
-    ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False, object_store_memory=200 << 20)
+    ray.init("local", num_cpus=2, log_to_driver=False, include_dashboard=False, object_store_memory=200 << 20)
     yield
     ray.shutdown()
 
@@ -78,6 +80,26 @@ def test_what_a_killed_worker_did_is_done_again(way, tmp_path):
         assert dict(workers.each(die_once, [(flag, i) for i, flag in enumerate(flags)])) == {0: 1, 1: 2, 2: 3}
         [ref] = workers.start(die_once, str(tmp_path / "kept"), np.arange(3))
         assert workers.get(ref).tolist() == [1, 2, 3]
+
+
+def test_kills_are_counted_where_they_happen(tmp_path):
+    """Eight pieces whose workers are each killed once: none of them was killed often."""
+    with tasks("processes", 1) as workers:
+        pieces = [(str(tmp_path / str(i)), i) for i in range(8)]
+        assert dict(workers.each(die_once, pieces)) == {i: i + 1 for i in range(8)}
+
+
+def fail_beside_a_long_one():
+    with tasks("processes", 2) as workers:
+        workers.start(rest, 60)
+        workers.get(workers.start(refuse, 1)[0])
+
+
+def test_after_an_error_nobody_works_on():
+    began = time.monotonic()
+    with pytest.raises(InvalidArgument):
+        fail_beside_a_long_one()
+    assert time.monotonic() - began < 30
 
 
 def test_work_that_kills_its_worker_every_time_is_given_up():
@@ -153,7 +175,7 @@ def test_killing_workers_changes_nothing(request, way, folder, sharded):
     stop, killed = threading.Event(), []
 
     def kill():
-        while not stop.wait(0.4):
+        while not stop.wait(0.02 if way == "ray" else 0.4):
             mine = [pid for pid in workers_of(way) if pid not in killed]
             if mine and len(killed) < 3:
                 killed.append(mine[0])
@@ -170,21 +192,31 @@ def test_killing_workers_changes_nothing(request, way, folder, sharded):
     assert all(np.array_equal(one, other) for one, other in zip(made.arrays, sharded.arrays, strict=True))
 
 
+def processes():
+    """Return the number, the parent's number and the command line of everything that runs."""
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            words = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ")
+            yield int(name), int(Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split()[1]), words
+
+
+def family(pid):
+    """Return a process and all that it started, and those started."""
+    parents, found = {one: parent for one, parent, _ in processes()}, [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
 def workers_of(way):
     """Return the processes that compute for this one."""
     found = []
-    for name in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                words = file.read().replace(b"\0", b" ")
-            with open(f"/proc/{name}/stat") as file:
-                parent = int(file.read().rsplit(")", 1)[1].split()[1])
-        except (OSError, ValueError, IndexError):
-            continue
-        if (way == "ray" and words.startswith(b"ray::")) or (
+    for name, parent, words in processes():
+        # Ray's agents are named like its workers, but a machine goes with its agents.
+        if (way == "ray" and words.startswith((b"ray::_kept", b"ray::run_cell"))) or (
             way == "processes" and parent == os.getpid() and b"spawn_main" in words
         ):
-            found.append(int(name))
+            found.append(name)
     return found
 
 
@@ -210,31 +242,53 @@ def test_other_shapes_over_shards(folder, vectors, widths, options):
         assert made.widths == alone.widths
 
 
-def test_identical_vectors_leave_no_leaf_empty(tmp_path):
-    points = np.repeat(np.eye(8, dtype=np.float32), 300, axis=0)
-    np.save(tmp_path / "a.npy", points[:1_000])
-    np.save(tmp_path / "b.npy", points[1_000:])
-    made = tw.ItemTree.from_shards(tmp_path, (1_100,))
-    assert made.widths == (1_100,)
-    assert error(made, points) == pytest.approx(0, abs=1e-9)
+@pytest.mark.parametrize(
+    ("distinct", "rows", "widths"), [(8, 2_400, (1_100,)), (20, 1_000, (200,)), (1, 60, (50,)), (20, 1_000, (10, 900))]
+)
+def test_few_different_vectors_leave_no_leaf_empty(tmp_path, distinct, rows, widths):
+    points = np.random.default_rng(0).normal(size=(distinct, 8)).astype(np.float32)
+    points = points[np.arange(rows) % distinct]
+    np.save(tmp_path / "a.npy", points[: rows // 2])
+    np.save(tmp_path / "b.npy", points[rows // 2 :])
+    made = tw.ItemTree.from_shards(tmp_path, widths, processes=1)
+    assert made.widths == widths
+    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+    for leaf in made.leaves:
+        assert made.vectors[leaf] == pytest.approx(unit[made.items_of(leaf)].mean(axis=0), abs=1e-6)
+    if distinct <= widths[-1]:
+        assert error(made, points) == pytest.approx(0, abs=1e-9)
 
 
-@settings(max_examples=5, deadline=None)
-@given(cuts=st.lists(st.integers(1, 2_999), max_size=3, unique=True).map(sorted))
-def test_how_vectors_are_cut_into_files_does_not_matter(tmp_path_factory, cuts):
+def test_how_vectors_are_cut_into_files_does_not_matter(tmp_path):
     points = np.array(synthetic_catalogue(3_000, dim=4, seed=1).vectors)
-    one, other = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("other")
-    np.save(one / "all.npy", points)
-    for number, part in enumerate(np.split(points, cuts)):
-        np.save(other / f"{number}.npy", part)
-    mine, theirs = (tw.ItemTree.from_shards(place, (1_050,), processes=1) for place in (one, other))
-    assert all(np.array_equal(a, b) for a, b in zip(mine.arrays, theirs.arrays, strict=True))
+    made = []
+    for number, cuts in enumerate(([], [1], [5, 1_500, 1_501])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for part, rows in enumerate(np.split(points, cuts)):
+            np.save(folder / f"{part}.npy", rows)
+        made.append(tw.ItemTree.from_shards(folder, (1_050,), processes=1))
+    for other in made[1:]:
+        assert all(np.array_equal(one, two) for one, two in zip(made[0].arrays, other.arrays, strict=True))
+
+
+def test_embeddings_as_other_tools_write_them(tmp_path):
+    folder = tmp_path / "s[1]"
+    folder.mkdir()
+    points = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    table = pl.DataFrame({"vector": points[:20]}, schema={"vector": pl.Array(pl.Float32, 3)})
+    table.write_parquet(folder / "a.parquet")
+    np.save(folder / "b.npy", np.asfortranarray(points[20:].astype(">f8")))
+    made = tw.ItemTree.from_shards(folder, (5,), processes=1)
+    assert all(np.array_equal(a, b) for a, b in zip(made.arrays, tw.ItemTree.build(points, (5,)).arrays, strict=True))
 
 
 def test_bad_shards_are_told_by_name(tmp_path):
     with pytest.raises(InvalidArgument, match="a folder of .npy or .parquet files"):
         tw.ItemTree.from_shards(tmp_path / "nowhere")
     np.save(tmp_path / "a.npy", np.ones((4, 3)))
+    with pytest.raises(InvalidArgument, match="a folder that exists"):
+        tw.ItemTree.from_shards(tmp_path, scratch=tmp_path / "nowhere")
     np.save(tmp_path / "b.npy", np.ones((4, 2)))
     with pytest.raises(InvalidArgument, match="3 in a.npy, 2 in b.npy"):
         tw.ItemTree.from_shards(tmp_path)
@@ -250,6 +304,9 @@ def test_bad_shards_are_told_by_name(tmp_path):
     (tmp_path / "b.npy").unlink()
     pl.DataFrame({"vector": [[1.0, 2.0, 3.0], [1.0, 2.0]]}).write_parquet(tmp_path / "b.parquet")
     with pytest.raises(DataError, match="b.parquet: .*not of 3 numbers"):
+        tw.ItemTree.from_shards(tmp_path)
+    pl.DataFrame({"vector": [None, [1.0, 2.0]]}).write_parquet(tmp_path / "b.parquet")
+    with pytest.raises(DataError, match="b.parquet: .*first vector is missing"):
         tw.ItemTree.from_shards(tmp_path)
     with pytest.raises(DataError, match="b.parquet: .*no column 'emb', only vector"):
         tw.ItemTree.from_shards(tmp_path, column="emb")
@@ -307,7 +364,7 @@ def test_ray_and_processes_earn_the_same(cluster, spec, outcome, tmp_path):
     stop, killed = threading.Event(), []
 
     def kill():
-        while not stop.wait(0.5):
+        while not stop.wait(0.05):
             mine = [pid for pid in workers_of("ray") if pid not in killed]
             if mine and len(killed) < 2:
                 killed.append(mine[0])
@@ -337,22 +394,19 @@ def test_a_cluster_elsewhere(tmp_path, folder):
         other.bind(("127.0.0.1", 0))
         port, client = one.getsockname()[1], other.getsockname()[1]
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
+    short = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # its sockets are there, and the name of one cannot be long
     words = [ray, "start", "--head", f"--port={port}", f"--ray-client-server-port={client}", "--num-cpus=2",
-             "--include-dashboard=false", f"--temp-dir={tmp_path / 'ray'}", "--block"]  # fmt: skip
-    head = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+             "--include-dashboard=false", f"--temp-dir={short}"]  # fmt: skip
     try:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", client)) == 0:
-                    break
-            time.sleep(0.3)
+        subprocess.run(words, check=True, capture_output=True, timeout=120)
         address = f"ray://127.0.0.1:{client}"
         cli("tree", "build", folder, "--seed", 5, "--widths", "40", "--on", address, "-o", tmp_path / "tree")
         assert tw.ItemTree.load(tmp_path / "tree").widths == (40,)
     finally:
-        os.killpg(head.pid, signal.SIGTERM)
-        head.wait(30)
+        for pid in {one for first, _, words in processes() if short.encode() in words for one in family(first)}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(short, ignore_errors=True)
 
 
 def test_nobody_at_the_address(folder, tmp_path):

@@ -57,7 +57,7 @@ def test_a_copy_is_the_store(places, of, to):
     source, target = explorer.store, open_store(places(to, "two"))
     assert copy(source, target) == (4, 23, True)
     assert contents(target) == contents(source)
-    assert target.head()._replace(items=None) == source.head()._replace(items=None)
+    assert target.head()._replace(items=None, notes=None) == source.head()._replace(items=None, notes=None)
     assert target.head().items.equals(source.head().items)
     # Who opens the copy goes on where the other stopped: open decisions, merged and erased people.
     other = tw.Explorer(shop, store=target, exposures="all", seed=0)
@@ -132,13 +132,26 @@ def test_a_store_that_is_written_to_is_followed(places):
     target.close()
 
 
-def test_what_is_not_a_copy_is_left_alone(places):
-    _, one, _ = lived(places("file", "one"))
-    _, other, _ = lived(places("file", "two"))
+@pytest.mark.parametrize("to", KINDS)
+def test_what_is_not_a_copy_or_no_longer_one_is_left_alone(places, to):
+    shop, one, _ = lived(places("file", "one"))
+    _, other, _ = lived(places(to, "two"))
     before = contents(other.store)
     with pytest.raises(StoreError, match="holds events of its own"):
         copy(one.store, other.store)
     assert contents(other.store) == before
+    # A copy that has served since goes its own way: bringing it up again would undo that.
+    moved = open_store(places(to, "moved"))
+    copy(one.store, moved)
+    serving = tw.Explorer(shop, store=moved, exposures="all")
+    serving.recommend(["newcomer"])
+    before, head = contents(moved), moved.head()
+    with pytest.raises(StoreError, match="goes its own way since it was copied"):
+        copy(one.store, moved)
+    assert contents(moved) == before
+    assert moved.head()._replace(items=None) == head._replace(items=None)
+    assert not moved.unfinished
+    serving.close()
     target = open_store(places("file", "three"))
     copy(one.store, target)
     target.append(["ada"], event(3, 0.25))
@@ -147,6 +160,53 @@ def test_what_is_not_a_copy_is_left_alone(places):
         copy(one.store, target)
     for each in (one, other, target):
         each.close()
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_somebody_erased_who_comes_back_is_somebody_new_in_the_copy(places, to):
+    _, explorer, made = lived(places("file", "one"))
+    target = open_store(places(to, "two"))
+    copy(explorer.store, target)
+    explorer.forget("zoë")
+    explorer.merge("7", "ada")
+    for _ in range(5):
+        explorer.store.append(["zoë"], event(1, 0.125))
+    assert copy(explorer.store, target).complete
+    assert contents(target) == contents(explorer.store)
+    assert target.resolve(made[9].user, 0) is None
+    explorer.close()
+    target.close()
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_two_copies_at_once_do_not_add_up(places, to, monkeypatch):
+    _, explorer, _ = lived(places("file", "one"))
+    target = open_store(places(to, "two"))
+    counts, raced = type(target).counts, []
+
+    def racing(self, users):
+        found = counts(self, users)
+        if self is target and not raced:
+            raced.append(1)
+            copy(explorer.store, target)
+        return found
+
+    monkeypatch.setattr(type(target), "counts", racing)
+    with pytest.raises(StoreError, match="somebody else adds events meanwhile"):
+        copy(explorer.store, target)
+    assert copy(explorer.store, target).complete
+    assert contents(target) == contents(explorer.store)
+    explorer.close()
+    target.close()
+
+
+def test_notes_move_along(places):
+    source, target = open_store(places("file", "one")), open_store(places("file", "two"))
+    source.take_note("snapshot", b"this one")
+    copy(source, target)
+    assert target.note("snapshot") == b"this one"
+    source.close()
+    target.close()
 
 
 @needs_postgres
@@ -252,6 +312,17 @@ def test_a_plain_table_of_clicks_is_enough(tmp_path):
     assert store.read(1)["reward"].tolist() == [1.0, 1.0]
     assert store.read(1)["time"].tolist() == [10, 5]
     assert store.read(1)["kind"].tolist() == [1, 1]
+    holes = {"user": ["x", "y"], "item": ["a", "b"], "decision": [2**60 + 1, None], "node": [None, 3],
+             "tree": [None, ""], "user_is_number": [None, False], "time": [None, 7]}  # fmt: skip
+    pl.DataFrame(holes).write_parquet(tmp_path / "b.parquet")
+    parquet.load(store, tmp_path / "b.parquet")
+    assert store.read("x")[["nonce", "node", "time"]].tolist() == [(2**60 + 1, -1, 0)]
+    assert store.read("y")[["nonce", "node", "time"]].tolist() == [(0, 3, 7)]
+
+
+def test_an_empty_store_goes_there_and_back(tmp_path):
+    assert parquet.export(tw.MemoryStore(), tmp_path / "out") == (0, 0)
+    assert parquet.load(tw.MemoryStore(), tmp_path / "out") == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +334,8 @@ def test_a_plain_table_of_clicks_is_enough(tmp_path):
         ({"user": ["a"], "item": ["x"], "kind": ["bought"]}, "does not hold events"),
         ({"user": ["a"], "item": ["x"], "node": ["here"]}, "does not hold events"),
         ({"user": ["a"], "item": ["x"], "user_is_number": [True]}, "said to be a number and is not"),
+        ({"user": ["a", "b"], "item": ["x", "y"], "kind": ["reward", None]}, "row 1 has no kind"),
+        ({"user": ["a", "a"], "item": ["x", "x"], "decision": [5, 5]}, "more than one reward"),
     ],
 )
 def test_tables_that_are_none(tmp_path, table, told):

@@ -314,7 +314,39 @@ def test_a_service_whose_database_goes_and_comes_back(tmp_path):
         own.close()
 
 
+def test_bulk_appends_and_erasures_at_the_same_moment(url):
+    """New and known names in any order: nobody waits for each other for ever, nobody trips over somebody erased."""
+    stores, problems = [opened(url) for _ in range(3)], []
+
+    def work(number):
+        random = np.random.default_rng(number)
+        try:
+            for turn in range(60):
+                users = [f"u{i}" for i in random.integers(12, size=6)] + [f"{number}-{turn}"]
+                if turn % 3 == number:
+                    stores[number].extend(users, np.ones(7, dtype=np.int64), np.concatenate([event(1, 1.0)] * 7))
+                elif turn % 3 == 1:
+                    stores[number].append(users, np.concatenate([event(1, 1.0)] * 7))
+                else:
+                    stores[number].forget(users[0])
+        except Exception as error:
+            problems.append(repr(error))
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
+    assert problems == []
+    for user, events in stores[0].read_all():
+        assert len(events) == stores[0].count(user)
+    for store in stores:
+        store.close()
+
+
 def test_passwords_are_not_shown():
+    for place in ("u:se/cret@localhost/db", "u:p@secret@localhost/db", "u:sec ret@h/d"):
+        with pytest.raises(StoreError, match="percent-encoded") as caught:
+            opened("postgresql://" + place)
+        assert not {"cret", "secret", "sec ret"} & set(str(caught.value).replace("/", " ").split())
+    assert without_password("postgresql://me:hu@sh@host/db") == "postgresql://me:...@host/db"
     assert without_password("postgresql://me:hush@host/db") == "postgresql://me:...@host/db"
     assert without_password("postgresql:///db?password=hush&user=me") == "postgresql:///db?password=...&user=me"
     assert without_password("events.db") == "events.db"

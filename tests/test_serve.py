@@ -482,8 +482,10 @@ def test_limits(keyed):
     headers = {"authorization": f"Bearer {keys['write']}"}
     big = httpx.post(running.url + "/v1/recommend", json={"user": "a", "exclude": list(range(9_000))}, headers=headers)
     assert (big.status_code, big.json()["error"]) == (413, "too_large")
-    with httpx.Client(base_url=running.url, headers={"authorization": f"Bearer {keys['read']}"}) as http:
-        codes = [http.get("/v1/tree/0") for _ in range(900)]
+    known = {"authorization": f"Bearer {keys['read']}"}
+    # One by one, a busy machine may not come to 200 a second.
+    with httpx.Client(base_url=running.url, headers=known) as http, ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(lambda _: http.get("/v1/tree/0"), range(1_500)))
     refused = [answer for answer in codes if answer.status_code == 429]
     assert refused
     assert int(refused[0].headers["retry-after"]) >= 1

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 from treeward.core.errors import InvalidArgument
 
@@ -33,3 +34,8 @@ def die(number):
 
 def read_shared(shared, name):
     return (shared.folder() / name).read_text()
+
+
+def rest(seconds):
+    time.sleep(seconds)
+    return seconds

@@ -59,7 +59,9 @@ def copy_(
     from treeward.store.opening import without_password
 
     if source == target or "memory" in (source, target):
-        raise InvalidArgument("store copy", "TARGET", "another store than SOURCE, and neither of them memory", target)
+        raise InvalidArgument(
+            "store copy", "TARGET", "another store than SOURCE, and neither of them memory", "the same"
+        )
     with progress() as report:
         try:
             one = _open(source, create=False, report=report)

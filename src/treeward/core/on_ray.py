@@ -3,12 +3,14 @@
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import numpy as np
 import ray
@@ -25,9 +27,14 @@ def on_ray(address: str | None, count: int | None) -> Iterator["OnRay"]:
     mine = not ray.is_initialized()
     if mine:
         try:
+            if address is not None:
+                _knock(address)
             joins = address or os.environ.get("RAY_ADDRESS")
-            ray.init(address, num_cpus=None if joins else count, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+            # Ray itself would join whatever was started on this machine last, and end when that does.
+            ray.init(
+                joins or "local", num_cpus=None if joins else count, log_to_driver=False, logging_level=logging.ERROR
+            )
+        except (OSError, RuntimeError, ValueError) as error:
             raise TreewardError(
                 f"{address or 'ray'}: no cluster answers there ({str(error).splitlines()[0]})"
             ) from error
@@ -37,6 +44,12 @@ def on_ray(address: str | None, count: int | None) -> Iterator["OnRay"]:
     finally:
         if mine:
             ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Find out at once whether anybody listens there; Ray's client would take half a minute."""
+    where = urlsplit(address)
+    socket.create_connection((where.hostname or "localhost", where.port or 10001), timeout=10).close()
 
 
 class OnRay:

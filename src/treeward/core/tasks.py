@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -83,6 +84,8 @@ def tasks(on: str = "processes", count: int | None = None, scratch: Path | None 
     """
     if on == "processes":
         count = cores() if count is None else checks.integer("treeward", "processes", count, low=1)
+        if scratch is not None and not scratch.is_dir():
+            raise InvalidArgument("treeward", "scratch", "a folder that exists", str(scratch))
         with (
             tempfile.TemporaryDirectory(prefix="treeward-", dir=scratch) as folder,
             Processes(count, Path(folder)) as made,
@@ -109,12 +112,11 @@ def arrays(made: Any, parts: int) -> tuple[AnyArray, ...]:
 
 
 class _Call:
-    """A call under way; begun again when the process that runs it is killed."""
+    """A call that waits, or is under way, or is done."""
 
     def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
         self.function, self.given, self.tried = function, given, 0
-        self.future: Future[Any] | None = None
-        self.pool: ProcessPoolExecutor | None = None
+        self.done: Future[Any] | None = None
 
 
 class _File(NamedTuple):
@@ -142,6 +144,8 @@ class Processes:
 
     def __init__(self, count: int, scratch: Path) -> None:
         self.workers, self._scratch, self._made = count, scratch, 0
+        self._waiting: deque[_Call] = deque()
+        self._running: dict[Future[Any], _Call] = {}
         self._pool = self._fresh()
 
     def _fresh(self) -> ProcessPoolExecutor:
@@ -152,62 +156,77 @@ class Processes:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        if kind is not None:  # nobody wants what they are doing
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _begin(self, call: _Call) -> None:
-        call.tried += 1
-        try:
-            call.future, call.pool = self._pool.submit(call.function, *call.given), self._pool
-        except BrokenProcessPool:
-            self._renew(self._pool)
-            call.future, call.pool = self._pool.submit(call.function, *call.given), self._pool
-
-    def _renew(self, broken: ProcessPoolExecutor | None) -> None:
-        if self._pool is broken:
-            broken.shutdown(wait=False, cancel_futures=True)
-            self._pool = self._fresh()
-
-    def _result(self, call: _Call) -> Any:
-        while True:
-            assert call.future is not None
+    def _advance(self) -> list[_Call]:
+        """Give the workers something to do, wait until one has done it, and return what is done."""
+        # No more than there are workers: when one is killed all that was handed out is lost, and only that.
+        while self._waiting and len(self._running) < self.workers:
+            call = self._waiting.popleft()
+            call.tried += 1
             try:
-                return call.future.result()
-            except BrokenProcessPool as error:
-                if call.tried > RETRIES:
-                    why = "a worker process ended before it was done (out of memory?)"
-                    raise TreewardError(f"{why}; tried {call.tried} times") from error
-                self._renew(call.pool)
-                self._begin(call)
+                self._running[self._pool.submit(call.function, *call.given)] = call
+            except BrokenProcessPool:
+                self._waiting.appendleft(call)
+                return self._again()
+        done = wait(self._running, return_when=FIRST_COMPLETED).done
+        if any(isinstance(one.exception(), BrokenProcessPool) for one in done):
+            return self._again()
+        made = []
+        for one in done:
+            call = self._running.pop(one)
+            call.done = one
+            made.append(call)
+        return made
+
+    def _again(self) -> list[_Call]:
+        """Go on with new workers after one was killed; return what was done before, or is given up."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool = self._fresh()
+        running, self._running = self._running, {}
+        made = []
+        for one, call in running.items():
+            lost = not one.done() or one.cancelled() or isinstance(one.exception(), BrokenProcessPool)
+            if lost and call.tried <= RETRIES:
+                self._waiting.appendleft(call)
+            else:
+                call.done = one
+                made.append(call)
+        return made
+
+    @staticmethod
+    def _result(call: _Call) -> Any:
+        assert call.done is not None
+        try:
+            return call.done.result()
+        except BrokenProcessPool as error:
+            why = "a worker process ended before it was done (out of memory?)"
+            raise TreewardError(f"{why}; tried {call.tried} times") from error
 
     def each(self, function: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         """Call a function for every piece; see `Tasks.each`."""
-        waiting: dict[Future[Any], tuple[int, _Call]] = {}
-        for number, piece in enumerate(pieces):
-            call = _Call(function, piece)
-            self._begin(call)
-            assert call.future is not None
-            waiting[call.future] = number, call
-        while waiting:
-            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
-                number, call = waiting.pop(done)
-                if isinstance(done.exception(), BrokenProcessPool) and call.tried <= RETRIES:
-                    self._renew(call.pool)
-                    self._begin(call)
-                    assert call.future is not None
-                    waiting[call.future] = number, call
-                else:
-                    yield number, self._result(call)
+        calls = {_Call(function, piece): number for number, piece in enumerate(pieces)}
+        self._waiting.extend(calls)
+        while calls:
+            for call in self._advance():
+                if call in calls:
+                    yield calls.pop(call), self._result(call)
 
     def start(self, function: Callable[..., Any], *given: Any, parts: int = 1) -> list[Ref]:
         """Begin a call whose arrays stay; see `Tasks.start`."""
         paths = [self._path() for _ in range(parts)]
         plain = tuple(self._settled(one) if isinstance(one, _File) else one for one in given)
         call = _Call(_kept, (function, plain, paths))
-        self._begin(call)
+        self._waiting.append(call)
         return [_File(path, call) for path in paths]
 
     def _settled(self, file: _File) -> _Path:
         if file.call is not None:
+            while file.call.done is None:
+                self._advance()
             self._result(file.call)
         return _Path(file.path)
 

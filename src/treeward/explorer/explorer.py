@@ -26,6 +26,7 @@ from treeward.explorer.views import Views
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
 from treeward.store.base import EventStore, User
+from treeward.store.copying import served
 from treeward.store.events import EVENT, SHOWN, now
 from treeward.store.memory import MemoryStore
 from treeward.tree.item_tree import ItemTree
@@ -144,6 +145,7 @@ class Explorer(Views):
         )
         plan = policy.plan_on(self.tree, seen, once=once, rest=rest)
         self.store: EventStore = MemoryStore() if store is None else store
+        served(self.store)
         self._decider = Decider(plan, catalogue, self.store, seed, memory)
         self._filters = Filters(catalogue, self._decider.place_of)
         self._tally = Tally(self._decider.places, len(catalogue)) if checks.flag(owner, "counts", counts) else None

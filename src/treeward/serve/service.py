@@ -312,7 +312,9 @@ class Service:
         if not is_database(to):
             raise InvalidArgument("copy", "to", "a database, as postgresql://user@host/name", without_password(to))
         if self.explorer.store.remote:
-            raise InvalidArgument("copy", "store", "one that is a file: `treeward store copy` copies a database", to)
+            raise InvalidArgument(
+                "copy", "store", "one that is a file: `treeward store copy` copies a database", "a database"
+            )
         with closing(open_store(to)) as target:
             return wire.Copied(*copy(self.explorer.store, target, rounds=2))
 

@@ -53,8 +53,13 @@ class EventStore(Protocol):
         """Return when everything added so far is safe."""
         ...
 
-    def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:
-        """Add many events: the first counts[0] are for the first user, and so on; nothing is looked for twice."""
+    def extend(
+        self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray, after: Sequence[int] | None = None
+    ) -> None:
+        """Add many events: the first counts[0] are for the first user, and so on; nothing is looked for twice.
+
+        With `after`, nothing at all is added, and that is an error, unless the users have just so many events.
+        """
         ...
 
     def count(self, user: User) -> int:

@@ -14,10 +14,13 @@ from treeward.core.errors import StoreError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.store.base import EventStore, User
 from treeward.store.events import EVENT
+from treeward.store.heads import Head
 
 ROUNDS = 8
 """How often a copy tries to catch up with a store that is written to."""
 _AT_ONCE = 500
+_NOTE = "copy"
+"""Of a copy: up to which epoch of the source it has come, and that nobody was served from it."""
 
 
 class Copied(NamedTuple):
@@ -39,25 +42,64 @@ def copy(source: EventStore, target: EventStore, progress: Progress = silent, *,
     source
         Where from; it is only read, and may be in use.
     target
-        Where to: a new store, or a copy of the same source that was begun. Nobody is served from it before it is whole.
+        Where to: a new store, or a copy of the same source from which nobody was served yet, nor is before it is whole.
     progress
         Called with (stage, done, total).
     rounds
         How often to try to catch up.
     """
     brought = 0
-    target.adopt(source.head()._replace(unfinished=True))
+    seen = _refuse_strangers(source, target)
     for _ in range(rounds):
-        new, gone = _bring(source, target, progress)
-        brought += new
         head = source.head()
-        target.adopt(head._replace(unfinished=True))
-        if not new and not gone and _agree(source, target, progress) and source.head().epoch == head.epoch:
-            target.adopt(source.head()._replace(unfinished=False))
-            target.flush()
-            return Copied(target.size(), brought, True)
+        _follow(source, target, seen)
+        _take(target, head, unfinished=True)
+        seen = head.epoch
+        new = _bring(source, target, progress)
+        brought += new
+        if not new and _agree(source, target, progress):
+            after = source.head()
+            if after.epoch == head.epoch:
+                _take(target, after, unfinished=False)
+                target.flush()
+                return Copied(target.size(), brought, True)
     target.flush()
     return Copied(target.size(), brought, False)
+
+
+def served(store: EventStore) -> None:
+    """Note that a store that was a copy goes its own way from now on."""
+    if store.note(_NOTE):
+        store.take_note(_NOTE, b"")
+
+
+def _refuse_strangers(source: EventStore, target: EventStore) -> int:
+    """Return up to which epoch of the source a copy has come; refuse what is no copy of it, or was served from."""
+    note = target.note(_NOTE)
+    if note:
+        if target.secret() != source.secret():
+            raise StoreError(f"{target!r}: a copy of another store")
+        return int(note)
+    if target.size() or len(target.head().items) or target.secret() == source.secret():
+        what = (
+            "goes its own way since it was copied" if target.secret() == source.secret() else "holds events of its own"
+        )
+        raise StoreError(f"{target!r}: {what}; only a new store can become a copy")
+    return source.epoch
+
+
+def _take(target: EventStore, head: Head, *, unfinished: bool) -> None:
+    notes = {**head.notes, _NOTE: str(head.epoch).encode()}
+    target.adopt(head._replace(unfinished=unfinished, notes=notes))
+
+
+def _follow(source: EventStore, target: EventStore, seen: int) -> None:
+    """Remove from the copy who was forgotten or merged since an epoch, even if they are there again."""
+    # Removing somebody begins an epoch in the copy; the source's head, which is taken next, puts that right.
+    for some in _some(target):
+        for user in some:
+            if source.resolve(user, seen) != user:
+                target.forget(user, wait=False)
 
 
 def _some(store: EventStore) -> Iterator[list[User]]:
@@ -67,23 +109,19 @@ def _some(store: EventStore) -> Iterator[list[User]]:
         yield users[first : first + _AT_ONCE]
 
 
-def _bring(source: EventStore, target: EventStore, progress: Progress) -> tuple[int, int]:
-    """Add what the target lacks, and remove who is gone; return how many events and users that were."""
+def _bring(source: EventStore, target: EventStore, progress: Progress) -> int:
+    """Add what the target lacks; return how many events that were."""
     stage, new = Stage(progress, "copying users", source.size()), 0
     for some in _some(source):
         have = target.counts(some)
         lacking = source.newer(some, have)
         if any(len(events) for events in lacking):
             counts = np.array([len(events) for events in lacking], dtype=np.int64)
-            target.extend(some, counts, _joined(lacking))
+            target.extend(some, counts, _joined(lacking), have)
             new += int(counts.sum())
         stage.step(len(some))
     stage.finish()
-    # Removing somebody from the copy begins an epoch there; the source's head takes its place.
-    gone = [user for some in _some(target) for user, count in zip(some, source.counts(some), strict=True) if not count]
-    for user in gone:
-        target.forget(user, wait=False)
-    return new, len(gone)
+    return new
 
 
 def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -14,6 +14,9 @@ from treeward.core.errors import StoreError
 Answer = TypeVar("Answer")
 Connection = psycopg.Connection[tuple[Any, ...]]
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # whoever calls is told
+_CLASHED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+"""What another try mends: somebody was in the way."""
+_TRIES = 3
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
 
 
@@ -36,7 +39,7 @@ class Database:
         self._timeout, self._name = timeout, "PostgreSQL"
         pool = None
         try:
-            where = conninfo_to_dict(url)
+            where = conninfo_to_dict(_sound(url))
             # Never the password.
             self._name = f"PostgreSQL {where.get('dbname', '')} at {where.get('host', 'localhost')}"
             pool = psycopg_pool.ConnectionPool(
@@ -56,8 +59,9 @@ class Database:
     def do(self, work: Callable[[Connection], Answer]) -> Answer:
         """Do something with a connection; if the database cannot be reached, say so, and try again next time."""
         try:
-            with self._pool.connection(timeout=self._timeout) as connection:
-                answer = work(connection)
+            answer = self._tried(work)
+        except _CLASHED as error:
+            raise StoreError(f"{self}: {_told(error)}") from error
         except _LOST as error:
             self.problem = StoreError(f"{self}: cannot be reached ({_told(error)})")
             raise self.problem from error
@@ -65,6 +69,13 @@ class Database:
             raise StoreError(f"{self}: {_told(error)}") from error
         self.problem = None
         return answer
+
+    def _tried(self, work: Callable[[Connection], Answer]) -> Answer:
+        for _ in range(_TRIES - 1):
+            with suppress(*_CLASHED), self._pool.connection(timeout=self._timeout) as connection:
+                return work(connection)
+        with self._pool.connection(timeout=self._timeout) as connection:
+            return work(connection)
 
     def rows(self, query: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return what a query finds."""
@@ -80,6 +91,14 @@ class Database:
     def close(self) -> None:
         """Let go of the connections."""
         self._pool.close()
+
+
+def _sound(url: str) -> str:
+    """Refuse an address in which a password would be taken for something else, and then be told."""
+    place = url.partition("://")[2].partition("?")[0]
+    if any(sign in place[: max(place.rfind("@"), 0)] for sign in " /@#"):
+        raise StoreError("PostgreSQL: the password in the address must be percent-encoded, or better in PGPASSWORD")
+    return url
 
 
 def _told(error: Exception) -> str:

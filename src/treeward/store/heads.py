@@ -20,5 +20,6 @@ class Head(NamedTuple):
     """Digests of trees, in the order of their numbers."""
     begun: int
     """How often the store was begun with."""
+    notes: dict[str, bytes]
     unfinished: bool = False
     """Whether events are still to come from the store this is a copy of; nobody is served from it then."""

@@ -120,7 +120,9 @@ class MemoryStore:
             return nonce == _NO_NONCE or not _has_reward(log, nonce)
         return known is None or len(self.rewards_of(user, int.from_bytes(nonce, "little", signed=True))) == known[i]
 
-    def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:
+    def extend(
+        self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray, after: Sequence[int] | None = None
+    ) -> None:
         """Add many events: the first counts[0] are for the first user, and so on."""
         if len(users) != len(counts) or int(np.sum(counts)) != len(events) or events.dtype != EVENT:
             raise InvalidArgument("MemoryStore.extend", "counts", f"{len(users)} that sum to {len(events)}", counts)
@@ -128,6 +130,8 @@ class MemoryStore:
         packed = memoryview(np.ascontiguousarray(events).tobytes())
         with self._lock:
             start = 0
+            if after is not None and self.counts(users) != list(after):
+                raise StoreError(f"{self}: somebody else adds events meanwhile")
             for user, end in zip(users, ends, strict=True):
                 if user in self._logs:
                     self._logs[user].extend(packed[start:end])
@@ -269,7 +273,8 @@ class MemoryStore:
         with self._lock:
             moves = self._moves
             items, snapshots = self._items.ids(), list(self._snapshots)
-            return Head(moves.secret, moves.epoch, moves.listed(), items, snapshots, self._begun, self._unfinished)
+            told = (moves.secret, moves.epoch, moves.listed(), items, snapshots, self._begun, dict(self._notes))
+            return Head(*told, self._unfinished)
 
     def adopt(self, head: Head) -> None:
         """Take over another store's head, to hold its events."""
@@ -283,7 +288,7 @@ class MemoryStore:
             self._items, self._snapshots = Numbers(type(self).__name__), list(head.snapshots)
             if len(head.items):
                 self._items.load(head.items)
-            self._unfinished = head.unfinished
+            self._unfinished, self._notes = head.unfinished, dict(head.notes)
 
     def note(self, name: str) -> bytes | None:
         """Return what was kept under a name."""

@@ -18,7 +18,7 @@ def is_database(where: str) -> bool:
 
 def without_password(where: str) -> str:
     """Return where a store is, to be shown to people."""
-    return re.sub(r"(?<=://)([^:/@]*):[^@]*@", r"\1:...@", re.sub(r"(password=)[^&]*", r"\1...", where))
+    return re.sub(r"(?<=://)([^:/@]*):.*@", r"\1:...@", re.sub(r"(password=)[^&]*", r"\1...", where))
 
 
 def open_store(where: str, progress: Progress = silent, *, create: bool = True) -> EventStore:

@@ -11,7 +11,7 @@ from treeward.core.errors import DataError, InvalidArgument, StoreError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import AnyArray
 from treeward.store.base import EventStore, User
-from treeward.store.events import EVENT, SHOWN
+from treeward.store.events import EVENT, NOTED, REWARD, SHOWN
 
 KINDS = ("shown", "reward", "change", "noted", "amended")
 """What a file calls the kinds of events."""
@@ -27,6 +27,7 @@ _OPTIONAL = {
     "decision": pl.lit(0),
     "time": pl.lit(0),
 }
+_HOLES = ("user_is_number", "node", "tree", "decision")
 
 
 class Moved(NamedTuple):
@@ -56,10 +57,10 @@ def export(store: EventStore, folder: str | Path, progress: Progress = silent) -
         raise InvalidArgument("store export", "folder", "new, or an empty folder", str(folder))
     try:
         place.mkdir(parents=True, exist_ok=True)
-        items, trees = store.head().items, [*store.head().snapshots, ""]
         stage, events, users = Stage(progress, "writing users", store.size()), 0, 0
         for number, (names, parts) in enumerate(_bundles(store)):
-            table = _table(names, parts, items, trees)
+            head = store.head()  # after the events: whatever they are of is known by now
+            table = _table(names, parts, head.items, [*head.snapshots, ""])
             part = place / f".{number:05}.part"
             table.write_parquet(part, metadata={"treeward": "events", "version": "1"})
             part.rename(place / f"{number:05}.parquet")
@@ -81,8 +82,8 @@ def _bundles(store: EventStore) -> Iterator[tuple[list[User], list[AnyArray]]]:
         if sum(map(len, parts)) >= _ROWS_A_FILE if len(parts) % _AT_ONCE == 0 else len(events) >= _ROWS_A_FILE:
             yield names, parts
             names, parts = [], []
-    if names:
-        yield names, parts
+    if names or not store.size():
+        yield names, parts  # an empty store makes an empty table
 
 
 def _table(names: list[User], parts: list[AnyArray], items: pl.Series, trees: list[str]) -> pl.DataFrame:
@@ -92,8 +93,8 @@ def _table(names: list[User], parts: list[AnyArray], items: pl.Series, trees: li
     shown, known = pl.Series(events["kind"] == SHOWN), pl.Series(events["time"] > 0)
     return pl.DataFrame(
         {
-            "user": pl.Series([str(name) for name in names], dtype=pl.String)[who],
-            "user_is_number": pl.Series([isinstance(name, int) for name in names])[who],
+            "user": pl.Series([_written(name) for name in names], dtype=pl.String)[who],
+            "user_is_number": pl.Series([isinstance(name, int) for name in names], dtype=pl.Boolean)[who],
             "item": items[events["item"].astype(np.int64)],
             "kind": pl.Series(KINDS, dtype=pl.Enum(KINDS))[events["kind"].astype(np.int64)],
             "reward": events["reward"],
@@ -108,6 +109,11 @@ def _table(names: list[User], parts: list[AnyArray], items: pl.Series, trees: li
         pl.when(shown).then("propensity"),
         pl.when(known).then(pl.from_epoch("time", "s")),
     )
+
+
+def _written(name: User) -> str:
+    """Return a name as text; what has no UTF-8 is written with a question mark."""
+    return str(name).encode(errors="replace").decode()
 
 
 def load(store: EventStore, path: str | Path, progress: Progress = silent) -> Moved:
@@ -151,7 +157,11 @@ def _read(path: Path) -> pl.DataFrame:
             raise DataError(f"{path}: has no column {name!r}; it has {', '.join(table.columns)}")
         if table[name].null_count():
             raise DataError(f"{path}: row {table[name].is_null().arg_true()[0]} has no {name}")
-    table = table.with_columns(one.alias(name) for name, one in _OPTIONAL.items() if name not in table.columns)
+    if "kind" in table.columns and table["kind"].null_count():
+        raise DataError(f"{path}: row {table['kind'].is_null().arg_true()[0]} has no kind")
+    absent = [one.alias(name) for name, one in _OPTIONAL.items() if name not in table.columns]
+    holes = [pl.col(name).fill_null(_OPTIONAL[name]) for name in _HOLES if name in table.columns]
+    table = table.with_columns(absent).with_columns(holes)
     try:
         return table.select(
             "user", "item", pl.col("user_is_number").cast(pl.Boolean),
@@ -209,8 +219,12 @@ def _events(table: pl.DataFrame, store: EventStore) -> AnyArray:
 
 
 def _refuse_known(store: EventStore, names: list[User], counts: AnyArray, events: AnyArray, path: str) -> None:
-    """Refuse decisions that the store has already: they would count twice."""
+    """Refuse decisions that the store has already, or that are here twice: they would count twice."""
     ends = np.cumsum(counts)
+    first_time = np.isin(events["kind"], (REWARD, NOTED)) & (events["nonce"] != 0)
+    pairs = np.stack([np.repeat(np.arange(len(names)), counts)[first_time], events["nonce"][first_time]], axis=1)
+    if len(np.unique(pairs, axis=0)) != len(pairs):
+        raise DataError(f"{path}: some decisions have more than one reward; nothing was added")
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]
         for i, held in enumerate(store.newer(some, [0] * len(some)), start=first):

@@ -1,6 +1,7 @@
 """`PostgresStore`: events in PostgreSQL, for any number of processes at once. Needs the extra `postgres`."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from threading import RLock
 
 import numpy as np
@@ -8,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import InvalidArgument, StoreError
 from treeward.core.types import AnyArray
 from treeward.store import tables
 from treeward.store.database import Connection, Database
@@ -109,7 +110,9 @@ class PostgresStore:
         added[order] = found
         return added
 
-    def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:
+    def extend(
+        self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray, after: Sequence[int] | None = None
+    ) -> None:
         """Add many events: the first counts[0] are for the first user, and so on; all of them, or none."""
         if len(users) != len(counts) or int(np.sum(counts)) != len(events) or events.dtype != EVENT:
             raise InvalidArgument("PostgresStore.extend", "counts", f"{len(users)} that sum to {len(events)}", counts)
@@ -120,16 +123,19 @@ class PostgresStore:
                 added[name] = added.get(name, 0) + count
         packed, size = events.tobytes(), EVENT.itemsize
         kinds, nonces = events["kind"].tolist(), events["nonce"].tolist()
+        expected = None if after is None else dict(zip(names, after, strict=True))
 
         def write(db: Connection) -> None:
             with db.transaction():
-                held = sorted(added)
-                db.execute(
-                    "INSERT INTO treeward.users (name) SELECT unnest(%s::bytea[]) ON CONFLICT DO NOTHING", (held,)
-                )
+                # As `append` does it: the epoch first, then users in the order of their names.
+                db.execute("SELECT number FROM treeward.meta WHERE name = 'epoch' FOR SHARE")
                 found = db.execute(
-                    "SELECT name, id, events FROM treeward.users WHERE name = ANY(%s) ORDER BY name FOR UPDATE", (held,)
+                    "INSERT INTO treeward.users (name) SELECT unnest(%s::bytea[]) ON CONFLICT (name) "
+                    "DO UPDATE SET events = users.events RETURNING name, id, events",
+                    (sorted(added),),
                 ).fetchall()
+                if expected is not None and any(have != expected[name] for name, _, have in found):
+                    raise StoreError(f"{self}: somebody else adds events meanwhile")
                 last = {name: [id, have] for name, id, have in found}
                 at = 0
                 with db.cursor().copy("COPY treeward.events FROM STDIN (FORMAT BINARY)") as out:
@@ -232,6 +238,8 @@ class PostgresStore:
     def resolve(self, user: User, epoch: int) -> User | None:
         """Return who a user of that epoch is now."""
         with self._lock:
+            if self._moves.epoch < 0:
+                self._follow(0)
             return self._moves.resolve(user, epoch)
 
     def forget(self, user: User, *, wait: bool = True) -> int:
@@ -280,6 +288,8 @@ class PostgresStore:
             except BaseException:
                 self._moves = Moves(self._moves.secret)  # what was begun was not done: ask anew
                 self._moves.epoch = -1
+                with suppress(StoreError):
+                    self._follow(0)
                 raise
 
     def _follow(self, now: int) -> None:
@@ -315,16 +325,8 @@ class PostgresStore:
 
     def keep(self, user: User, kept: Kept) -> None:
         """Remember a user's state, unless the user was forgotten or merged since."""
-        if self.resolve(user, kept.epoch) != user:
-            return
-        self._base.do(
-            lambda db: db.execute(
-                "INSERT INTO treeward.kept SELECT id, %b, %b, %b FROM treeward.users WHERE name = %b "
-                "ON CONFLICT (user_id) DO UPDATE SET events = excluded.events, epoch = excluded.epoch, "
-                "state = excluded.state",
-                (kept.events, kept.epoch, kept.state, spelled(user)),
-            )
-        )
+        if self.resolve(user, kept.epoch) == user:
+            self._base.do(lambda db: tables.keep(db, spelled(user), self._moves.epoch, kept))
 
     def kept(self, user: User) -> Kept | None:
         """Return what `keep` remembered last."""

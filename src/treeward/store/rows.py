@@ -147,8 +147,10 @@ def write_head(file: sqlite3.Connection, head: Head) -> None:
     file.executemany("INSERT INTO snapshots VALUES (?, ?, ?)", [seal(*one) for one in enumerate(head.snapshots)])
     if len(head.items):
         file.execute("INSERT INTO items VALUES (?, ?, ?)", pack_items(0, head.items))
+    file.execute("DELETE FROM meta WHERE name LIKE 'note/%'")
     told = {"secret": head.secret, "epoch": head.epoch, "begun": head.begun, "unfinished": int(head.unfinished)}
-    file.executemany(SET, [seal(name, value) for name, value in told.items()])
+    notes = {f"note/{name}": content for name, content in head.notes.items()}
+    file.executemany(SET, [seal(name, value) for name, value in (told | notes).items()])
 
 
 def write_kept(file: sqlite3.Connection, kept: list[tuple[int, int, int, bytes]]) -> None:

@@ -142,12 +142,14 @@ class SQLiteStore(MemoryStore):
             self._journal.wait(number)
         return new
 
-    def extend(self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray) -> None:
+    def extend(
+        self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray, after: Sequence[int] | None = None
+    ) -> None:
         """Add many events: the first counts[0] are for the first user, and so on; all of them, or none."""
         check_names("SQLiteStore.extend", users)
         with self._lock:
             self._journal.refuse()
-            super().extend(users, counts, events)
+            super().extend(users, counts, events, after)
             owners = [user for user, count in zip(users, counts.tolist(), strict=True) if count]
             many = [count for count in counts.tolist() if count]
             number = self._journal.put(*self._adding(owners, events, many))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from treeward.core.errors import StoreError, StoreVersion
 from treeward.store.database import Connection
+from treeward.store.events import Kept
 from treeward.store.heads import Head
 from treeward.store.moves import Move
 from treeward.store.numbers import Numbers
@@ -69,6 +70,19 @@ def number_snapshot(db: Connection, digest: str) -> int:
         return int(number)
 
 
+def keep(db: Connection, name: bytes, epoch: int, kept: Kept) -> None:
+    """Remember a user's state, if nobody was forgotten or merged since `epoch`."""
+    with db.transaction():
+        [[now]] = db.execute("SELECT number FROM treeward.meta WHERE name = 'epoch' FOR SHARE").fetchall()
+        if now == epoch:
+            db.execute(
+                "INSERT INTO treeward.kept SELECT id, %b, %b, %b FROM treeward.users WHERE name = %b "
+                "ON CONFLICT (user_id) DO UPDATE SET events = excluded.events, epoch = excluded.epoch, "
+                "state = excluded.state",
+                (kept.events, kept.epoch, kept.state, name),
+            )
+
+
 def merge(db: Connection, old: bytes, new: bytes) -> int:
     """Put one user's events behind another's and return how many."""
     db.execute("INSERT INTO treeward.users (name) VALUES (%b) ON CONFLICT DO NOTHING", (new,))
@@ -98,7 +112,8 @@ def head(db: Connection, moves: list[tuple[bytes, Move]], epoch: int) -> Head:
     items = pl.concat([read_items("PostgreSQL", *row) for row in parts]) if parts else pl.Series("id", [], pl.String)
     trees = [row[0] for row in db.execute("SELECT digest FROM treeward.snapshots ORDER BY number").fetchall()]
     unfinished = bool(meta.get("unfinished", (0, None))[0])
-    return Head(bytes(meta["secret"][1]), epoch, moves, items, trees, meta["begun"][0], unfinished)
+    notes = {name[5:]: bytes(content) for name, (_, content) in meta.items() if name.startswith("note/")}
+    return Head(bytes(meta["secret"][1]), epoch, moves, items, trees, meta["begun"][0], notes, unfinished)
 
 
 def adopt(db: Connection, where: str, head: Head) -> None:
@@ -121,6 +136,9 @@ def adopt(db: Connection, where: str, head: Head) -> None:
         db.execute("UPDATE treeward.meta SET bytes = %b WHERE name = 'secret'", (head.secret,))
         db.execute("UPDATE treeward.meta SET number = %b WHERE name = 'epoch'", (head.epoch,))
         db.execute("UPDATE treeward.meta SET number = greatest(number, %b) WHERE name = 'begun'", (head.begun,))
+        db.execute("DELETE FROM treeward.meta WHERE name LIKE 'note/%%'")
+        for name, content in head.notes.items():
+            db.execute("INSERT INTO treeward.meta VALUES (%s, NULL, %b)", (f"note/{name}", content))
         db.execute(
             "INSERT INTO treeward.meta VALUES ('unfinished', %b, NULL) "
             "ON CONFLICT (name) DO UPDATE SET number = excluded.number",

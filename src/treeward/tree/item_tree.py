@@ -214,7 +214,7 @@ class ItemTree:
         scratch
             Where processes lay what they hand on, twice the size of the vectors; by default among temporary files.
         """
-        shards = find(Path(folder), column)
+        shards = find(Path(folder).resolve(), column)
         made = _options("ItemTree.from_shards", shards[-1].first + shards[-1].rows, widths, seed, normalize, max_leaf)
         with tasks(on, processes, None if scratch is None else Path(scratch)) as workers:
             arrays, digest = grow_sharded(shards, workers, **made, threads=processes, progress=progress or silent)

@@ -278,8 +278,10 @@ class _Builder:
         empty = np.flatnonzero(sizes == 0).astype(np.int32)
         if not len(empty):
             return sums
-        error = np.where(sizes > 1, sums[:, -2] - (sums[:, :-2] ** 2).sum(axis=1) / np.maximum(sizes, 1), -np.inf)
-        worst = np.sort(np.lexsort((-sizes, -error))[: len(empty)]).astype(np.int32)
+        # There are more rows than leaves, so that those of two rows and more can fill all that are empty.
+        several = np.flatnonzero(sizes > 1)
+        error = sums[several, -2] - (sums[several, :-2] ** 2).sum(axis=1) / sizes[several]
+        worst = np.sort(several[np.lexsort((-sizes[several], -error))[: len(empty)]]).astype(np.int32)
         names = np.concatenate([worst, empty])
         return self.cut(leaves, label, sums, names, lambda own, rows: refill(own, len(names), rows))
 

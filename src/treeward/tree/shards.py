@@ -75,12 +75,14 @@ def _shape(path: Path, column: str) -> tuple[int, int]:
             if found.ndim != 2 or not found.shape[1] or found.dtype.kind not in "fiu":
                 raise ValueError(f"{found.dtype}{found.shape} is no matrix of numbers")
             return len(found), int(found.shape[1])
-        table = pl.scan_parquet(path)
+        table = pl.scan_parquet(path, glob=False)
         names = table.collect_schema().names()
         if column not in names:
             raise ValueError(f"there is no column {column!r}, only {', '.join(names)}")
-        lengths = table.select(pl.len(), pl.col(column).first().list.len().alias("dim"))
-        count, width = lengths.collect().row(0)
+        first = pl.col(column).first().cast(pl.List(pl.Float32)).list.len()
+        count, width = table.select(pl.len(), first.alias("dim")).collect().row(0)
+        if count and not width:
+            raise ValueError("its first vector is missing, or empty")
         return count, width or 0
 
 
@@ -99,10 +101,8 @@ def read(shard: Shard) -> Floats:
         if shard.path.endswith(".npy"):
             made = np.asarray(np.load(shard.path, mmap_mode="r", allow_pickle=False)[part], dtype=np.float32)
         else:
-            cells = (
-                pl.scan_parquet(shard.path).select(shard.column).slice(shard.start, shard.rows).collect()[shard.column]
-            )
-            lists = cells.cast(pl.List(pl.Float32))
+            table = pl.scan_parquet(shard.path, glob=False).select(shard.column).slice(shard.start, shard.rows)
+            lists = table.collect()[shard.column].cast(pl.List(pl.Float32))
             if lists.null_count() or (lists.list.len() != shard.dim).any() or lists.explode().null_count():
                 raise ValueError(f"some vectors are missing, or not of {shard.dim} numbers")
             made = lists.explode().to_numpy().reshape(-1, shard.dim)
