@@ -55,8 +55,9 @@ lint: .venv/dev
 		|| echo "No PostgreSQL here: tests of it will be skipped (Debian: apt-get install postgresql)"
 	@touch $@
 
+# Three at a time on two cores: a third of the time is waiting for services, browsers and databases.
 unit: .venv/dev .venv/system .venv/kernels
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 3 -q
 
 coverage: .venv/dev ## the tests with kernels interpreted, so that every line is seen
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n 2 -q --cov --cov-report=term \
