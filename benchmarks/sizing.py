@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 import treeward as tw
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.policy import Policy
 from treeward.store.base import EventStore
 from treeward.store.events import EVENT, REWARD
 from treeward.tree.build import default_widths
@@ -37,17 +38,17 @@ def main() -> None:
         told = events(tw.SQLiteStore(path))
         print(f"| SQLite | {path.stat().st_size / told[0]:.0f} | {told[1]:,.0f} | {told[2]:,.0f} |", flush=True)
     database()
-    print("\n| items | dimensions | vectors | tree | labels |\n|---|---|---|---|---|")
+    print("\n| items | dimensions | vectors | tree | order of items |\n|---|---|---|---|---|")
     for items, dim in ((1_000_000, 64), (20_000_000, 32), (100_000_000, 32)):
         nodes = 1 + sum(default_widths(items))
         tree, rows = nodes * (4 * dim + 4 + 4 + 4 + 8), 4 * items
         print(f"| {items:,} | {dim} | {4 * dim * items / 1e9:.1f} GB | {tree / 1e9:.2f} GB | {rows / 1e9:.2f} GB |")
 
 
-def decisions(shop: tw.Catalogue, policy: tw.Policy) -> tuple[float, float, float]:
+def decisions(shop: tw.Catalogue, policy: Policy) -> tuple[float, float, float]:
     """Return the bytes that a user's state takes, and decisions a second for users at hand and for others."""
     store = tw.MemoryStore(kept_bytes=0)
-    explorer = tw.Explorer(shop, policy.grow(shop, 0), policy, store, exposures="none", seed=0)
+    explorer = tw.Explorer(shop, policy.grow(shop, 0), policy, store, seed=0)
     random = np.random.default_rng(0)
     made = np.zeros(USERS * EVENTS, dtype=EVENT)
     made["item"], made["node"], made["kind"] = random.integers(ITEMS, size=len(made)), -1, REWARD
