@@ -39,8 +39,7 @@ def on_ray(address: str | None, count: int | None) -> Iterator["OnRay"]:
                 f"{address or 'ray'}: no cluster answers there ({str(error).splitlines()[0]})"
             ) from error
     try:
-        held: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        yield OnRay(max(1, int(held.get("CPU", 1))))
+        yield OnRay()
     finally:
         if mine:
             ray.shutdown()
@@ -54,9 +53,6 @@ def _knock(address: str) -> None:
 
 class OnRay:
     """Tasks of a Ray cluster; every worker has treeward installed, in the same version."""
-
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
 
     def each(self, function: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         """Call a function for every piece; see `Tasks.each`."""

@@ -41,9 +41,6 @@ class Share(Protocol):
 class Tasks(Protocol):
     """Where functions are called that do not run here."""
 
-    workers: int
-    """How many can run at a time."""
-
     def each(self, function: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         """Call ``function(*piece)`` for every piece; yield each one's number and result as they come."""
 
@@ -143,14 +140,14 @@ class Processes:
     """Tasks in processes of this machine; arrays that stay lie in files of a scratch folder."""
 
     def __init__(self, count: int, scratch: Path) -> None:
-        self.workers, self._scratch, self._made = count, scratch, 0
+        self._workers, self._scratch, self._made = count, scratch, 0
         self._waiting: deque[_Call] = deque()
         self._running: dict[Future[Any], _Call] = {}
         self._pool = self._fresh()
 
     def _fresh(self) -> ProcessPoolExecutor:
         method = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self.workers, mp_context=method, initializer=_follow_parent)
+        return ProcessPoolExecutor(self._workers, mp_context=method, initializer=_follow_parent)
 
     def __enter__(self) -> "Processes":
         return self
@@ -164,14 +161,13 @@ class Processes:
     def _advance(self) -> list[_Call]:
         """Give the workers something to do, wait until one has done it, and return what is done."""
         # No more than there are workers: when one is killed all that was handed out is lost, and only that.
-        while self._waiting and len(self._running) < self.workers:
-            call = self._waiting.popleft()
-            call.tried += 1
+        while self._waiting and len(self._running) < self._workers:
+            call = self._waiting[0]
             try:
                 self._running[self._pool.submit(call.function, *call.given)] = call
             except BrokenProcessPool:
-                self._waiting.appendleft(call)
                 return self._again()
+            self._waiting.popleft().tried += 1
         done = wait(self._running, return_when=FIRST_COMPLETED).done
         if any(isinstance(one.exception(), BrokenProcessPool) for one in done):
             return self._again()

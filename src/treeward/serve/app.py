@@ -277,8 +277,9 @@ class App(Handlers):
         outcomes = await asyncio.gather(*self._rewards.ask_many(request.body.rewards), return_exceptions=True)
         return _rows([one if isinstance(one, BaseException) else _taken(one) for one in outcomes])
 
-    async def swap(self, asked: wire.Swap) -> Choice:
+    async def _swap(self, request: Request) -> Reply:
         """Serve another snapshot from now on: loaded beside this one, then written down, then in its place."""
+        asked: wire.Swap = request.body
         if self._swapping.locked():
             raise Refused(409, "swapping", "another snapshot is being loaded")
         async with self._swapping:
@@ -290,7 +291,7 @@ class App(Handlers):
                 raise InvalidArgument("snapshot", "items", "such that they can be served", str(error)) from error
             await asyncio.to_thread(choice.keep, self.service.explorer.store)
             self._serve(choice, explorer)
-            return choice
+            return Reply(200, msgspec.json.encode(choice))
 
     async def _follow(self) -> None:
         """Serve what another replica was told to."""

@@ -20,7 +20,7 @@ from treeward.serve.openapi import Shape, document, page
 from treeward.serve.reports import Reports
 from treeward.serve.routes import ROUTES, Refused, Reply, Request
 from treeward.serve.service import Service, parse_id
-from treeward.serve.snapshots import Choice, choice_of
+from treeward.serve.snapshots import choice_of
 from treeward.store.base import User
 
 _HTML = b"text/html; charset=utf-8"
@@ -203,13 +203,6 @@ class Handlers:
 
     async def _snapshot(self, request: Request) -> Reply:
         return _json(await asyncio.to_thread(choice_of, self.service.explorer.store, self.settings))
-
-    async def swap(self, asked: wire.Swap) -> Choice:
-        """Serve another snapshot from now on."""
-        raise NotImplementedError
-
-    async def _swap(self, request: Request) -> Reply:
-        return _json(await self.swap(request.body))
 
 
 def _kinds(shop: Catalogue) -> dict[str, str]:

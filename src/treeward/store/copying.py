@@ -57,7 +57,7 @@ def copy(source: EventStore, target: EventStore, progress: Progress = silent, *,
         seen = head.epoch
         new = _bring(source, target, progress)
         brought += new
-        if not new and _agree(source, target, progress):
+        if not new and _agree(source, target, seen, progress):
             after = source.head()
             if after.epoch == head.epoch:
                 _take(target, after, unfinished=False)
@@ -128,17 +128,20 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.frombuffer(b"".join(part.tobytes() for part in parts), dtype=EVENT)
 
 
-def _agree(source: EventStore, target: EventStore, progress: Progress) -> bool:
-    """Compare every event; tell whether the target lacks nothing now, and refuse what is not the same."""
+def _agree(source: EventStore, target: EventStore, seen: int, progress: Progress) -> bool:
+    """Compare every event; tell whether the target lacks nothing now, and refuse what is not the same.
+
+    Who was forgotten or merged since the epoch `seen` is not the same person, and follows in the next round.
+    """
     stage, same = Stage(progress, "comparing users", source.size()), True
     for some in _some(source):
         whole = [0] * len(some)
         for user, theirs, mine in zip(some, source.newer(some, whole), target.newer(some, whole), strict=True):
-            if mine.tobytes() != theirs[: len(mine)].tobytes():
-                raise StoreError(
-                    f"{target}: the events of {user!r:.60} are not those of {source}: begin with a new store"
-                )
-            same &= len(mine) == len(theirs)
+            alike = mine.tobytes() == theirs[: len(mine)].tobytes()
+            if not alike and source.resolve(user, seen) == user:
+                what = f"the events of {user!r:.60} are not those of {source}"
+                raise StoreError(f"{target}: {what}: begin with a new store")
+            same &= alike and len(mine) == len(theirs)
         stage.step(len(some))
     stage.finish()
     return same and source.size() == target.size()

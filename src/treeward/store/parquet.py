@@ -76,12 +76,14 @@ def _bundles(store: EventStore) -> Iterator[tuple[list[User], list[AnyArray]]]:
     """Return everybody's events, about a million at a time."""
     names: list[User] = []
     parts: list[AnyArray] = []
+    count = 0
     for user, events in store.read_all():
         names.append(user)
         parts.append(events)
-        if sum(map(len, parts)) >= _ROWS_A_FILE if len(parts) % _AT_ONCE == 0 else len(events) >= _ROWS_A_FILE:
+        count += len(events)
+        if count >= _ROWS_A_FILE:
             yield names, parts
-            names, parts = [], []
+            names, parts, count = [], [], 0
     if names or not store.size():
         yield names, parts  # an empty store makes an empty table
 
