@@ -13,7 +13,7 @@ from treeward.policy import HCB, PHCB, Beam, CBLeaf, Flat
 from treeward.policy.learn import Events, absorb, sit_all
 from treeward.policy.lists import push
 from treeward.policy.plan import room
-from treeward.policy.screen import Screen, is_open, left, opened, shut
+from treeward.policy.screen import Flags, Screen, is_open, left, opened, shut
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
 BANDITS = [LinUCB(0.5), Thompson(0.3), EpsilonGreedy(0.2)]
@@ -358,13 +358,15 @@ def test_a_beam_sees_all_of_an_uneven_tree():
 
 
 def test_screens():
-    screen = Screen(np.array([2, 5], np.int32), False, np.zeros(4, np.int32), np.zeros(1, np.int64))
+    flags = Flags.of(~np.isin(np.arange(9), [2, 5]))
+    nothing, room = np.zeros(0, np.int32), (np.zeros(4, np.int32), np.zeros(1, np.int64))
+    screen = Screen(nothing, False, flags, *room)
     for place in (7, 2, 0):
         shut(screen, place)
     out = np.zeros(10, dtype=np.int64)
     assert out[: opened(screen, 0, 9, out)].tolist() == [1, 3, 4, 6, 8]
     assert [place for place in range(9) if is_open(screen, place)] == [1, 3, 4, 6, 8]
-    only = Screen(np.array([2, 5, 7], np.int32), True, np.zeros(4, np.int32), np.zeros(1, np.int64))
+    only = Screen(np.array([2, 5, 7], np.int32), True, Flags.none(), np.zeros(4, np.int32), np.zeros(1, np.int64))
     shut(only, 5)
     assert out[: opened(only, 0, 9, out)].tolist() == [2, 7] == [place for place in range(9) if is_open(only, place)]
     assert left(only, 0, 9) == 2

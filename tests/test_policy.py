@@ -13,7 +13,7 @@ from treeward.policy.history import History, amend, record, tally
 from treeward.policy.learn import Events, absorb, holder, leaf_at, sit, teach
 from treeward.policy.lists import Lists, insert, widened
 from treeward.policy.plan import room, scratch
-from treeward.policy.screen import Screen, left, nth, shut
+from treeward.policy.screen import Flags, Screen, flip, is_open, left, nth, opened, shut
 from treeward.policy.steps import Trace
 from treeward.policy.walk import decide
 from treeward.store.events import CHANGE, REWARD, SHOWN
@@ -36,7 +36,7 @@ class Live:
         sit(plan, self.state, 0)
 
     def decide(self, nonce, closed=NONE):
-        screen = Screen(closed, False, NONE, np.zeros(1, dtype=np.int64))
+        screen = Screen(NONE, False, Flags.none(), closed, np.array([len(closed)]))
         place, node, scores, self.work = decide(
             self.plan, self.state, 0, screen, self.seed, self.stream, nonce, self.candidates, Trace.empty()
         )
@@ -255,17 +255,29 @@ def test_history_counts_slices(events, first, last):
     assert total == pytest.approx(sum(inside), abs=1e-9)
 
 
-@given(st.sets(st.integers(0, 30)), st.booleans(), st.lists(st.integers(0, 30)), st.integers(0, 20), st.integers(0, 20))
-def test_screens_let_through_what_is_open(named, only, closed, first, length):
-    screen = Screen(
-        np.array(sorted(named), dtype=np.int32), only, np.zeros(40, dtype=np.int32), np.zeros(1, dtype=np.int64)
-    )
+PLACES = st.integers(0, 200)
+
+
+@given(st.sets(PLACES), st.sampled_from(["only", "flags", "all"]), st.lists(PLACES), PLACES, PLACES, st.sets(PLACES))
+def test_screens_let_through_what_is_open(named, kind, closed, first, length, turned):
+    flags = Flags.none()
+    if kind == "flags":
+        flags = Flags.of(np.isin(np.arange(201), sorted(named)))
+        for place in turned:
+            flip(flags, place, not flags.open[place])
+        named = named ^ turned
+        assert Flags.of(flags.open).before.tolist() == flags.before.tolist()
+    listed = np.array(sorted(named) if kind == "only" else [], dtype=np.int32)
+    screen = Screen(listed, kind == "only", flags, np.zeros(210, dtype=np.int32), np.zeros(1, dtype=np.int64))
     for place in closed:
         shut(screen, place)
-    last = min(31, first + length)
-    opened = [place for place in range(first, last) if (place in named) == only and place not in closed]
-    assert left(screen, first, last) == len(opened)
-    assert [nth(screen, first, last, rank) for rank in range(len(opened))] == opened
+    last = min(201, first + length)
+    there = [p for p in range(first, last) if (kind == "all" or p in named) and p not in closed]
+    assert left(screen, first, last) == len(there)
+    assert [nth(screen, first, last, rank) for rank in range(len(there))] == there
+    assert [place for place in range(first, last) if is_open(screen, place)] == there
+    out = np.zeros(201, dtype=np.int64)
+    assert out[: opened(screen, first, last, out)].tolist() == there
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), max_size=200))

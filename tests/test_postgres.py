@@ -105,7 +105,7 @@ def test_many_explorers_decide_as_one(url):
         reward = float(random.random() < 0.4)
         replicas[int(random.integers(3))].feedback({d.id: reward})
         row = shop.row(d.item)
-        alone.store.append([user], event(int(alone._decider.numbers[row]), reward, node=_node(d), nonce=1 + _))
+        alone.store.append([user], event(int(alone._decider.roster.numbers[row]), reward, node=_node(d), nonce=1 + _))
     for user in users:
         told = [one.field(user) for one in (*replicas, alone)]
         for other in told[1:]:

@@ -44,6 +44,13 @@ class _Calls:
         self._tries = tries
 
     @staticmethod
+    def _slices(items: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+        """Return items in as many bodies as they need."""
+        longest = max((len(one.get("vector", ())) for one in items), default=0)
+        most = max(1, min(1_000, 500_000 // (12 * longest + 200)))
+        return [list(items[first : first + most]) for first in range(0, len(items), most)]
+
+    @staticmethod
     def _ask(user: User, n: int, exclude: Iterable[Item], allow: Iterable[Item] | None,
              where: Mapping[str, Any] | None, diverse: bool, fallback: Iterable[Item]) -> dict[str, Any]:  # fmt: skip
         body: dict[str, Any] = {"user": user, "n": n, "exclude": list(exclude), "fallback": list(fallback)}
@@ -127,6 +134,18 @@ class Client(_Calls):
         """Return what is known of a user."""
         told: dict[str, Any] = self._send("GET", _path_of(user), None)
         return told
+
+    def put_items(self, items: Sequence[Mapping[str, Any]]) -> int:
+        """Add items, or change what is known of them, and return how many; each has `item`, `vector` and `columns`.
+
+        They can be recommended when this returns. What is not given of an item that is known stays as it is.
+        """
+        return sum(self._send("PUT", "/v1/items", {"items": part})["changed"] for part in self._slices(items))
+
+    def remove_items(self, items: Sequence[Item]) -> int:
+        """Take items away: none is recommended once this has returned. Return how many were there."""
+        parts = [list(items[first : first + 1_000]) for first in range(0, len(items), 1_000)]
+        return sum(self._send("DELETE", "/v1/items", {"items": part})["changed"] for part in parts)
 
     def forget(self, user: User) -> int:
         """Erase a user; return how many events that were."""
@@ -213,6 +232,16 @@ class AsyncClient(_Calls):
         """Return what is known of a user."""
         told: dict[str, Any] = await self._send("GET", _path_of(user), None)
         return told
+
+    async def put_items(self, items: Sequence[Mapping[str, Any]]) -> int:
+        """Add items, or change what is known of them; return how many."""
+        parts = self._slices(items)
+        return sum([(await self._send("PUT", "/v1/items", {"items": part}))["changed"] for part in parts])
+
+    async def remove_items(self, items: Sequence[Item]) -> int:
+        """Take items away; return how many were there."""
+        parts = [list(items[first : first + 1_000]) for first in range(0, len(items), 1_000)]
+        return sum([(await self._send("DELETE", "/v1/items", {"items": part}))["changed"] for part in parts])
 
     async def forget(self, user: User) -> int:
         """Erase a user; return how many events that were."""

@@ -264,6 +264,11 @@ def _check_numbers(store: EventStore) -> None:
     store.take_note("one", b"1")
     store.take_note("one", b"2")
     _require((store.note("one"), store.note("other")) == (b"2", None), "notes are kept, the last one of a name")
+    kept = store.take_note("two/b", b"3", new=True), store.take_note("two/b", b"4", new=True)
+    _require(kept == (True, False) and store.note("two/b") == b"3", "a new note never takes an older one's place")
+    store.take_note("two/a", b"5")
+    listed = store.notes("two/"), store.notes("two/", "two/a")
+    _require(listed == ([("two/a", b"5"), ("two/b", b"3")], [("two/b", b"3")]), "notes are listed by name")
 
 
 def _check_head(store: EventStore) -> None:

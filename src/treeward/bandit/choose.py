@@ -33,6 +33,8 @@ class Candidates(NamedTuple):
     """(most,) what that earned in all."""
     factor: Floats
     """(most,) by which the score is multiplied; 1 in the paper."""
+    bonus: Floats
+    """(most,) which is added to it; 0 in the paper."""
     spread: Floats
     """(most, d) room for x A^-1."""
     root: NDArray[np.float64]
@@ -58,6 +60,7 @@ class Candidates(NamedTuple):
             np.zeros(most),
             np.zeros(most),
             np.ones(most, dtype=np.float32),
+            np.zeros(most, dtype=np.float32),
             np.zeros((vectors, dim), dtype=np.float32),
             np.zeros((dim, dim)),
             np.zeros(dim, dtype=np.float32),
@@ -110,7 +113,7 @@ def best_drawn(theta: Floats, x: Floats, candidates: Candidates, seed: int, stre
         candidates.mean[i] = dot(x[i], theta)
         candidates.sampled[i] = dot(x[i], candidates.drawn)
     start = rng.below(seed, stream, counter + _TIES, count)
-    return _highest(candidates.sampled[:count], candidates.width, np.float32(0.0), candidates.factor, start)
+    return _highest(candidates.sampled[:count], candidates.width, np.float32(0.0), candidates, start)
 
 
 @tight
@@ -120,10 +123,10 @@ def best_scored(
     """Return which of the first `count` candidates to take, once their means, and widths for LinUCB, are known."""
     mean, start = candidates.mean[:count], rng.below(seed, stream, counter + _TIES, count)
     if kind == UCB:
-        return _highest(mean, candidates.width, np.float32(strength), candidates.factor, start)
+        return _highest(mean, candidates.width, np.float32(strength), candidates, start)
     if rng.uniform(seed, stream, counter) < strength:
         return rng.below(seed, stream, counter + 1, count)
-    return _highest(mean, candidates.width, np.float32(0.0), candidates.factor, start)
+    return _highest(mean, candidates.width, np.float32(0.0), candidates, start)
 
 
 @tight
@@ -150,51 +153,52 @@ def chance_of(
             other = stream ^ turn << 56
             _sample(x, candidates, theta, strength, seed, other, counter)
             start = rng.below(seed, other, counter + _TIES, count)
-            wins += _highest(sampled, candidates.width, np.float32(0.0), candidates.factor, start) == chosen
+            wins += _highest(sampled, candidates.width, np.float32(0.0), candidates, start) == chosen
         return wins / (_DRAWS + 1)
     share = _tie_share(
         chosen,
         candidates.mean[:count],
         candidates.width,
         np.float32(strength if kind == UCB else 0.0),
-        candidates.factor,
+        candidates,
     )
     return share if kind == UCB else strength / count + (1.0 - strength) * share
 
 
 @tight
-def _score(mean: Floats, width: Floats, weight: np.float32, factor: Floats, i: int) -> np.float32:
-    score: np.float32 = factor[i] * (mean[i] + weight * width[i] if weight != 0 else mean[i])
+def _score(mean: Floats, width: Floats, weight: np.float32, candidates: Candidates, i: int) -> np.float32:
+    score: np.float32 = candidates.factor[i] * (mean[i] + weight * width[i] if weight != 0 else mean[i])
+    score += candidates.bonus[i]
     return score
 
 
 @tight
-def _enough(mean: Floats, width: Floats, weight: np.float32, factor: Floats) -> np.float32:
+def _enough(mean: Floats, width: Floats, weight: np.float32, candidates: Candidates) -> np.float32:
     """Return the score from which on an arm is among the best: rounding decides nothing."""
     best = np.float32(-np.inf)
     for i in range(len(mean)):
-        best = max(best, _score(mean, width, weight, factor, i))
+        best = max(best, _score(mean, width, weight, candidates, i))
     return best - _CLOSE * abs(best)
 
 
 @tight
-def _highest(mean: Floats, width: Floats, weight: np.float32, factor: Floats, start: int) -> int:
-    limit = _enough(mean, width, weight, factor)
+def _highest(mean: Floats, width: Floats, weight: np.float32, candidates: Candidates, start: int) -> int:
+    limit = _enough(mean, width, weight, candidates)
     for turn in range(len(mean)):
         i = start + turn if start + turn < len(mean) else start + turn - len(mean)
-        if _score(mean, width, weight, factor, i) >= limit:
+        if _score(mean, width, weight, candidates, i) >= limit:
             return i
     return start
 
 
 @tight
-def _tie_share(chosen: int, mean: Floats, width: Floats, weight: np.float32, factor: Floats) -> float:
+def _tie_share(chosen: int, mean: Floats, width: Floats, weight: np.float32, candidates: Candidates) -> float:
     """Return the share of random starts from which `_highest` finds `chosen`: 0 if it is not among the best."""
-    count, limit = len(mean), _enough(mean, width, weight, factor)
-    if not _score(mean, width, weight, factor, chosen) >= limit:
+    count, limit = len(mean), _enough(mean, width, weight, candidates)
+    if not _score(mean, width, weight, candidates, chosen) >= limit:
         return 0.0
     starts = 1
-    while starts < count and not _score(mean, width, weight, factor, (chosen - starts) % count) >= limit:
+    while starts < count and not _score(mean, width, weight, candidates, (chosen - starts) % count) >= limit:
         starts += 1
     return starts / count
 

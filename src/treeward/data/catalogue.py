@@ -1,6 +1,7 @@
 """`Catalogue`: the items, their ids, vectors and whatever else is known of them."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -9,13 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
-from treeward.core.errors import InvalidArgument, UnknownId
+from treeward.core.errors import ArtefactVersion, InvalidArgument, UnknownId
 from treeward.core.types import Floats
 from treeward.data import tabular
 from treeward.data.columns import Values, column
 from treeward.data.columns import ids as as_ids
 
-FORMAT, VERSION = "treeward.catalogue", 1
+FORMAT, VERSION, CHANGED = "treeward.catalogue", 1, 2
+"""The second version knows what became of the items since."""
 _RESERVED = ("id", "title", "category")
 
 Id = int | str
@@ -57,19 +59,24 @@ class Catalogue:
     ) -> None:
         if vectors is None or np.shape(vectors)[1:] == (0,):
             count = len(as_ids("Catalogue", "ids", ids)) if vectors is None else len(np.asarray(vectors))
-            self.vectors: Floats = np.zeros((count, 0), dtype=np.float32)
+            self._vectors: Floats = np.zeros((count, 0), dtype=np.float32)
         else:
-            self.vectors = checks.vectors("Catalogue", vectors)
+            self._vectors = checks.vectors("Catalogue", vectors)
         extra = {} if columns is None else {name: columns[name] for name in _names(columns)}
-        self.table = pl.DataFrame(
-            [_unique(as_ids("Catalogue", "ids", ids, len(self.vectors)))]
+        self._table = pl.DataFrame(
+            [_unique(as_ids("Catalogue", "ids", ids, len(self._vectors)))]
             + [
-                column("Catalogue", name, values, len(self.vectors))
+                column("Catalogue", name, values, len(self._vectors))
                 for name, values in {"title": titles, "category": categories, **extra}.items()
                 if values is not None
             ]
         )
-        """One row an item: `id`, then `title` and `category` where given, then the further columns."""
+        self.gone: list[Id] = []
+        """Ids of items that may not be shown any more, but that users may have met."""
+        self.pages = 0
+        """How many pages of an explorer's changes it knows; see `Explorer.add`."""
+        self.made_at: int | None = None
+        """When the file it was read from was written, in seconds since 1970."""
         keys = _keys(self.ids)
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
@@ -78,10 +85,20 @@ class Catalogue:
         return type(self).of_table, (self.table, self.vectors)  # the keys are hashes of this process
 
     def __len__(self) -> int:
-        return len(self.vectors)
+        return len(self._vectors)
 
     def __repr__(self) -> str:
         return f"Catalogue({len(self):,} items x {self.dim} dimensions, columns {self.table.columns})"
+
+    @property
+    def vectors(self) -> Floats:
+        """(items, dimensions), in row order."""
+        return self._vectors
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """One row an item: `id`, then `title` and `category` where given, then the further columns."""
+        return self._table
 
     @property
     def dim(self) -> int:
@@ -102,6 +119,11 @@ class Catalogue:
     def categories(self) -> pl.Series | None:
         """The categories or category paths, in row order, if there are any."""
         return self.table["category"] if "category" in self.table.columns else None
+
+    def vector_at(self, row: int) -> Floats:
+        """Return the vector of a row."""
+        vector: Floats = self._vectors[row]
+        return vector
 
     def rows(self, ids: Iterable[Id]) -> NDArray[np.int64]:
         """Return the dense row of each id; an id that is not there raises `UnknownId`."""
@@ -132,8 +154,10 @@ class Catalogue:
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the catalogue to a directory, checksummed."""
-        contents = artefact.Contents({"vectors": self.vectors}, {"items": self.table}, {}, {})
-        artefact.write(path, FORMAT, VERSION, contents, overwrite=overwrite)
+        contents, version = artefact.Contents({"vectors": self.vectors}, {"items": self.table}, {}, {}), VERSION
+        if self.gone or self.pages:
+            contents, version = contents._replace(documents={"gone": self.gone}, info={"pages": self.pages}), CHANGED
+        artefact.write(path, FORMAT, version, contents, overwrite=overwrite)
 
     @classmethod
     def load(
@@ -159,13 +183,25 @@ class Catalogue:
         verify
             Check the hashes of a saved catalogue.
         """
+        made = cls._read(path, columns or {}, vectors, verify)
+        found = Path(path) / artefact.MANIFEST if artefact.is_artefact(path) else Path(path)
+        made.made_at = int(found.stat().st_mtime)
+        return made
+
+    @classmethod
+    def _read(cls, path: StrPath, columns: Mapping[str, str], vectors: StrPath | None, verify: bool) -> Self:
         if artefact.is_artefact(path):
-            contents = artefact.read(path, FORMAT, VERSION, verify=verify)
-            return cls.of_table(contents.tables["items"], contents.arrays["vectors"])
+            try:
+                contents = artefact.read(path, FORMAT, VERSION, verify=verify)
+            except ArtefactVersion:
+                contents = artefact.read(path, FORMAT, CHANGED, verify=verify)
+            made = cls.of_table(contents.tables["items"], contents.arrays["vectors"])
+            made.gone, made.pages = contents.documents.get("gone", []), contents.info.get("pages", 0)
+            return made
         if str(path).endswith(".npy"):
             matrix = tabular.read_matrix(path)
             return cls(np.arange(len(matrix)), matrix)
-        table, matrix = tabular.read_items(path, columns or {}, vectors)
+        table, matrix = tabular.read_items(path, columns, vectors)
         return cls.of_table(table, matrix)
 
     @classmethod

@@ -13,10 +13,12 @@ from treeward.core.compiled import bound
 from treeward.core.errors import NothingLeft
 from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue
+from treeward.explorer.roster import Roster
 from treeward.explorer.tickets import Ticket
 from treeward.policy.learn import Events, absorb, sit_all
 from treeward.policy.plan import Plan, State, room, scratch
-from treeward.policy.screen import Screen
+from treeward.policy.roomy import Room, roomy
+from treeward.policy.screen import Flags, Screen
 from treeward.policy.session import DECISION, Batch, choose, nothing_closed
 from treeward.policy.steps import MOST_STEPS, Trace
 from treeward.state.seats import Seats
@@ -29,10 +31,11 @@ SLOT_BITS = 16
 class Closed(NamedTuple):
     """What a call may not show."""
 
-    base: Integers
-    """Sorted places ..."""
+    named: Integers
+    """If `only`: the sorted places that alone are open ..."""
     only: bool
-    """... which alone are open, or closed."""
+    flags: Flags
+    """... and otherwise these."""
     extra: Integers
     """Places closed to single users, one user's after another's ..."""
     ends: NDArray[np.int64]
@@ -65,24 +68,29 @@ class Decider:
         Where draws come from; None: from the store's secret.
     memory
         Bytes for the seats.
+    spare
+        Free places of every leaf, as a share of its items; 0: none, and nothing can be added or removed.
     """
 
-    def __init__(self, plan: Plan, catalogue: Catalogue, store: EventStore, seed: int | None, memory: int) -> None:
-        self.plan, self._store = plan, store
-        self.place_of = np.empty(len(catalogue), dtype=np.int32)
-        self.place_of[plan.tree.items] = np.arange(len(catalogue), dtype=np.int32)
-        self.numbers = store.number_items(catalogue.ids)
-        digest = blake2b(np.ascontiguousarray(self.numbers[plan.tree.items]).data, digest_size=16)
+    def __init__(
+        self, plan: Plan, catalogue: Catalogue, store: EventStore, seed: int | None, memory: int, spare: float = 0.0
+    ) -> None:
+        self._store = store
+        numbers = store.number_items(catalogue.ids)
+        digest = blake2b(np.ascontiguousarray(numbers[plan.tree.items]).data, digest_size=16)
         for array in (plan.tree.first_child, plan.tree.item_range):
             digest.update(np.ascontiguousarray(array).data)
         self.snapshot = store.number_snapshot(digest.hexdigest())
         _add_plan(digest, plan)
-        self.row_of = np.full(int(self.numbers.max()) + 1, -1, dtype=np.int64)
-        self.row_of[self.numbers] = np.arange(len(catalogue))
-        places = np.where(self.row_of >= 0, self.place_of[self.row_of], np.int32(-1))
-        self.places = places
-        """(item numbers,): the place of every item number of the store; -1 where the item is gone."""
-        self.seats = Seats(plan, store, places, self.snapshot, digest.digest(), memory)
+        self.room: Room | None = None
+        places = np.arange(len(catalogue), dtype=np.int32)
+        rows = plan.tree.items
+        if spare > 0:
+            plan, self.room, places = roomy(plan, spare)
+        self.plan, self.roster = plan, Roster(rows, places, numbers)
+        self.flags = self.room.flags if self.room is not None else Flags.none()
+        """Places that may be shown to anybody."""
+        self.seats = Seats(plan, store, self.roster, self.snapshot, digest.digest(), memory)
         hidden = blake2b(store.secret(), digest_size=8, person=b"draws").digest()
         self._seed = int.from_bytes(hidden, "little") >> 1 if seed is None else seed
         self._begun, self._call_stream = 0, rng.stream("calls", store.begin())
@@ -158,7 +166,8 @@ class Decider:
             most += int(state.shown.length[seats].max())
         if closed.diverse:
             most = min(most + n * self._largest, len(self.plan.items))
-        screen = Screen(closed.base, closed.only, np.zeros(most, dtype=np.int32), np.zeros(1, dtype=np.int64))
+        mine = np.zeros(most, dtype=np.int32), np.zeros(1, dtype=np.int64)
+        screen = Screen(closed.named, closed.only, closed.flags, *mine)
         lanes = rng.lanes(self._seed, streams, nonces)
         batch = Batch(seats, lanes, np.zeros(len(seats), dtype=np.int64), closed.extra, closed.ends)
         self._kernel(self.plan, state, batch, n, closed.diverse, screen, self._seed, *room, out)

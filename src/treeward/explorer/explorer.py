@@ -13,16 +13,19 @@ from treeward.core.errors import InvalidArgument, NothingLeft, StoreError, Treew
 from treeward.core.progress import Progress, silent
 from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
+from treeward.data.growing import Growing
 from treeward.data.interactions import Interactions
-from treeward.explorer.decider import SLOT_BITS, Calls, Decider
-from treeward.explorer.filters import Exclude, Filters, Where
+from treeward.explorer.changes import first_page
+from treeward.explorer.decider import SLOT_BITS, Calls
+from treeward.explorer.edition import SPARE, Edition, How
+from treeward.explorer.filters import Exclude, Where
 from treeward.explorer.imported import imported
 from treeward.explorer.ledger import Given, Ledger, Outcome
+from treeward.explorer.living import Living
 from treeward.explorer.looks import Decision
 from treeward.explorer.names import users_of
 from treeward.explorer.rewards import REPEATS, checked_range
 from treeward.explorer.tally import Tally
-from treeward.explorer.views import Views
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
 from treeward.store.base import EventStore, User
@@ -41,7 +44,7 @@ class Ingested(NamedTuple):
     """Interactions with items the catalogue does not have."""
 
 
-class Explorer(Views):
+class Explorer(Living):
     """Recommends items and learns from what comes of it. Safe to call from several threads.
 
     Parameters
@@ -77,6 +80,11 @@ class Explorer(Views):
     counts
         Keep count of how often every item was shown and what it earned; see `counts`. What the store holds is counted
         first, which takes a moment if that is much.
+    cold
+        What the score of an item that was added gains until it was shown: `cold` / sqrt(1 + times shown), up to 100
+        times, in units of reward. 0: newcomers get nothing.
+    spare
+        Free places for items to come, as a share of what each leaf has; 0: none are kept until the first change.
     memory
         Bytes for the state of the users asked for lately; the others' is rebuilt from their events when needed. Long
         histories come on top: 12 bytes an event of a user at hand.
@@ -112,6 +120,8 @@ class Explorer(Views):
         window: float | None = None,
         learns: bool = True,
         counts: bool = False,
+        cold: float = 0.1,
+        spare: float = 0.0,
         memory: int = 1 << 30,
         progress: Progress | None = None,
     ) -> None:
@@ -130,8 +140,7 @@ class Explorer(Views):
             rule = "one whose state of a user follows from that user's events"
             why = "shares state between users" if policy.shared_state else "asks users questions"
             raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which {why}")
-        self.catalogue, self.policy = catalogue, policy
-        self._ids = catalogue.ids.to_numpy() if catalogue.ids.dtype.is_integer() else catalogue.ids
+        self.policy = policy
         self._within = None if exposed_within is None else checks.number(owner, "exposed_within", exposed_within, low=0)
         once, rest = checks.repeats(owner, repeats)
         if rest >= len(catalogue):
@@ -139,32 +148,33 @@ class Explorer(Views):
         self._records = checks.one_of(owner, "exposures", exposures, ("needed", "all")) == "all" or once
         seed = None if seed is None else checks.integer(owner, "seed", seed, low=0)
         memory = checks.integer(owner, "memory", memory, low=1)
-        seen = policy.catalogue_for(catalogue)
-        self.tree, seen = policy.fitted(
-            policy.grow(seen) if tree is None else tree, seen if tree is None else catalogue
-        )
-        plan = policy.plan_on(self.tree, seen, once=once, rest=rest)
+        cold = checks.number(owner, "cold", cold, low=0)
+        spare = checks.number(owner, "spare", spare, low=0)
         self.store: EventStore = MemoryStore() if store is None else store
+        self._begun_with = catalogue
+        self._how = How(policy, self.store, once, rest, seed, memory, cold)
+        spare = spare or (SPARE if catalogue.gone else 0.0)
+        self._now = Edition(
+            self._how, catalogue, tree, spare=spare, page=first_page(self.store, catalogue), progress=progress
+        )
         served(self.store)
-        self._decider = Decider(plan, catalogue, self.store, seed, memory)
-        self._filters = Filters(catalogue, self._decider.place_of)
-        self._tally = Tally(self._decider.places, len(catalogue)) if checks.flag(owner, "counts", counts) else None
+        self._lock, self._changing = RLock(), RLock()
+        self._tally = Tally() if checks.flag(owner, "counts", counts) else None
         if self._tally is not None:
             self._tally.add_all(self.store, progress or silent)
         self.ledger = Ledger(
             self.store,
-            lambda item: int(self._decider.numbers[catalogue.row(item)]),
+            lambda item: int(self._decider.roster.numbers[self.catalogue.row(item)]),
             checks.one_of(owner, "on_repeat", on_repeat, REPEATS),
             checked_range(reward_range),
             None if window is None else checks.number(owner, "window", window, above=0),
             checks.flag(owner, "learns", learns),
             self._tally,
         )
-        self._paths: dict[int, tuple[int, ...]] = {}
-        self._lock = RLock()
+        self.catch_up()
 
     def __repr__(self) -> str:
-        return f"Explorer({len(self.catalogue):,} items, {self.policy.name}, {self.store!r})"
+        return f"Explorer({len(self):,} items, {self.policy.name}, {self.store!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -224,6 +234,7 @@ class Explorer(Views):
             calls = self._decider.decide(who, n, closed) if who else None
             if calls is None:
                 return []
+            self._now.shown(calls.decisions["place"])
             if self._records:
                 self._record_shown(who, n, calls)
             made = self._described(who, n, calls)
@@ -269,7 +280,7 @@ class Explorer(Views):
     def _record_shown(self, who: list[User], n: int, calls: Calls) -> None:
         made = calls.decisions
         events = np.zeros(len(made), dtype=EVENT)
-        events["item"], events["node"] = self._decider.numbers[made["item"]], made["node"]
+        events["item"], events["node"] = self._decider.roster.numbers[made["item"]], made["node"]
         events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
         events["kind"], events["snapshot"], events["time"] = SHOWN, self._decider.snapshot, now()
         events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
@@ -282,7 +293,7 @@ class Explorer(Views):
         """Return decisions as their caller sees them."""
         now, epoch, snapshot = time_ns() // 1_000_000, self.store.epoch, self._decider.snapshot
         rows = calls.decisions["item"]
-        numbers, items = self._decider.numbers[rows].tolist(), self._ids_of(rows)
+        numbers, items = self._decider.roster.numbers[rows].tolist(), self._ids_of(rows)
         nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self.ledger.sealer.seal
         out = []
         for at, made in enumerate(calls.decisions.tolist()):
@@ -296,8 +307,9 @@ class Explorer(Views):
 
     def _ids_of(self, rows: AnyArray) -> list[Id]:
         """Return the ids of a few rows: for one or two, asking for each is faster than for all at once."""
-        ids = self._ids
-        return [ids[row] for row in rows.tolist()] if isinstance(ids, pl.Series) else ids[rows].tolist()
+        shop = self.catalogue
+        ids = shop.id_at if isinstance(shop, Growing) else shop.ids.__getitem__
+        return [ids(row) for row in rows.tolist()]
 
     def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
         """Say what came of decisions: rewards by decision id, in any order, any time later, as often as one likes.
@@ -349,7 +361,7 @@ class Explorer(Views):
         skip = checks.one_of(owner, "unknown", unknown, ("error", "skip")) == "skip"
         if not interactions.users.dtype.is_integer():
             users_of(owner, interactions.users.unique().cast(pl.String).to_list())
-        made = imported(interactions, self.catalogue, self._decider.numbers, self.ledger.limits, skip)
+        made = imported(interactions, self.catalogue, self._decider.roster.numbers, self.ledger.limits, skip)
         with self._lock:
             self.store.extend(made.users, made.counts, made.events)
             if self._tally is not None:

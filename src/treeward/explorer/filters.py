@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from treeward.core.errors import InvalidArgument, UnknownId
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue, Id
+from treeward.explorer.decider import Decider
+from treeward.policy.screen import Flags
 from treeward.store.base import User
 
 Where = Mapping[str, Any] | pl.Expr
@@ -20,32 +22,72 @@ _REMEMBERED = 64
 _BOUNDS = ("min", "max")
 
 
+class Laid(Protocol):
+    """A catalogue as it is laid out now."""
+
+    catalogue: Catalogue
+    version: int
+    """How often items came or went."""
+
+    @property
+    def rows(self) -> Integers:
+        """(places,): the catalogue's rows; -1 where there is nothing."""
+        ...
+
+    @property
+    def open_places(self) -> NDArray[np.bool_]:
+        """(places,): which may be shown."""
+        ...
+
+    @property
+    def decider(self) -> Decider:
+        """Who knows where items are."""
+        ...
+
+
 class Filters:
-    """Makes places of ids and conditions; conditions are remembered, because they look at every item."""
+    """Makes places of ids and conditions; conditions are remembered, because they look at every item.
 
-    def __init__(self, catalogue: Catalogue, place_of: Integers) -> None:
-        self._catalogue, self._place_of = catalogue, place_of
+    Parameters
+    ----------
+    laid
+        The items, which may come and go.
+    """
+
+    def __init__(self, laid: Laid) -> None:
+        self._laid = laid
         self._masks: OrderedDict[str, NDArray[np.bool_]] = OrderedDict()
-        self._bases: OrderedDict[str, tuple[Integers, bool]] = OrderedDict()
+        self._bases: OrderedDict[str, tuple[int, Flags]] = OrderedDict()
 
-    def base(self, allow: Iterable[Id] | None, where: Where | None) -> tuple[Integers, bool]:
-        """Return sorted places, and whether only those are open, or only those closed."""
+    @property
+    def _catalogue(self) -> Catalogue:
+        return self._laid.catalogue
+
+    @property
+    def _place_of(self) -> Integers:
+        return self._laid.decider.roster.place_of
+
+    def base(self, allow: Iterable[Id] | None, where: Where | None) -> tuple[Integers, bool, Flags]:
+        """Return sorted places, whether only those are open, and which are otherwise."""
         where = _plain(where)
-        if allow is None and where is None:
-            return np.zeros(0, dtype=np.int32), False
-        if allow is None and where is not None:
-            key = _key(where)
-            if key not in self._bases:
-                mask = np.zeros(len(self._place_of), dtype=np.bool_)
-                mask[self._place_of] = self._mask(where)
-                some = int(mask.sum())
-                only = some <= len(mask) // 2  # the shorter of the two lists
-                _remember(self._bases, key, (np.flatnonzero(mask if only else ~mask).astype(np.int32), only))
-            return self._bases[key]
-        rows = self._rows("allow", () if allow is None else allow)
+        if allow is None:
+            return np.zeros(0, dtype=np.int32), False, self._laid.decider.flags if where is None else self._flags(where)
+        rows = self._rows("allow", allow)
         if where is not None:
             rows = rows[self._mask(where)[rows]]
-        return np.unique(self._place_of[rows]), True
+        places = np.unique(self._place_of[rows])
+        places = places[places >= 0]
+        return places[self._laid.open_places[places]], True, self._laid.decider.flags
+
+    def _flags(self, where: Where) -> Flags:
+        key, version = _key(where), self._laid.version
+        known = self._bases.get(key)
+        if known is None or known[0] != version:
+            rows = self._laid.rows
+            open = self._laid.open_places & (rows >= 0)
+            known = version, Flags.of(open & self._mask(where)[np.maximum(rows, 0)])
+            _remember(self._bases, key, known)
+        return known[1]
 
     def extra(self, exclude: Exclude | None, users: Sequence[User]) -> tuple[Integers, NDArray[np.int64]]:
         """Return the places closed to each user, one user's after another's, and where each one's end."""
@@ -53,11 +95,15 @@ class Filters:
         if exclude is None:
             return np.zeros(0, dtype=np.int32), ends
         if isinstance(exclude, Mapping):
-            each = [self._place_of[self._rows("exclude", exclude.get(user, ()))] for user in users]
+            each = [self._places_of(exclude.get(user, ())) for user in users]
         else:
-            each = [self._place_of[self._rows("exclude", exclude)]] * len(users)
+            each = [self._places_of(exclude)] * len(users)
         np.cumsum([len(places) for places in each], out=ends[1:])
         return np.concatenate([*each, np.zeros(0, dtype=np.int32)]), ends
+
+    def _places_of(self, ids: Iterable[Id]) -> Integers:
+        places = self._place_of[self._rows("exclude", ids)]
+        return places[places >= 0]
 
     def _rows(self, parameter: str, ids: Iterable[Id]) -> NDArray[np.int64]:
         """Return the rows of ids; one the catalogue has not is passed over, one it could never have is refused."""
@@ -79,7 +125,7 @@ class Filters:
 
     def _mask(self, where: Where) -> NDArray[np.bool_]:
         key = _key(where)
-        if key not in self._masks:
+        if key not in self._masks or len(self._masks[key]) != len(self._catalogue):
             try:
                 condition = where if isinstance(where, pl.Expr) else _condition(where, self._catalogue.table)
                 found = self._catalogue.table.select(condition.alias("open"))["open"]

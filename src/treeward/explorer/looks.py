@@ -172,7 +172,9 @@ def _options(ids: list[Id], names: list[str], means: Floats, widths: Floats, cho
     return [Option(ids[i], names[i], float(means[i]), float(widths[i]), i == chosen) for i in order.tolist()]
 
 
-def survey(plan: Plan, state: State, seat: int, events: Events, tree: ItemTree, level: int) -> list[Interest]:
+def survey(
+    plan: Plan, state: State, seat: int, events: Events, tree: ItemTree, level: int, sizes: NDArray[np.int64]
+) -> list[Interest]:
     """Return a user's interests, best mean first: visible nodes, or the nodes of a level (and leaves above it)."""
     if plan.personal:
         nodes = state.visible.of(seat).copy()
@@ -183,8 +185,8 @@ def survey(plan: Plan, state: State, seat: int, events: Events, tree: ItemTree, 
     learned = (events.kind != SHOWN) & (events.place >= 0)
     for node in nodes.tolist():
         [mean], [width] = estimates(state.posterior, seat, slot_of(plan, tree, node), tree.vectors[node : node + 1])
-        first, last = tree.item_range[node].tolist()
+        first, last = plan.tree.item_range[node].tolist()
         mine = learned & (events.place >= first) & (events.place < last)
         visits, reward = int(np.isin(events.kind[mine], (REWARD, NOTED)).sum()), float(events.reward[mine].sum())
-        found.append(Interest(node, node_name(tree, node), last - first, float(mean), float(width), visits, reward))
+        found.append(Interest(node, node_name(tree, node), int(sizes[node]), float(mean), float(width), visits, reward))
     return sorted(found, key=lambda interest: -interest.mean)

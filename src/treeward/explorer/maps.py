@@ -37,9 +37,11 @@ class Field(NamedTuple):
     """The last event that counts, as the store has it; none if there is none."""
 
 
-def around(tree: ItemTree, node: int) -> Integers:
-    """Return a node and what is worth drawing of three levels below it; the first ring is never empty."""
-    size = np.diff(tree.item_range).ravel()
+def around(tree: ItemTree, size: NDArray[np.int64], node: int) -> Integers:
+    """Return a node and what is worth drawing of three levels below it; the first ring is never empty.
+
+    `size` is how many items each node has.
+    """
     least = _LEAST_SHARE * int(size[node])
     found, ring = [np.array([node])], np.array([node])
     for depth in range(_RINGS):
@@ -61,23 +63,25 @@ def _children(tree: ItemTree, nodes: NDArray[np.integer]) -> NDArray[np.integer]
     return np.concatenate(parts) if parts else nodes[:0]
 
 
-def field(plan: Plan, state: State, events: Events, tree: ItemTree, node: int, held: AnyArray) -> Field:
+def field(
+    plan: Plan, state: State, events: Events, tree: ItemTree, size: NDArray[np.int64], node: int, held: AnyArray
+) -> Field:
     """Return what the state in seat 0 says of the nodes around one: down to where the user's field ends."""
     learned = (events.kind != SHOWN) & (events.place >= 0)
     place, reward = events.place[learned], events.reward[learned]
     counted = np.isin(events.kind[learned], (REWARD, NOTED))
     opened = state.visible.of(0).copy() if plan.personal else np.zeros(0, dtype=np.int32)
-    nodes = around(tree, node)
+    nodes, ranges = around(tree, size, node), plan.tree.item_range
     if plan.personal:
-        first, last = tree.item_range[node]
-        inside = opened[(tree.item_range[opened, 0] >= first) & (tree.item_range[opened, 1] <= last)]
+        first, last = ranges[node]
+        inside = opened[(ranges[opened, 0] >= first) & (ranges[opened, 1] <= last)]
         inside = inside[(inside != node) & (tree.level[inside] > tree.level[node])]
         if len(inside):
-            nodes = _cut(tree, node, _most_telling(tree, node, inside, place))
+            nodes = _cut(tree, node, _most_telling(ranges, size, node, inside, place))
     order = np.argsort(place, kind="stable")
     place, upto_visits = place[order], np.concatenate([[0], np.cumsum(counted[order])])
     upto_reward = np.concatenate([[0.0], np.cumsum(reward[order])])
-    begin, end = (np.searchsorted(place, tree.item_range[nodes, side]) for side in (0, 1))
+    begin, end = (np.searchsorted(place, ranges[nodes, side]) for side in (0, 1))
     mean, width = np.zeros(len(nodes), dtype=np.float32), np.zeros(len(nodes), dtype=np.float32)
     slots = np.array([slot_of(plan, tree, one) for one in nodes.tolist()])
     for slot in np.unique(slots).tolist():
@@ -90,13 +94,12 @@ def field(plan: Plan, state: State, events: Events, tree: ItemTree, node: int, h
     )  # fmt: skip
 
 
-def _most_telling(tree: ItemTree, node: int, inside: Integers, place: Integers) -> Integers:
+def _most_telling(ranges: Integers, size: NDArray[np.int64], node: int, inside: Integers, place: Integers) -> Integers:
     """Return of a field the nodes that are large enough to see, and those most visited."""
-    size = np.diff(tree.item_range).ravel()
     worth = size[inside] >= _LEAST_SHARE * int(size[node])
     worth[np.argsort(-size[inside], kind="stable")[:_FIRST_RING]] = True
     sorted_ = np.sort(place)
-    visits = np.searchsorted(sorted_, tree.item_range[inside, 1]) - np.searchsorted(sorted_, tree.item_range[inside, 0])
+    visits = np.searchsorted(sorted_, ranges[inside, 1]) - np.searchsorted(sorted_, ranges[inside, 0])
     busiest = np.argsort(-visits, kind="stable")[:_MOST_VISITED]
     worth[busiest[visits[busiest] > 0]] = True
     return inside[worth]

@@ -16,20 +16,11 @@ _TOGETHER = 4096
 
 
 class Tally:
-    """Counts by place in leaf order: a node's are a slice. Adding is cheap; counting waits until somebody looks.
+    """Counts by the store's item numbers. Adding is cheap; counting waits until somebody looks."""
 
-    Parameters
-    ----------
-    places
-        (item numbers,): the place of every item number of the store; -1 where the item is gone.
-    items
-        How many places there are.
-    """
-
-    def __init__(self, places: Integers, items: int) -> None:
-        self._places = places
-        self._shown = np.zeros(items, dtype=np.int64)
-        self._earned = np.zeros(items, dtype=np.float64)
+    def __init__(self) -> None:
+        self._shown = np.zeros(0, dtype=np.int64)
+        self._earned = np.zeros(0, dtype=np.float64)
         self.rewards = 0
         """Rewards that were added since the store was counted ..."""
         self.gained = 0.0
@@ -51,10 +42,22 @@ class Tally:
         stage.step()
         self.rewards, self.gained = 0, 0.0
 
-    def look(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return how often the item at every place was shown, and what it earned; not to be written to."""
+    def look(self, numbers: AnyArray) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return how often items were shown, and what they earned."""
         self._fold()
-        return self._shown, self._earned
+        with self._lock:
+            self._widen(int(numbers.max(initial=-1)) + 1)
+            return self._shown[numbers], self._earned[numbers]
+
+    def ever(self) -> int:
+        """Return how many items were ever shown."""
+        self._fold()
+        return int(np.count_nonzero(self._shown))
+
+    def _widen(self, size: int) -> None:
+        if size > len(self._shown):
+            more = max(size, len(self._shown) + len(self._shown) // 8) - len(self._shown)
+            self._shown, self._earned = np.pad(self._shown, (0, more)), np.pad(self._earned, (0, more))
 
     def _fold(self) -> None:
         with self._lock:
@@ -64,13 +67,10 @@ class Tally:
                 self._count(np.frombuffer(packed, dtype=EVENT), sign)
 
     def _count(self, events: AnyArray, sign: int) -> None:
-        known = events["item"] < len(self._places)
-        events = events[known]
-        places = self._places[events["item"]]
-        shown = events["kind"] == SHOWN
-        places, shown, reward = places[places >= 0], shown[places >= 0], events["reward"][places >= 0]
-        np.add.at(self._shown, places[shown], sign)
-        np.add.at(self._earned, places[~shown], sign * reward[~shown])
+        numbers, shown, reward = events["item"], events["kind"] == SHOWN, events["reward"]
+        self._widen(int(numbers.max(initial=-1)) + 1)
+        np.add.at(self._shown, numbers[shown], sign)
+        np.add.at(self._earned, numbers[~shown], sign * reward[~shown])
         if sign > 0:
             self.rewards += int(np.isin(events["kind"], (REWARD, NOTED)).sum())
             self.gained += float(reward[~shown].sum())

@@ -8,18 +8,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument, UnknownDecision
+from treeward.core.errors import InvalidArgument, UnknownDecision, UnknownId
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue, Id
 from treeward.explorer.decider import Closed, Decider
-from treeward.explorer.filters import Exclude, Filters, Where
+from treeward.explorer.edition import Edition
+from treeward.explorer.filters import Exclude, Where
 from treeward.explorer.ledger import Ledger
 from treeward.explorer.log import decision_log
 from treeward.explorer.looks import Counts, Decision, Explanation, Interest, item_name, steps_of, survey, way_to
 from treeward.explorer.maps import Field, field
 from treeward.explorer.names import users_of
 from treeward.explorer.tally import Tally, sums
+from treeward.policy.learn import leaf_at
 from treeward.store.base import EventStore, User
 from treeward.store.events import SHOWN
 from treeward.tree.item_tree import ItemTree
@@ -28,16 +30,57 @@ from treeward.tree.item_tree import ItemTree
 class Views:
     """What can be looked at of an `Explorer`."""
 
-    catalogue: Catalogue
-    tree: ItemTree
-    """The tree the policy walks."""
     store: EventStore
     ledger: Ledger
-    _decider: Decider
-    _filters: Filters
-    _paths: dict[int, tuple[int, ...]]
+    _now: Edition
     _lock: RLock
     _tally: Tally | None
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The items, those that are gone among them; a row keeps its number until the tree is laid out anew."""
+        return self._now.catalogue
+
+    @property
+    def tree(self) -> ItemTree:
+        """The tree the policy walks, as it was last laid out; `sizes` and `items_of` tell what is in it now."""
+        return self._now.tree
+
+    @property
+    def _decider(self) -> Decider:
+        return self._now.decider
+
+    @property
+    def page(self) -> int:
+        """How many pages of changes to the items were read."""
+        return self._now.page
+
+    def __len__(self) -> int:
+        """Return how many items may be shown."""
+        return len(self._now)
+
+    def __contains__(self, item: Id) -> bool:
+        """Tell whether an item may be shown."""
+        try:
+            with self._lock:
+                return self._now.has(self.catalogue.row(item))
+        except UnknownId:
+            return False
+
+    def are_open(self, rows: AnyArray) -> NDArray[np.bool_]:
+        """Tell which of some rows are of items that may be shown."""
+        with self._lock:
+            places = self._decider.roster.place_of[rows]
+            return (places >= 0) & self._now.open_places[places]
+
+    def sizes(self, nodes: Integers | slice = slice(None)) -> NDArray[np.int64]:
+        """Return how many items under each of some nodes, or of all, may be shown."""
+        return self._now.sizes(nodes)
+
+    def items_of(self, node: int) -> Integers:
+        """Return the catalogue's rows of the items under a node that may be shown."""
+        checks.integer("Explorer.items_of", "node", node, low=0, high=len(self.tree.parent) - 1)
+        return self._now.inside(node)
 
     @property
     def snapshot(self) -> int:
@@ -46,7 +89,7 @@ class Views:
 
     def rows_of(self, numbers: AnyArray) -> NDArray[np.int64]:
         """Return the catalogue's rows of the store's item numbers, -1 for items the catalogue does not have."""
-        known = self._decider.row_of
+        known = self._decider.roster.row_of
         return np.where(numbers < len(known), known[np.minimum(numbers, len(known) - 1)], -1)
 
     def open_to(
@@ -54,18 +97,24 @@ class Views:
     ) -> NDArray[np.bool_]:
         """Return which of the catalogue's rows a user may be shown."""
         with self._lock:
-            base, only = self._filters.base(allow, where)
-            extra, _ = self._filters.extra(list(exclude), [user])
-        places = np.full(len(self.catalogue), not only)
-        places[base] = only
+            now = self._now
+            named, only, flags = now.filters.base(allow, where)
+            extra, _ = now.filters.extra(list(exclude), [user])
+            place_of = now.decider.roster.place_of
+            places = np.zeros(len(now.rows), dtype=np.bool_)
+            if only:
+                places[named] = True
+            else:
+                places[:] = flags.open if len(flags.open) else True
         places[extra] = False
-        plan = self._decider.plan
+        plan = now.decider.plan
         if plan.once:
             events = self.store.read(user)
             numbers = events["item"][events["kind"] == SHOWN][-plan.rest :] if plan.rest else events["item"]
             rows = self.rows_of(numbers)
-            places[self._decider.place_of[rows[rows >= 0]]] = False
-        return places[self._decider.place_of]
+            places[place_of[rows[rows >= 0]]] = False
+        found: NDArray[np.bool_] = places[place_of] & (place_of >= 0)
+        return found
 
     def _closed(
         self,
@@ -77,23 +126,23 @@ class Views:
     ) -> Closed:
         """Return what a call may not show."""
         spread = checks.flag("Explorer", "diverse", diverse)
-        return Closed(*self._filters.base(allow, where), *self._filters.extra(exclude, users), spread)
+        filters = self._now.filters
+        return Closed(*filters.base(allow, where), *filters.extra(exclude, users), spread)
 
     def path_of(self, row: int) -> tuple[int, ...]:
         """Return the nodes from below the root to the leaf of a catalogue row."""
-        place, node = int(self._decider.place_of[row]), 0
-        while children := self.tree.children_of(node):
-            node = next(child for child in children if self.tree.item_range[child, 1] > place)
-        return self._path(node)
+        place = int(self._decider.roster.place_of[row])
+        return self._path(leaf_at(self._decider.plan.tree, place)) if place >= 0 else ()
 
     def _path(self, node: int) -> tuple[int, ...]:
         """Return the nodes from below the root to a node."""
         if node < 0:
             return ()
-        if node not in self._paths:
+        paths = self._now.paths
+        if node not in paths:
             above = int(self.tree.parent[node])
-            self._paths[node] = () if above < 0 else (*self._path(above), node)
-        return self._paths[node]
+            paths[node] = () if above < 0 else (*self._path(above), node)
+        return paths[node]
 
     def log(self) -> pl.DataFrame:
         """Return every decision that was recorded: user, item, row, slot, propensity, exact, reward (null: none came).
@@ -103,7 +152,7 @@ class Views:
         not have are left out. `off_policy` and `write_open_bandit` take it from here.
         """
         with self._lock:
-            return decision_log(self.store, self.catalogue, self._decider.row_of)
+            return decision_log(self.store, self.catalogue, self._decider.roster.row_of)
 
     def verify(self, progress: Progress = silent) -> tuple[list[User], int]:
         """Recompute every state the store remembers from the events; return whose differ, and how many there were."""
@@ -136,7 +185,7 @@ class Views:
         user, ticket = self.ledger.ticket(id)
         if user != ticket.user:
             raise UnknownDecision(f"the decision {id[:12]}... is of a user who was merged with another since")
-        row = int(self._decider.row_of[ticket.item]) if ticket.item < len(self._decider.row_of) else -1
+        [row] = self.rows_of(np.array([ticket.item])).tolist()
         if row < 0:
             raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
         if ticket.node < 0:  # somebody else chose it
@@ -172,7 +221,7 @@ class Views:
         last = len(held) if upto is None else checks.integer("Explorer.field", "upto", upto, low=0, high=len(held))
         events = self._decider.seats.seen_by_plan(held[:last])
         state = self._decider.state_after(events)
-        return field(self._decider.plan, state, events, self.tree, node, held)
+        return field(self._decider.plan, state, events, self.tree, self.sizes(), node, held)
 
     def counts(self) -> Counts:
         """Tell how often every item was shown, and what it earned; needs ``counts=True`` from the start."""
@@ -180,25 +229,29 @@ class Views:
 
     def totals(self) -> tuple[int, int, float]:
         """Tell how many items were ever shown, and, since the start, how many rewards came and what they come to."""
-        shown, _ = self._counted()
+        with self._lock:
+            now = self._now
+            shown, _ = self._counted(now.rows[now.open_places] if now.roomy else slice(None))
         assert self._tally is not None
         return int(np.count_nonzero(shown)), self._tally.rewards, self._tally.gained
 
     def counts_of(self, nodes: Integers) -> Counts:
         """Tell how often items under each of some nodes were shown, and what they earned."""
-        return Counts(*(sums(values, self.tree.item_range[nodes]) for values in self._counted()))
+        with self._lock:
+            now = self._now
+            places = np.flatnonzero(now.open_places)
+            at = np.searchsorted(places, now.decider.plan.tree.item_range[nodes]).astype(np.int32)
+            return Counts(*(sums(values, at) for values in self._counted(now.rows[places])))
 
     def counts_at(self, rows: AnyArray | slice) -> Counts:
         """Tell how often the items of some rows were shown, and what they earned."""
-        shown, earned = self._counted()
-        places = self._decider.place_of[rows]
-        return Counts(shown[places], earned[places])
+        return Counts(*self._counted(rows))
 
-    def _counted(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return what was counted, by place."""
+    def _counted(self, rows: AnyArray | slice) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return what was counted of the items of some rows."""
         if self._tally is None:
             raise InvalidArgument("Explorer", "counts", "True, so that there is something to tell", False)
-        return self._tally.look()
+        return self._tally.look(self._decider.roster.numbers[rows])
 
     def recent_users(self, most: int) -> list[User]:
         """Return whom decisions were asked for lately, the latest first."""
@@ -220,4 +273,5 @@ class Views:
         with self._lock:
             [seat] = self._decider.seats.seat([who]).tolist()
             events = self._decider.seats.seen_by_plan(self.store.read(who))
-            return survey(self._decider.plan, self._decider.seats.state, seat, events, self.tree, level)
+            now = self._now
+            return survey(now.decider.plan, now.decider.seats.state, seat, events, self.tree, level, now.sizes())

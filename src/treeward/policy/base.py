@@ -124,7 +124,7 @@ class Policy:
         thresholds = self._thresholds(levels)
         ordered = _in_leaf_order(walked, catalogue)
         prior = (self.prior or Prior()).start(catalogue.dim, rule.ridge)
-        _check_lengths(type(self.bandit).__name__, ordered, prior, rule.ridge)
+        check_lengths(type(self.bandit).__name__, ordered, prior, rule.ridge)
         rules, search = self._rules(owner, items), self._search(walked, ordered)
         personal = self._personal()
         watched = ordered[:0]
@@ -151,6 +151,7 @@ class Policy:
             search=search,
             rules=rules,
             remembers=personal or rule.kind == GREEDY_MEAN or rules.shortlist > 0,
+            bonus=np.zeros(0, dtype=np.float32),
         )
 
     def _rules(self, owner: str, items: int) -> Rules:
@@ -196,7 +197,7 @@ class Policy:
         return Thresholds(never, never)
 
 
-def _check_lengths(owner: str, vectors: Floats, prior: Start, ridge: float) -> None:
+def check_lengths(owner: str, vectors: Floats, prior: Start, ridge: float) -> None:
     """Refuse vectors so long against the prior that A^-1 in float32 would lose the widths."""
     blocks = np.array_split(vectors, 1 + len(vectors) // 65536)
     widest = max(float(np.einsum("ij,ij->i", block @ prior.inverse, block).max()) for block in blocks)

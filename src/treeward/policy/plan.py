@@ -98,6 +98,8 @@ class Plan(NamedTuple):
     rules: Rules
     remembers: bool
     """Whether a user's history is needed."""
+    bonus: Floats
+    """(items,): what the score of an item that few have seen gains; none where no item is new."""
 
     @property
     def slots(self) -> int:

@@ -160,7 +160,7 @@ class RoundSession:
         if rows.ndim != 1 or rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= len(self.items))).any():
             rule = f"a list of integers from 0 to {len(self.items) - 1}"
             raise InvalidArgument("session", "allow", rule, allow)
-        return screen._replace(base=np.unique(self._place_of[rows]), only=True)
+        return screen._replace(named=np.unique(self._place_of[rows]), only=True)
 
     def draw_any(self, who: NDArray[np.int64], nonce: int, allow: ArrayLike | None) -> Drawn:
         """Draw candidates for every user out of all places, as many as the budget allows."""

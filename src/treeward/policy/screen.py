@@ -1,4 +1,4 @@
-"""Which items may be shown now: a filter shared by a call, less what is closed to one user."""
+"""Which items may be shown now: those open to all in a call, less what is closed to one user."""
 
 from typing import NamedTuple
 
@@ -9,37 +9,91 @@ from treeward.core.compiled import tight
 from treeward.core.types import Integers
 from treeward.policy.lists import first_at, insert
 
+_BLOCK_BITS = 6
+_IN_BLOCK = (1 << _BLOCK_BITS) - 1
+
+
+class Flags(NamedTuple):
+    """Which places are open, and how many before each block of 64, so that any slice is counted at once."""
+
+    open: NDArray[np.bool_]
+    """(places,); none at all: every place is open."""
+    before: NDArray[np.int64]
+    """(blocks + 1,)"""
+
+    @classmethod
+    def none(cls) -> "Flags":
+        """Return those under which every place is open."""
+        return cls(np.zeros(0, dtype=np.bool_), np.zeros(1, dtype=np.int64))
+
+    @classmethod
+    def of(cls, places: NDArray[np.bool_]) -> "Flags":
+        """Return the flags of places; changes to them go through `flip`."""
+        blocks = (len(places) >> _BLOCK_BITS) + 1
+        padded = np.zeros(blocks << _BLOCK_BITS, dtype=np.bool_)
+        padded[: len(places)] = places
+        counts = np.count_nonzero(padded.reshape(blocks, -1), axis=1)
+        return cls(padded[: len(places)], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+
+@tight
+def flip(flags: Flags, place: int, value: bool) -> None:
+    """Open or close a place."""
+    if flags.open[place] != value:
+        flags.open[place] = value
+        more = 1 if value else -1
+        for block in range((place >> _BLOCK_BITS) + 1, len(flags.before)):
+            flags.before[block] += more
+
+
+@tight
+def _upto(flags: Flags, place: int) -> int:
+    """Return how many places before this one are open."""
+    count: int = flags.before[place >> _BLOCK_BITS]
+    for i in range(place & ~_IN_BLOCK, place):
+        count += flags.open[i]
+    return count
+
 
 class Screen(NamedTuple):
     """Places in leaf order that are open or closed; lists are sorted and distinct."""
 
-    base: Integers
-    """Places the filter names."""
+    named: Integers
+    """If `only`: the places that are open to all in this call ..."""
     only: bool
-    """Only the places in `base` are open; otherwise they are closed."""
+    flags: Flags
+    """... and otherwise these."""
     mine: Integers
-    """Room for places closed besides, all of which `base` leaves open ..."""
+    """Room for places closed besides, all of which would be open otherwise ..."""
     closed: NDArray[np.int64]
     """... and, in its one element, how many there are."""
 
     @classmethod
     def open(cls, room: int = 0) -> "Screen":
         """Return a screen that lets everything through, with room for `room` places to close."""
-        return cls(np.zeros(0, dtype=np.int32), False, np.zeros(room, dtype=np.int32), np.zeros(1, dtype=np.int64))
+        nothing, closed = np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
+        return cls(nothing, False, Flags.none(), np.zeros(room, dtype=np.int32), closed)
 
 
 @tight
 def clear(screen: Screen) -> bool:
     """Tell whether everything is open."""
-    return not screen.only and len(screen.base) == 0 and screen.closed[0] == 0
+    return not screen.only and len(screen.flags.open) == 0 and screen.closed[0] == 0
+
+
+@tight
+def _offered(screen: Screen, place: int) -> bool:
+    """Tell whether a place is open to all in this call."""
+    if screen.only:
+        at = first_at(screen.named, len(screen.named), place)
+        return at < len(screen.named) and screen.named[at] == place
+    return len(screen.flags.open) == 0 or screen.flags.open[place]
 
 
 @tight
 def shut(screen: Screen, place: int) -> None:
     """Close one more place."""
-    at = first_at(screen.base, len(screen.base), place)
-    named = at < len(screen.base) and screen.base[at] == place
-    if named == screen.only:
+    if _offered(screen, place):
         screen.closed[0] = insert(screen.mine, screen.closed[0], place)
 
 
@@ -49,29 +103,43 @@ def is_open(screen: Screen, place: int) -> bool:
     at = first_at(screen.mine, screen.closed[0], place)
     if at < screen.closed[0] and screen.mine[at] == place:
         return False
-    at = first_at(screen.base, len(screen.base), place)
-    return (at < len(screen.base) and screen.base[at] == place) == screen.only
+    return _offered(screen, place)
+
+
+@tight
+def offered(screen: Screen, begin: int, end: int) -> int:
+    """Return how many of the places begin:end are open to all in this call."""
+    if screen.only:
+        size = len(screen.named)
+        return first_at(screen.named, size, end) - first_at(screen.named, size, begin)
+    if len(screen.flags.open) == 0:
+        return end - begin
+    return _upto(screen.flags, end) - _upto(screen.flags, begin)
+
+
+@tight
+def taken(screen: Screen, begin: int, end: int) -> int:
+    """Return how many of the places begin:end are closed to this user besides."""
+    count = screen.closed[0]
+    return first_at(screen.mine, count, end) - first_at(screen.mine, count, begin)
 
 
 @tight
 def left(screen: Screen, begin: int, end: int) -> int:
     """Return how many of the places begin:end are open."""
-    size, count = len(screen.base), screen.closed[0]
-    named = first_at(screen.base, size, end) - first_at(screen.base, size, begin)
-    mine = first_at(screen.mine, count, end) - first_at(screen.mine, count, begin)
-    return (named if screen.only else end - begin - named) - mine
+    return offered(screen, begin, end) - taken(screen, begin, end)
 
 
 @tight
 def opened(screen: Screen, begin: int, end: int, out: NDArray[np.int64]) -> int:
     """Write all open places of begin:end, in order, and return how many."""
-    at, mine = first_at(screen.base, len(screen.base), begin), first_at(screen.mine, screen.closed[0], begin)
-    count = 0
+    at, mine = first_at(screen.named, len(screen.named), begin), first_at(screen.mine, screen.closed[0], begin)
+    count, flagged = 0, len(screen.flags.open) > 0
     for place in range(begin, end):
-        named = at < len(screen.base) and screen.base[at] == place
+        named = at < len(screen.named) and screen.named[at] == place
         shut_off = mine < screen.closed[0] and screen.mine[mine] == place
         at, mine = at + named, mine + shut_off
-        if named == screen.only and not shut_off:
+        if (named if screen.only else not flagged or screen.flags.open[place]) and not shut_off:
             out[count] = place
             count += 1
     return count
@@ -81,18 +149,16 @@ def opened(screen: Screen, begin: int, end: int, out: NDArray[np.int64]) -> int:
 def nth(screen: Screen, begin: int, end: int, rank: int) -> int:
     """Return the `rank`-th open place of begin:end, counted from 0; there must be so many."""
     if screen.only:  # the first named place up to which rank + 1 are open
-        size = len(screen.base)
-        low, high = first_at(screen.base, size, begin), first_at(screen.base, size, end) - 1
+        size = len(screen.named)
+        low, high = first_at(screen.named, size, begin), first_at(screen.named, size, end) - 1
         while low < high:
             middle = (low + high) // 2
-            if left(screen, begin, screen.base[middle] + 1) > rank:
+            if left(screen, begin, screen.named[middle] + 1) > rank:
                 high = middle
             else:
                 low = middle + 1
-        return int(screen.base[low])
-    if screen.closed[0] == 0:
-        return _skip(screen.base, len(screen.base), begin, rank)
-    if len(screen.base) == 0:
+        return int(screen.named[low])
+    if len(screen.flags.open) == 0:
         return _skip(screen.mine, screen.closed[0], begin, rank)
     low, high = begin, end - 1
     while low < high:

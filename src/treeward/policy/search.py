@@ -11,7 +11,7 @@ from treeward.core.compiled import inner, inner_apart, tight, tight_summing
 from treeward.core.types import Floats, Integers
 from treeward.policy.learn import leaf_at
 from treeward.policy.plan import Plan, Search, State
-from treeward.policy.screen import Screen, clear, is_open, left, nth
+from treeward.policy.screen import Screen, clear, is_open, nth, offered, taken
 from treeward.policy.steps import (
     FRESH,
     HALF,
@@ -127,25 +127,31 @@ def find(plan: Plan, theta: Floats, screen: Screen, candidates: Candidates) -> t
             if first == last:  # a leaf among inner nodes waits for them
                 kept = _offer(new, new_rank, kept, follow, node, old_rank[i])
             for child in range(first, last):
-                middle = dot(tree.vectors[child], theta)
-                rank = middle + _beyond(search, tree.item_range, tree.vectors[child], theta, length, level, child, 0)
+                middle, begin, end = (
+                    dot(tree.vectors[child], theta),
+                    tree.item_range[child, 0],
+                    tree.item_range[child, 1],
+                )
+                last_feature = tree.vectors[child, len(theta) - 1]
+                rank = middle + _beyond(search, theta, length, level, child, last_feature, begin, end - begin, 0)
                 if plain:
                     kept = _offer(new, new_rank, kept, follow, child, rank)
                 elif kept < follow or rank > new_rank[kept - 1]:  # what is closed only makes it less
-                    closed = _closed(tree.item_range, screen, child)
-                    if closed < tree.item_range[child, 1] - tree.item_range[child, 0]:
-                        rank = middle + _beyond(
-                            search, tree.item_range, tree.vectors[child], theta, length, level, child, closed
-                        )
+                    size, gone = offered(screen, begin, end), taken(screen, begin, end)
+                    if gone < size:
+                        rank = middle + _beyond(search, theta, length, level, child, last_feature, begin, size, gone)
                         kept = _offer(new, new_rank, kept, follow, child, rank)
             means += last - first
         old, new, old_rank, new_rank, count = new, old, new_rank, old_rank, kept
-    return _items(plan.items, tree.item_range, plan.item_budget, theta, screen, candidates, old, count, means)
+    return _items(
+        plan.items, plan.bonus, tree.item_range, plan.item_budget, theta, screen, candidates, old, count, means
+    )
 
 
 @inner
 def _items(
     items: Floats,
+    bonus: Floats,
     ranges: Integers,
     most: int,
     theta: Floats,
@@ -157,11 +163,13 @@ def _items(
 ) -> tuple[int, int]:
     """Offer all items of the leaves that were reached."""
     arm, rank, plain = candidates.arm, candidates.mean, clear(screen)
-    kept = 0
+    kept, some_are_new = 0, len(bonus) > 0
     for i in range(count):
         begin, end = ranges[leaves[i], 0], ranges[leaves[i], 1]
         for place in range(begin, end):
             worth = dot(items[place], theta)
+            if some_are_new:
+                worth += bonus[place]
             if (kept < most or worth > rank[kept - 1]) and (plain or is_open(screen, place)):
                 kept = _offer(arm, rank, kept, most, place, worth)
         means += end - begin
@@ -198,26 +206,24 @@ def _any_inner(first_child: Integers, nodes: NDArray[np.int64], count: int) -> b
 
 
 @inner
-def _closed(ranges: Integers, screen: Screen, node: int) -> int:
-    begin, end = ranges[node, 0], ranges[node, 1]
-    return int(end - begin - left(screen, begin, end))
-
-
-@inner
 def _beyond(
     search: Search,
-    ranges: Integers,
-    middle: Floats,
     theta: Floats,
     length: np.float32,
     level: int,
     node: int,
-    closed: int,
+    popular: np.float32,
+    begin: int,
+    size: int,
+    gone: int,
 ) -> np.float32:
-    """Return by how much the best item left in a node is likely to be better than the node's middle."""
-    begin, last = ranges[node, 0], len(theta) - 1
-    share = (closed + np.float32(0.6)) / (ranges[node, 1] - begin + np.float32(0.2))
+    """Return by how much the best item left in a node is likely to be better than the node's middle.
+
+    It has `size` items, of which `gone` are closed to the user: most likely the best.
+    """
+    last = len(theta) - 1
+    share = (gone + np.float32(0.6)) / (size + np.float32(0.2))
     more = length * search.reach[node] * search.ranks[int(share * np.float32(255.0))]
     if search.ladder.shape[1] > 0 and theta[last] > 0:
-        more += theta[last] * (search.ladder[level, begin + closed] - middle[last])
+        more += theta[last] * (search.ladder[level, begin + gone] - popular)
     return np.float32(more)

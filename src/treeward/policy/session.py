@@ -247,7 +247,7 @@ class TreeSession:
         nonces = np.full(len(who), checks.integer("session", "nonce", nonce, low=0, high=2**43 - 1), dtype=np.int64)
         screen = Screen.open(int(self.state.shown.length.max()))
         if allow is not None:
-            screen = screen._replace(base=np.unique(self._place_of[self._rows(allow)]), only=True)
+            screen = screen._replace(named=np.unique(self._place_of[self._rows(allow)]), only=True)
         batch = Batch(who, self.streams[who], nonces, *nothing_closed(len(who)))
         choose(self.plan, self.state, batch, 1, False, screen, self.seed, self._candidates, self._trace, out)
         made = Decisions._make([who, *(out[name] for name in DECISION.names or ())])

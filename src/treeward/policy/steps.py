@@ -78,6 +78,7 @@ def gather(plan: Plan, state: State, seat: int, count: int, candidates: Candidat
         place = candidates.arm[i]
         copy(plan.items[place], candidates.vectors[i])
         candidates.factor[i] = np.float32(1.0)
+        candidates.bonus[i] = plan.bonus[place] if len(plan.bonus) > 0 else np.float32(0.0)
         if plan.kind == GREEDY_MEAN:
             candidates.visits[i], candidates.rewards[i] = tally(state.history, seat, place, place + 1)
 

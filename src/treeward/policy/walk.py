@@ -108,7 +108,7 @@ def _choose_node(
         for i in range(count):
             candidates.mean[i] = state.board.mean[seat, arm[i] - 1]
             candidates.width[i] = np.sqrt(max(state.board.square[seat, arm[i] - 1], np.float32(0.0)))
-            candidates.factor[i] = np.float32(1.0)
+            candidates.factor[i], candidates.bonus[i] = np.float32(1.0), np.float32(0.0)
         chosen = best_known(plan, count, explores, candidates, seed, stream, counter)
         weigh(plan, state.posterior.theta[seat, 0], candidates, chosen, count, total, seed, stream, counter, trace)
         return arm[chosen], count, 0
@@ -116,6 +116,7 @@ def _choose_node(
         node = arm[i]
         copy(tree.vectors[node], candidates.vectors[i])
         candidates.factor[i] = tree.level[node] if plan.by_level else 1.0
+        candidates.bonus[i] = 0.0
         if plan.kind == GREEDY_MEAN:
             candidates.visits[i], candidates.rewards[i] = tally(
                 state.history, seat, tree.item_range[node, 0], tree.item_range[node, 1]
@@ -224,7 +225,7 @@ def _best_item(
         for i in range(count):
             candidates.mean[i] = state.board.mean[seat, arm[i]]
             candidates.width[i] = np.sqrt(max(state.board.square[seat, arm[i]], np.float32(0.0)))
-            candidates.factor[i] = np.float32(1.0)
+            candidates.factor[i], candidates.bonus[i] = np.float32(1.0), np.float32(0.0)
         return best_known(plan, count, explores, candidates, seed, stream, counter), 0
     inverse, theta = state.posterior.inverse[seat, slot], state.posterior.theta[seat, slot]
     gather(plan, state, seat, count, candidates)

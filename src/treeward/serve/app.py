@@ -15,14 +15,12 @@ from treeward.explorer.explorer import Explorer
 from treeward.explorer.ledger import Outcome
 from treeward.serve import wire
 from treeward.serve.batch import Batcher, Full
-from treeward.serve.handlers import Handlers
+from treeward.serve.changing import Changing
 from treeward.serve.keys import Buckets, allows
 from treeward.serve.log import Log
-from treeward.serve.looks import Looks
 from treeward.serve.routes import LONGEST_ARGUMENT, ROUTES, Headers, Refused, Reply, Request, Route, problem
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings, is_loopback
-from treeward.serve.snapshots import Choice, choice_of
 from treeward.store.base import EventStore
 
 Scope = MutableMapping[str, Any]
@@ -33,7 +31,7 @@ _CLOSE = ((b"connection", b"close"),)
 _SECONDS_A_SWEEP, _SECONDS_A_LOG = 1.0, 0.1
 
 
-class App(Handlers):
+class App(Changing):
     """One service behind its routes; `public` and `admin` are two ASGI applications on it.
 
     Parameters
@@ -45,10 +43,7 @@ class App(Handlers):
     """
 
     def __init__(self, service: Service, opened: Callable[[EventStore, Settings], Explorer]) -> None:
-        super().__init__(service)
-        self._opened, self._swapping = opened, asyncio.Lock()
-        self._choice = choice_of(service.explorer.store, self.settings)
-        self._refused: Choice | None = None
+        super().__init__(service, opened)
         self.buckets = Buckets(self.settings.rate)
         self.busy = self.refusal(Full(), b"")
         """What is answered if too many wait."""
@@ -82,7 +77,7 @@ class App(Handlers):
         for batcher in (self._asks, self._rewards):
             if batcher is not None:
                 await asyncio.to_thread(batcher.close)
-        for task in self._tasks:
+        for task in [*self._tasks, *([self._renewing] if self._renewing is not None else [])]:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
@@ -277,43 +272,6 @@ class App(Handlers):
         outcomes = await asyncio.gather(*self._rewards.ask_many(request.body.rewards), return_exceptions=True)
         return _rows([one if isinstance(one, BaseException) else _taken(one) for one in outcomes])
 
-    async def _swap(self, request: Request) -> Reply:
-        """Serve another snapshot from now on: loaded beside this one, then written down, then in its place."""
-        asked: wire.Swap = request.body
-        if self._swapping.locked():
-            raise Refused(409, "swapping", "another snapshot is being loaded")
-        async with self._swapping:
-            held = await asyncio.to_thread(choice_of, self.service.explorer.store, self.settings)
-            choice = held.after(held.back() if asked.back else held.named(asked.items, asked.tree, asked.prior))
-            try:
-                explorer = await self._beside(choice)
-            except (TreewardError, OSError) as error:
-                raise InvalidArgument("snapshot", "items", "such that they can be served", str(error)) from error
-            await asyncio.to_thread(choice.keep, self.service.explorer.store)
-            self._serve(choice, explorer)
-            return Reply(200, msgspec.json.encode(choice))
-
-    async def _follow(self) -> None:
-        """Serve what another replica was told to."""
-        choice = await asyncio.to_thread(choice_of, self.service.explorer.store, self.settings)
-        if choice.now == self._choice.now or choice == self._refused or self._swapping.locked():
-            return
-        async with self._swapping:
-            try:
-                self._serve(choice, await self._beside(choice))
-            except (TreewardError, OSError) as error:
-                self._refused = choice  # tried once: what is served goes on being served
-                self.log.note({"error": f"the snapshot {choice.now.items} cannot be served here: {error}"})
-
-    async def _beside(self, choice: Choice) -> Explorer:
-        return await asyncio.to_thread(self._opened, self.service.explorer.store, choice.now.into(self.settings))
-
-    def _serve(self, choice: Choice, explorer: Explorer) -> None:
-        self._choice, service = choice, Service.following(self.service, explorer)
-        self.count.service = self.live.service = service
-        self.looks, self.service = Looks(service), service
-        self.log.note({"snapshot": choice.now.items, "tree": choice.now.tree})
-
     async def _sweep(self) -> None:
         """Let default rewards come true, and follow what others were told."""
         while True:
@@ -325,6 +283,7 @@ class App(Handlers):
                 await asyncio.to_thread(self.service.refresh)
                 if self.service.explorer.store.remote:
                     await self._follow()
+                self._tend()
             except TreewardError as error:
                 self.log.note({"error": str(error)})
 

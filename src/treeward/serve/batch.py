@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Generic, TypeVar
 
 Asked = TypeVar("Asked")
@@ -41,6 +41,7 @@ class Batcher(Generic[Asked, Answered]):
         self._queue: SimpleQueue[list[tuple[Asked, Then[Answered]]] | None] = SimpleQueue()
         self._fresh: list[tuple[Asked, Then[Answered]]] = []
         self.waiting = 0
+        self._busy = Lock()
         self._loop = asyncio.get_running_loop()
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -79,6 +80,16 @@ class Batcher(Generic[Asked, Answered]):
         finally:
             self._most = most
 
+    async def passed(self) -> None:
+        """Return when what is being worked at now is answered."""
+
+        def wait() -> None:
+            with self._busy:
+                pass
+
+        await asyncio.to_thread(wait)
+        await asyncio.sleep(0)
+
     def close(self) -> None:
         """Answer what is waiting, and end the thread."""
         self._hand_over()
@@ -105,11 +116,12 @@ class Batcher(Generic[Asked, Answered]):
             batch, left = left[: self._at_once], left[self._at_once :]
             if not batch:
                 continue
-            try:
-                answers: Sequence[Answered | Exception] = self._work([asked for asked, _ in batch])
-            except Exception as error:
-                answers = [error] * len(batch)
-            self._loop.call_soon_threadsafe(self._deliver, batch, answers)
+            with self._busy:
+                try:
+                    answers: Sequence[Answered | Exception] = self._work([asked for asked, _ in batch])
+                except Exception as error:
+                    answers = [error] * len(batch)
+                self._loop.call_soon_threadsafe(self._deliver, batch, answers)
 
     def _deliver(self, batch: "list[tuple[Asked, Then[Answered]]]", answers: Sequence[Answered | Exception]) -> None:
         self.waiting -= len(batch)

@@ -79,7 +79,7 @@ class Live:
         explorer, totals = self.service.explorer, self._totals()
         return sights.LiveView(
             columns, totals.decisions, totals.rewards, totals.earned, explorer.store.size(),
-            len(explorer.catalogue), getattr(explorer.store, "failed", None) is None, reason,
+            len(explorer), getattr(explorer.store, "failed", None) is None, reason,
         )  # fmt: skip
 
     def _totals(self) -> _Totals:

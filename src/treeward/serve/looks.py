@@ -31,14 +31,12 @@ class Looks:
 
     def __init__(self, service: Service) -> None:
         self._service, self._explorer = service, service.explorer
-        tree = self._explorer.tree
-        self._names = pl.Series(tree.names if tree.names is not None else [], dtype=pl.String)
 
     def about(self, role: str) -> sights.About:
         """Return what is served, and how."""
         shop, tree, settings = self._explorer.catalogue, self._explorer.tree, self._service.settings
         return sights.About(
-            __version__, len(shop), shop.dim, int(tree.level[-1]), len(tree.parent), shop.titles is not None,
+            __version__, len(self._explorer), shop.dim, int(tree.level[-1]), len(tree.parent), shop.titles is not None,
             self._explorer.policy.name, settings.policy == "phcb", settings.mode, settings.holdout,
             settings.reward_low, settings.reward_high, role,
         )  # fmt: skip
@@ -47,12 +45,14 @@ class Looks:
         """Return a node and what is worth drawing below it."""
         self._check(node)
         tree = self._explorer.tree
-        return sights.MapView(node, int(tree.level[node]), self._path(node), self._nodes(around(tree, node)))
+        return sights.MapView(
+            node, int(tree.level[node]), self._path(node), self._nodes(around(tree, self._explorer.sizes(), node))
+        )
 
     def items(self, node: int, part: sights.Slice) -> sights.Listing:
         """Return some of the items under a node."""
         self._check(node)
-        rows = self._explorer.tree.items_of(node)
+        rows = self._explorer.items_of(node)
         return sights.Listing(len(rows), self._listed(rows[part.after : part.after + part.n]))
 
     def children(self, node: int, part: sights.Slice) -> sights.Groups:
@@ -60,7 +60,7 @@ class Looks:
         self._check(node)
         tree = self._explorer.tree
         below = np.arange(tree.first_child[node], tree.first_child[node + 1], dtype=np.int32)
-        largest = below[np.argsort(-np.diff(tree.item_range[below]).ravel(), kind="stable")]
+        largest = below[np.argsort(-self._explorer.sizes(below), kind="stable")]
         return sights.Groups(len(below), self._nodes(largest[part.after : part.after + part.n]))
 
     def field(self, user: User, when: sights.When) -> sights.FieldView:
@@ -81,10 +81,10 @@ class Looks:
         if not text:
             return sights.Found([], 0, [], 0)
         rows = self._rows_with(text)
-        nodes = _containing(self._names, text)
+        nodes = _containing(pl.Series(tree.names if tree.names is not None else [], dtype=pl.String), text)
         if re.fullmatch(r"(node )?\d{1,9}", text) and int(text.split()[-1]) < len(tree.parent):
             nodes = np.unique(np.append(nodes, int(text.split()[-1])))
-        size = np.diff(tree.item_range).ravel()
+        size = self._explorer.sizes()
         best = nodes[np.argsort(-size[nodes], kind="stable")[: what.n]]
         found = [sights.FoundNode(node, self._name(node), int(size[node])) for node in best.tolist()]
         return sights.Found(self._listed(rows[: what.n]), len(rows), found, len(nodes))
@@ -133,7 +133,7 @@ class Looks:
         tree, counts = self._explorer.tree, self._explorer.counts_of(nodes)
         return sights.Nodes(
             nodes.tolist(), tree.parent[nodes].tolist(), [self._name(node) for node in nodes.tolist()],
-            np.diff(tree.item_range[nodes]).ravel().tolist(), np.diff(tree.first_child)[nodes].tolist(),
+            self._explorer.sizes(nodes).tolist(), np.diff(tree.first_child)[nodes].tolist(),
             counts.shown.tolist(), _short(counts.earned),
         )  # fmt: skip
 
@@ -153,7 +153,8 @@ class Looks:
             exact.append(shop.row(int(text) if integers else text))
         held = shop.titles if shop.titles is not None else (pl.Series([], dtype=pl.String) if integers else shop.ids)
         rows = _containing(held.cast(pl.String), text)
-        return np.concatenate([np.array(exact, dtype=np.int64), rows[~np.isin(rows, exact)]])
+        found: AnyArray = np.concatenate([np.array(exact, dtype=np.int64), rows[~np.isin(rows, exact)]])
+        return found[self._explorer.are_open(found)]
 
 
 def _containing(texts: pl.Series, part: str) -> AnyArray:

@@ -128,6 +128,14 @@ ROUTES = (
         (404,),
     ),
     Route("DELETE", "/v1/users/{user}", "admin", "Erase a user, on disk too", "forget", None, wire.Erased, _MANY),
+    Route(
+        "PUT", "/v1/items", "admin", "Add items, or change what is known of them; they can be shown when this answers",
+        "put_items", wire.PutItems, wire.Changed, (400,),
+    ),
+    Route(
+        "DELETE", "/v1/items", "admin", "Take items away; none is shown once this has answered", "remove_items",
+        wire.RemoveItems, wire.Changed, (400, 404),
+    ),
     Route("GET", "/v1/items/{item}", "read", "An item", "item", None, wire.ItemView, (404,)),
     Route("GET", "/v1/tree/{node}", "read", "A node of the tree; 0 is the root", "node", None, wire.NodeView, (404,)),
     Route(

@@ -63,6 +63,8 @@ def explorer_over(store: EventStore, settings: Settings, progress: Progress = si
         window=settings.window or None,
         learns=settings.mode != "frozen",
         counts=True,
+        cold=settings.cold,
+        spare=settings.spare,
         progress=progress,
         memory=settings.memory << 20,
     )

@@ -13,12 +13,13 @@ from time import monotonic, strftime
 from typing import Any
 
 import numpy as np
+import polars as pl
 from msgspec import UNSET
 from scipy.special import stdtrit
 
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownDecision, UnknownId
 from treeward.core.types import AnyArray
-from treeward.data.catalogue import Id
+from treeward.data.catalogue import Catalogue, Id
 from treeward.explorer.explorer import Explorer
 from treeward.explorer.ledger import Given, Outcome, Row
 from treeward.explorer.looks import Decision, item_name, node_name
@@ -41,7 +42,7 @@ class Service:
     def __init__(self, explorer: Explorer, settings: Settings) -> None:
         self.explorer, self.settings = explorer, settings
         self._salt = blake2b(explorer.store.secret(), digest_size=16, person=b"holdout").digest()
-        self._popular = np.arange(len(explorer.catalogue))
+        self._popular, self._popular_of = np.arange(len(explorer.catalogue)), explorer.catalogue
         self._counted = -math.inf
         self.refresh()
         self._integers = explorer.catalogue.ids.dtype.is_integer()
@@ -156,6 +157,9 @@ class Service:
         self.matched += sum(one.item == theirs for one, theirs in zip(own, ask.fallback, strict=False))
 
     def _popular_for(self, ask: wire.Ask) -> list[Id]:
+        if self._popular_of is not self.explorer.catalogue:  # laid out anew
+            self._counted = -math.inf
+            self.refresh()
         may = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where)
         rows = self._popular[may[self._popular]][: ask.n]
         if len(rows) < ask.n:
@@ -168,6 +172,7 @@ class Service:
         if not self.settings.holdout or monotonic() - self._counted < _FRESH:
             return
         self._counted = monotonic()
+        self._popular_of = self.explorer.catalogue
         self._popular = np.argsort(-self.explorer.counts().earned, kind="stable")
 
     def _answer(self, made: list[Decision], kind: str) -> wire.Recommendation:
@@ -249,10 +254,38 @@ class Service:
         """Return an item."""
         shop = self.explorer.catalogue
         row = shop.row(item)
+        if item not in self.explorer:
+            raise UnknownId(f"the item {item!r} was taken away")
         held: dict[str, Any] = shop.table.row(row, named=True)
         plain = {name: value for name, value in held.items() if isinstance(value, str | int | float | bool | None)}
         title = item_name(shop, row) if shop.titles is not None else None
         return wire.ItemView(shop.ids[row], title, plain, list(self.explorer.path_of(row)))
+
+    def put_items(self, rows: Sequence[wire.PutItem]) -> int:
+        """Add items, or change what is known of them, and return how many."""
+        shop = self.explorer.catalogue
+        names = [name for name in shop.table.columns if name != "id"]
+        ids, vectors, columns = [], [], []
+        for row in rows:
+            unknown = [name for name in row.columns if name not in names]
+            if unknown:
+                raise InvalidArgument("items", "columns", f"among {names}", unknown)
+            with suppress(UnknownId):
+                at = shop.row(row.item)
+                known = {name: value for name, value in shop.table.row(at, named=True).items() if name != "id"}
+                columns.append({**known, **row.columns})
+                vectors.append(shop.vector_at(at) if row.vector is UNSET else row.vector)
+                ids.append(row.item)
+                continue
+            if row.vector is UNSET:
+                raise InvalidArgument("items", "vector", "given, as the item is new", row.item)
+            ids.append(row.item)
+            vectors.append(row.vector)
+            columns.append(row.columns)
+        if any(len(vector) != shop.dim for vector in vectors):
+            raise InvalidArgument("items", "vector", f"{shop.dim} numbers", f"{[len(one) for one in vectors][:5]}")
+        held = {name: [one.get(name) for one in columns] for name in names}
+        return self.explorer.add(Catalogue.of_table(_table(ids, held, shop), np.array(vectors, dtype=np.float32)))
 
     def node(self, node: int) -> wire.NodeView:
         """Return a node of the tree."""
@@ -260,7 +293,7 @@ class Service:
         if not 0 <= node < len(tree.parent):
             raise UnknownId(f"the tree has no node {node}; its nodes are 0 to {len(tree.parent) - 1}")
         parent = int(tree.parent[node])
-        inside = tree.items_of(node)
+        inside = self.explorer.items_of(node)
         return wire.NodeView(
             node, node_name(tree, node), int(tree.level[node]), parent if parent >= 0 else None, len(inside),
             list(tree.children_of(node)), self.explorer.catalogue.ids[np.asarray(inside[:20])].to_list(),
@@ -324,6 +357,14 @@ class Service:
         with self._open_lock:
             self._open = deque(one for one in self._open if one[1] != user)
         return wire.Erased(gone)
+
+
+def _table(ids: list[Id], columns: dict[str, list[Any]], shop: Catalogue) -> pl.DataFrame:
+    try:
+        return pl.DataFrame({"id": ids, **columns}, schema=shop.table.schema)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+        kinds = {name: str(kind) for name, kind in shop.table.schema.items()}
+        raise InvalidArgument("items", "items", f"as {kinds}", str(error).splitlines()[0]) from error
 
 
 def parse_id(text: str, integers: bool, what: str) -> Id:

@@ -63,6 +63,10 @@ class Settings:
         "learn; record rewards but learn nothing; or serve the caller's own item and learn beside it", "online"
     )
     holdout: float = _of("the share of users who get the caller's fallback or what is popular", 0.0)
+    cold: float = _of("what an item that was added gains in score until it was shown, at first; 0: nothing", 0.1)
+    spare: float = _of("free places for items to come, as a share of those there are", 0.125)
+    rebuild: float = _of("the share of items that may come or go until the tree is clustered anew; 0: never", 0.2)
+    snapshots: str = _of("folder for what was clustered anew; by default beside the store, if that is a file", "")
     host: str = _of("where to listen; anything but loopback needs a key", "127.0.0.1")
     port: int = _of("0: any free one", 8000)
     admin_port: int = _of("where metrics and admin routes listen, on loopback; 0: any free one; -1: nowhere", 8001)
@@ -99,7 +103,7 @@ class Settings:
             checks.number(owner, "default_reward", self.default_reward, low=self.reward_low, high=self.reward_high)
             if not self.window:
                 raise InvalidArgument(owner, "window", "above 0 where there is a default_reward", self.window)
-        for name in ("window", "rate", "strength"):
+        for name in ("window", "rate", "strength", "cold", "spare", "rebuild"):
             checks.number(owner, name, getattr(self, name), low=0)
         for name in ("header_timeout", "body_timeout"):
             checks.number(owner, name, getattr(self, name), above=0)

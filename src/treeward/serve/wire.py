@@ -164,6 +164,37 @@ class Swap(Struct, forbid_unknown_fields=True):
     back: bool = False
 
 
+class PutItem(Struct, forbid_unknown_fields=True):
+    """An item: what is not given stays as it is, or is empty if the item is new."""
+
+    item: Item
+    vector: Annotated[list[float], Meta(min_length=1, max_length=65536)] | UnsetType = UNSET
+    """Needed if the item is new."""
+    columns: dict[str, Scalar] = {}
+    """`title`, `category` and whatever other columns the catalogue has."""
+
+
+class PutItems(Struct, forbid_unknown_fields=True):
+    """Items to add, or to change."""
+
+    items: list[PutItem]
+
+
+class RemoveItems(Struct, forbid_unknown_fields=True):
+    """Items to take away."""
+
+    items: list[Item]
+
+
+class Changed(Struct):
+    """What came of it."""
+
+    changed: int
+    """Items that were added, changed or taken away ..."""
+    items: int
+    """... and that can be shown now."""
+
+
 class Copied(Struct):
     """What a copy has come to."""
 

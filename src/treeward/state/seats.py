@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,15 @@ _WORTH_KEEPING = 128
 _FIRST_EVENTS = 8
 
 
+class Roster(Protocol):
+    """Who knows where items are."""
+
+    @property
+    def places(self) -> Integers:
+        """(item numbers,): the place of every item number of the store; -1 where the item is gone."""
+        ...
+
+
 class Seats:
     """As many users as a memory budget holds; whoever was asked for longest ago gives up their seat.
 
@@ -30,8 +40,8 @@ class Seats:
         The policy, made ready.
     store
         Where the events are.
-    places
-        (item numbers,): the place in leaf order of every item number of the store; -1 where the item is gone.
+    roster
+        Knows the place in leaf order of every item number of the store.
     snapshot
         The store's number for the plan's tree.
     digest
@@ -41,9 +51,11 @@ class Seats:
     """
 
     def __init__(
-        self, plan: Plan, store: EventStore, places: Integers, snapshot: int, digest: bytes, memory: int
+        self, plan: Plan, store: EventStore, roster: Roster, snapshot: int, digest: bytes, memory: int
     ) -> None:
-        self.plan, self.store, self._places, self._snapshot, self._digest = plan, store, places, snapshot, digest
+        self.plan, self.store, self._roster, self._snapshot, self.digest = plan, store, roster, snapshot, digest
+        """Sixteen bytes that name the plan."""
+        self._moves: list[NDArray[np.int32]] = []
         self.each = seat_bytes(plan)
         self.most = memory // self.each
         if self.most < 1:
@@ -53,6 +65,7 @@ class Seats:
         self.streams = np.zeros(self.most, dtype=np.int64)
         self._seen = [0] * self.most
         self._epoch = [0] * self.most
+        self._version = [0] * self.most
         self._free = list(range(self.most))[::-1]
         self._seat_of: OrderedDict[User, int] = OrderedDict()
 
@@ -86,7 +99,7 @@ class Seats:
         """Return the users' seats; their state may be behind."""
         for user in users:
             seat = self._seat_of.get(user)
-            if seat is not None and self._moved(user, seat):  # forgotten or merged, perhaps by another explorer
+            if seat is not None and (self._moved(user, seat) or self._outdated(user, seat)):
                 self.drop(user)
         new = [user for user in users if user not in self._seat_of]
         kept = dict(zip(new, self.store.kept_each(new), strict=True)) if new else {}
@@ -141,13 +154,13 @@ class Seats:
     def verify(self, user: User) -> bool | None:
         """Tell whether a remembered state is what its events make, to the bit; None: this plan has none."""
         kept = self.store.kept(user)
-        if kept is None or not belongs(kept.state, self._digest):
+        if kept is None or not belongs(kept.state, self.digest):
             return None
         state, seat = room(self.plan, 1, 0), np.zeros(1, dtype=np.int64)
         sit_all(self.plan, state, seat)
         events = self.seen_by_plan(self.store.read(user)[: kept.events])
         state = absorb(self.plan, state, seat, np.array([0, len(events.kind)]), events)
-        return freeze(state, 0, self._digest) == kept.state
+        return freeze(state, 0, self.digest) == kept.state
 
     def _catch_up(self, behind: list[tuple[int, AnyArray]]) -> None:
         # numpy compares the fields of structured arrays one by one before it joins them: bytes are joined at once.
@@ -160,10 +173,8 @@ class Seats:
     def seen_by_plan(self, events: AnyArray) -> Events:
         """Return the store's events with places for item numbers, and without the nodes of other trees."""
         # Another catalogue on the same store may have items, and numbers, that this one does not have.
-        items = events["item"]
-        places = np.where(
-            items < len(self._places), self._places[np.minimum(items, len(self._places) - 1)], np.int32(-1)
-        )
+        items, known = events["item"], self._roster.places
+        places = np.where(items < len(known), known[np.minimum(items, len(known) - 1)], np.int32(-1))
         return Events(
             np.ascontiguousarray(events["kind"]),
             places,
@@ -179,9 +190,10 @@ class Seats:
             self._keep(longest_ago, seat)
         self._seat_of[user] = seat
         self._epoch[seat] = self.store.epoch
+        self._version[seat] = len(self._moves)
         self.streams[seat] = rng.stream("user", user)
         if kept is not None and kept.events <= self.store.count(user):
-            thawed = thaw(self.plan, self.state, seat, self._digest, kept.state)
+            thawed = thaw(self.plan, self.state, seat, self.digest, kept.state)
             if thawed is not None:
                 self.state, self._seen[seat] = thawed, kept.events
                 return seat
@@ -189,8 +201,26 @@ class Seats:
         self._seen[seat] = 0
         return seat
 
+    def items_moved(self, numbers: NDArray[np.int32], digest: bytes) -> None:
+        """Take note that items have other vectors, and places, than before: states that know of them are outdated.
+
+        `digest` names the plan from now on.
+        """
+        self._moves.append(numbers)
+        self.digest = digest
+
+    def _outdated(self, user: User, seat: int) -> bool:
+        """Tell whether the state in a seat knows of items that have changed since."""
+        if self._version[seat] == len(self._moves):
+            return False
+        changed = np.concatenate(self._moves[self._version[seat] :])
+        if np.isin(self.store.read(user)["item"], changed).any():
+            return True
+        self._version[seat] = len(self._moves)
+        return False
+
     def _moved(self, user: User, seat: int) -> bool:
-        """Tell whether the user in a seat is no longer who they were."""
+        """Tell whether the user in a seat is no longer who they were: forgotten or merged, perhaps elsewhere."""
         now = self.store.epoch
         if self._epoch[seat] == now:
             return False
@@ -200,12 +230,12 @@ class Seats:
         return False
 
     def _keep(self, user: User, seat: int) -> None:
-        if self._moved(user, seat):
+        if self._moved(user, seat) or self._outdated(user, seat):
             return
         kept = self.store.kept(user)
-        fresh = kept is not None and kept.events == self._seen[seat] and belongs(kept.state, self._digest)
+        fresh = kept is not None and kept.events == self._seen[seat] and belongs(kept.state, self.digest)
         if self.state.posterior.pulls[seat].max() >= _WORTH_KEEPING and not fresh:
-            self.store.keep(user, Kept(self._seen[seat], self._epoch[seat], freeze(self.state, seat, self._digest)))
+            self.store.keep(user, Kept(self._seen[seat], self._epoch[seat], freeze(self.state, seat, self.digest)))
 
 
 def seat_bytes(plan: Plan) -> int:

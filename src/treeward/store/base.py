@@ -165,8 +165,15 @@ class EventStore(Protocol):
         """Return what `take_note` kept under a name, by whichever process."""
         ...
 
-    def take_note(self, name: str, content: bytes) -> None:
-        """Keep something small under a name, in place of what was there; safe when this returns."""
+    def take_note(self, name: str, content: bytes, *, new: bool = False) -> bool:
+        """Keep something under a name, in place of what was there; safe when this returns.
+
+        With `new`, only if nothing was there: return whether it was kept.
+        """
+        ...
+
+    def notes(self, begin: str, after: str = "") -> list[tuple[str, bytes]]:
+        """Return the notes whose names begin so and come after `after`, by name."""
         ...
 
     def begin(self) -> int:

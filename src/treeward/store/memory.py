@@ -294,9 +294,18 @@ class MemoryStore:
         """Return what was kept under a name."""
         return self._notes.get(name)
 
-    def take_note(self, name: str, content: bytes) -> None:
-        """Keep something small under a name."""
-        self._notes[name] = content
+    def take_note(self, name: str, content: bytes, *, new: bool = False) -> bool:
+        """Keep something under a name; with `new`, only if nothing was there."""
+        with self._lock:
+            if new and name in self._notes:
+                return False
+            self._notes[name] = content
+            return True
+
+    def notes(self, begin: str, after: str = "") -> list[tuple[str, bytes]]:
+        """Return the notes whose names begin so and come after `after`."""
+        with self._lock:
+            return sorted((name, held) for name, held in self._notes.items() if name.startswith(begin) and name > after)
 
     def begin(self) -> int:
         """Return how many times this was called before."""

@@ -47,7 +47,7 @@ class PostgresStore:
     def __init__(self, url: str, *, create: bool = True, connections: int = 8, timeout: float = 5.0) -> None:
         owner = "PostgresStore"
         most = checks.integer(owner, "connections", connections, low=1)
-        self._lock = RLock()
+        self._lock, self._items = RLock(), tables.Items()
         self._base = Database(url, most, checks.number(owner, "timeout", timeout, above=0))
         try:
             secret, self._unfinished = self._base.do(lambda db: tables.prepare(db, str(self._base), create=create))
@@ -317,7 +317,8 @@ class PostgresStore:
 
     def number_items(self, ids: pl.Series) -> NDArray[np.int32]:
         """Return the numbers that events have for items, giving new ones to items not seen before."""
-        return self._base.do(lambda db: tables.number_items(db, ids))
+        with self._lock:
+            return self._base.do(lambda db: self._items.number(db, ids))
 
     def number_snapshot(self, digest: str) -> int:
         """Return the number that events have for a tree, giving a new one to a tree not seen before."""
@@ -356,7 +357,7 @@ class PostgresStore:
         """Take over another store's head, to hold its events."""
         with self._lock:
             self._base.do(lambda db: tables.adopt(db, str(self._base), head))
-            self._moves, self._unfinished = Moves(head.secret), head.unfinished
+            self._moves, self._unfinished, self._items = Moves(head.secret), head.unfinished, tables.Items()
             self._moves.epoch = -1
         self._follow(head.epoch)
 
@@ -365,13 +366,23 @@ class PostgresStore:
         rows = self._base.rows("SELECT bytes FROM treeward.meta WHERE name = %s", (f"note/{name}",))
         return bytes(rows[0][0]) if rows else None
 
-    def take_note(self, name: str, content: bytes) -> None:
-        """Keep something small under a name."""
-        self._base.rows(
-            "INSERT INTO treeward.meta VALUES (%s, NULL, %b) ON CONFLICT (name) DO UPDATE SET bytes = excluded.bytes "
-            "RETURNING name",
+    def take_note(self, name: str, content: bytes, *, new: bool = False) -> bool:
+        """Keep something under a name; with `new`, only if nothing was there."""
+        there = "NOTHING" if new else "UPDATE SET bytes = excluded.bytes"
+        rows = self._base.rows(
+            f"INSERT INTO treeward.meta VALUES (%s, NULL, %b) ON CONFLICT (name) DO {there} RETURNING name",
             (f"note/{name}", content),
         )
+        return bool(rows)
+
+    def notes(self, begin: str, after: str = "") -> list[tuple[str, bytes]]:
+        """Return the notes whose names begin so and come after `after`."""
+        rows = self._base.rows(
+            'SELECT name, bytes FROM treeward.meta WHERE starts_with(name, %s) AND name COLLATE "C" > %s '
+            'ORDER BY name COLLATE "C"',
+            (f"note/{begin}", f"note/{after}"),
+        )
+        return [(name[5:], bytes(content)) for name, content in rows]
 
     def begin(self) -> int:
         """Return how many times this was called before, by anybody."""

@@ -218,13 +218,15 @@ class SQLiteStore(MemoryStore):
             number = self._journal.put(lambda file: write_head(file, mine))
         self._journal.wait(number)
 
-    def take_note(self, name: str, content: bytes) -> None:
-        """Keep something small under a name; on disk when this returns."""
+    def take_note(self, name: str, content: bytes, *, new: bool = False) -> bool:
+        """Keep something under a name; on disk when this returns."""
         with self._lock:
             self._journal.refuse()
-            super().take_note(name, content)
+            if not super().take_note(name, content, new=new):
+                return False
             number = self._journal.put(lambda file: file.execute(SET, seal(f"note/{name}", content)))
         self._journal.wait(number)
+        return True
 
     def begin(self) -> int:
         """Return how many times this was called before, ever."""

@@ -41,19 +41,34 @@ def prepare(db: Connection, where: str, *, create: bool) -> tuple[bytes, bool]:
         return bytes(secret), bool(unfinished)
 
 
-def number_items(db: Connection, ids: pl.Series) -> NDArray[np.int32]:
-    """Return the numbers of items, giving new ones to items not seen before."""
-    with db.transaction():
-        _alone(db)
-        known = Numbers("PostgresStore")
-        rows = db.execute("SELECT first, ids, crc FROM treeward.items ORDER BY first").fetchall()
-        if rows:
-            known.load(pl.concat([read_items("PostgreSQL", *row) for row in rows]))
-        before = len(known)
-        numbers = known.of(ids)
-        fresh = ids.filter(pl.Series(numbers >= before))
-        if len(fresh):
-            db.execute("INSERT INTO treeward.items VALUES (%b, %b, %b)", pack_items(before, fresh))
+class Items:
+    """The numbers of items as far as this process has read them; others may give new ones at any time."""
+
+    def __init__(self) -> None:
+        self._known = Numbers("PostgresStore")
+        self._sound = True
+
+    def number(self, db: Connection, ids: pl.Series) -> NDArray[np.int32]:
+        """Return the numbers of items, giving new ones to items not seen before."""
+        if not self._sound:  # numbers were given here that never got to the database
+            self._known = Numbers("PostgresStore")
+        self._sound = False
+        with db.transaction():
+            _alone(db)
+            rows = db.execute(
+                "SELECT first, ids, crc FROM treeward.items WHERE first >= %b ORDER BY first", (len(self._known),)
+            ).fetchall()
+            if rows and len(self._known) == 0:
+                self._known.load(pl.concat([read_items("PostgreSQL", *row) for row in rows]))
+            else:
+                for row in rows:
+                    self._known.of(read_items("PostgreSQL", *row))
+            before = len(self._known)
+            numbers = self._known.of(ids)
+            fresh = ids.filter(pl.Series(numbers >= before))
+            if len(fresh):
+                db.execute("INSERT INTO treeward.items VALUES (%b, %b, %b)", pack_items(before, fresh))
+        self._sound = True
         return numbers
 
 

@@ -1,0 +1,276 @@
+"""`Edition`: a catalogue laid out for deciding, with room for items to come and go until the next one is laid out."""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.core.errors import InvalidArgument
+from treeward.core.progress import Progress
+from treeward.core.types import AnyArray, Floats, Integers
+from treeward.data.catalogue import Catalogue
+from treeward.data.growing import Growing
+from treeward.explorer.decider import Decider
+from treeward.explorer.filters import Filters
+from treeward.policy.base import Policy, check_lengths
+from treeward.policy.roomy import leave, reopen, settle
+from treeward.store.base import EventStore
+from treeward.tree import shape
+from treeward.tree.edit import edited
+from treeward.tree.item_tree import ItemTree
+from treeward.tree.rows import Rows
+
+SPARE = 0.125
+"""Free places of a leaf, as a share of its items, once items come and go."""
+NEW = 100.0
+"""An item that was shown so often is new no more."""
+
+
+class How(NamedTuple):
+    """What every edition of an explorer has in common."""
+
+    policy: Policy
+    store: EventStore
+    once: bool
+    rest: int
+    seed: int | None
+    memory: int
+    cold: float
+
+
+class Edition:
+    """A catalogue, its tree, and the policy made ready for them.
+
+    Parameters
+    ----------
+    how
+        The policy, the store, and so on.
+    catalogue, tree
+        The items and their tree, before the policy makes its own of them; None: one is grown.
+    spare
+        Free places of every leaf, as a share of its items; 0: items neither come nor go. What users did with items that
+        are gone still counts.
+    page
+        How many pages of changes the catalogue knows.
+    new
+        How often items that are new were shown, by the store's number.
+    """
+
+    def __init__(
+        self,
+        how: How,
+        catalogue: Catalogue,
+        tree: ItemTree | None,
+        *,
+        spare: float = 0.0,
+        page: int = 0,
+        new: dict[int, int] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        policy, self.how, self.page = how.policy, how, page
+        self.catalogue: Catalogue = catalogue if isinstance(catalogue, Growing) or spare == 0 else Growing(catalogue)
+        seen = policy.catalogue_for(catalogue)
+        self.tree, seen = policy.fitted(
+            policy.grow(seen, progress=progress) if tree is None else tree, seen if tree is None else catalogue
+        )
+        plan = policy.plan_on(self.tree, seen, once=how.once, rest=how.rest)
+        self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare)
+        self.filters = Filters(self)
+        self.version = 0
+        """How often items came or went."""
+        self._base = self.decider.seats.digest
+        self._updates = 0
+        self._new = dict(new or {})
+        self.paths: dict[int, tuple[int, ...]] = {}
+        self.remove([catalogue.row(id) for id in catalogue.gone])
+        self._welcome(np.array(list(self._new), dtype=np.int64))
+
+    @property
+    def roomy(self) -> bool:
+        """Whether items can come and go."""
+        return self.decider.room is not None
+
+    @property
+    def rows(self) -> Integers:
+        """(places,): the catalogue's rows in leaf order; -1 where there is nothing."""
+        return self.decider.plan.tree.items
+
+    @property
+    def open_places(self) -> NDArray[np.bool_]:
+        """(places,): which may be shown."""
+        open = self.decider.flags.open
+        return open if len(open) else np.ones(len(self.rows), dtype=np.bool_)
+
+    def __len__(self) -> int:
+        """Return how many items may be shown."""
+        flags = self.decider.flags
+        return int(flags.before[-1]) if len(flags.open) else len(self.rows)
+
+    def has(self, row: int) -> bool:
+        """Tell whether the item of a row may be shown."""
+        place = int(self.decider.roster.place_of[row])
+        return place >= 0 and bool(self.open_places[place])
+
+    def sizes(self, nodes: Integers | slice = slice(None)) -> NDArray[np.int64]:
+        """Return how many items under each of some nodes may be shown."""
+        ranges = self.decider.plan.tree.item_range[nodes]
+        upto = np.concatenate([[0], np.cumsum(self.open_places)])
+        found: NDArray[np.int64] = upto[ranges[:, 1]] - upto[ranges[:, 0]]
+        return found
+
+    def inside(self, node: int) -> Integers:
+        """Return the rows of the items under a node that may be shown."""
+        first, last = self.decider.plan.tree.item_range[node]
+        return self.rows[first:last][self.open_places[first:last]]
+
+    def seen(self, more: Catalogue) -> Floats:
+        """Return the vectors of items as the plan has them, checked."""
+        if more.dim != self.catalogue.dim:
+            rule = f"of {self.catalogue.dim} dimensions, as the catalogue's"
+            raise InvalidArgument("Explorer", "vectors", rule, f"{more.dim}")
+        policy, plan = self.how.policy, self.decider.plan
+        made = Rows(policy.catalogue_for(more).vectors, self.tree.normalized).take(slice(None))
+        check_lengths(type(policy.bandit).__name__, made, plan.prior, policy.bandit.rule(made.shape[1]).ridge)
+        return made
+
+    # --- changes; whoever calls these holds the explorer's lock ------------------------------------------------------
+
+    def put(self, more: Catalogue, seen: Floats, numbers: NDArray[np.int32]) -> int:
+        """Add items, or other versions of items, in order, as long as there is room; return how many got in."""
+        room, roster = self.decider.room, self.decider.roster
+        assert room is not None
+        assert isinstance(self.catalogue, Growing)
+        places, former = np.full(len(numbers), -1), np.array([roster.place_at(int(one)) for one in numbers])
+        same = (former >= 0) & (room.vectors[former] == seen).all(axis=1)
+        fresh = np.flatnonzero(~same)
+        found = np.full(len(fresh), -1)
+        got = settle(room, np.ascontiguousarray(seen[fresh]), found)
+        places[same], places[fresh] = former[same], found
+        last = len(numbers) if got == len(fresh) else int(fresh[got])
+        numbers, places, former, same = numbers[:last], places[:last], former[:last], same[:last]
+        if not last:
+            return 0
+        for place in places[same].tolist():
+            reopen(room, place)
+        moved = ~same & (former >= 0)
+        for place in former[moved].tolist():
+            leave(room, place, True)
+        self.catalogue.append(more if last == len(more) else _first(more, last))
+        room.tree.items[places] = roster.enter(numbers, places)
+        self.version += 1
+        self._moved(numbers[moved])
+        self._new.update(dict.fromkeys(numbers[former < 0].tolist(), 0))
+        self._welcome(numbers)
+        return last
+
+    def remove(self, rows: Iterable[int]) -> int:
+        """Let items be shown no more, and return how many could be until now."""
+        count = 0
+        for row in rows:
+            room, place = self.decider.room, int(self.decider.roster.place_of[row])
+            assert room is not None
+            if place >= 0 and room.flags.open[place]:
+                leave(room, place, False)
+                count += 1
+        self.version += count > 0
+        return count
+
+    def _moved(self, numbers: NDArray[np.int32]) -> None:
+        """Let states that know these items be rebuilt."""
+        if len(numbers):
+            self._updates += 1
+            digest = blake2b(self._base + self._updates.to_bytes(8, "little") + numbers.tobytes(), digest_size=16)
+            self._base = digest.digest()
+            self.decider.seats.items_moved(numbers, self._base)
+
+    # --- newcomers ---------------------------------------------------------------------------------------------------
+
+    @property
+    def new(self) -> dict[int, int]:
+        """How often items that are new were shown, by the store's number."""
+        return self._new
+
+    def _welcome(self, numbers: AnyArray) -> None:
+        """Give those of some items that are new what newcomers get."""
+        bonus, roster = self.decider.plan.bonus, self.decider.roster
+        if not len(bonus) or not self.how.cold:
+            return
+        for number in numbers.tolist():
+            place = roster.place_at(number)
+            if number in self._new and place >= 0:
+                bonus[place] = self.how.cold / np.sqrt(1.0 + self._new[number])
+
+    def shown(self, places: NDArray[np.int64]) -> None:
+        """Take note of what was shown: what newcomers get falls with it."""
+        bonus = self.decider.plan.bonus
+        if not self._new or not len(bonus):
+            return
+        for place in places[bonus[places] > 0].tolist() if self.how.cold else ():
+            number = int(self.decider.roster.numbers[self.rows[place]])
+            count = self._new.get(number, 0) + 1
+            if count >= NEW:
+                self._new.pop(number, None)
+                bonus[place] = 0.0
+            else:
+                self._new[number] = count
+                bonus[place] = self.how.cold / np.sqrt(1.0 + count)
+
+    # --- the next one ------------------------------------------------------------------------------------------------
+
+    def settled(self, needed: NDArray[np.bool_] | None = None) -> "Settled":
+        """Return the items there are now as a catalogue of its own, and the leaf each hangs on.
+
+        `needed`: by number, whether anybody needs an item that is gone; by default all are kept.
+        """
+        decider = self.decider
+        places = np.flatnonzero(self.rows >= 0)
+        numbers = decider.roster.numbers[self.rows[places]]
+        open = self.open_places[places]
+        if needed is not None:
+            wanted = np.zeros(len(places), dtype=np.bool_)
+            wanted[numbers < len(needed)] = needed[numbers[numbers < len(needed)]]
+            keep = open | wanted
+            places, open = places[keep], open[keep]
+        rows = self.rows[places]
+        leaves = shape.leaves(decider.plan.tree)
+        ends = decider.plan.tree.item_range[leaves, 1]
+        leaf = leaves[np.searchsorted(ends, places, side="right")]
+        order = np.argsort(rows, kind="stable")
+        rows, open, leaf = rows[order], open[order], leaf[order]
+        made = Catalogue.of_table(self.catalogue.table[rows], self.catalogue.vectors[rows])
+        return Settled(made, open, leaf, self.tree, self.page, dict(self._new))
+
+
+class Settled(NamedTuple):
+    """The items of an edition, without gaps."""
+
+    catalogue: Catalogue
+    open: NDArray[np.bool_]
+    """(items,): which may be shown."""
+    leaf: Integers
+    """(items,): the leaf of the tree that each hangs on."""
+    tree: ItemTree
+    page: int
+    new: dict[int, int]
+
+    def edited(self) -> ItemTree:
+        """Return the tree with its leaves split and joined where that is due."""
+        return edited(self.tree, Rows(self.catalogue.vectors, self.tree.normalized), self.leaf, self.open)
+
+    def saved(self) -> Catalogue:
+        """Return the catalogue with all that is to be known of it elsewhere."""
+        made = self.catalogue.with_vectors(self.catalogue.vectors)
+        made.gone, made.pages = self.catalogue.ids.filter(pl.Series(~self.open)).to_list(), self.page
+        return made
+
+    def edition(self, how: How, tree: ItemTree | None, progress: Progress | None = None) -> Edition:
+        """Return the next edition; without a tree, one is grown."""
+        known = self.saved()
+        return Edition(how, known, tree, spare=SPARE, page=self.page, new=self.new, progress=progress)
+
+
+def _first(items: Catalogue, count: int) -> Catalogue:
+    return Catalogue.of_table(items.table.head(count), items.vectors[:count])

@@ -1,0 +1,277 @@
+"""The changing half of an explorer: items come, change and go while it decides."""
+
+from collections.abc import Callable, Sequence
+from threading import RLock
+from time import sleep
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from treeward.core.artefact import StrPath
+from treeward.core.errors import InvalidArgument, UnknownId
+from treeward.core.progress import Progress
+from treeward.data.catalogue import Catalogue, Id
+from treeward.data.columns import ids as as_ids
+from treeward.explorer import changes
+from treeward.explorer.changes import GONE, VECTOR, WHOLE, Page
+from treeward.explorer.edition import SPARE, Edition, How, Settled
+from treeward.explorer.views import Views
+from treeward.store.events import now
+from treeward.tree.edit import limits
+from treeward.tree.item_tree import ItemTree
+
+_SLICE = 32
+_PAUSE = 0.0005
+"""Changes are made a few at a time, and whoever waits for a decision goes first."""
+
+
+class Fitness(NamedTuple):
+    """How far a catalogue has moved away from what its tree was made for."""
+
+    items: int
+    came: int
+    """Items that came, or changed, since it was laid out ..."""
+    gone: int
+    """... and that went."""
+    full: int
+    """Leaves without a free place ..."""
+    crowded: int
+    """... with so many items that they are to be split ..."""
+    starved: int
+    """... and with so few that they are to join another."""
+    leaves: int
+
+
+class Living(Views):
+    """What can be changed of the items of an `Explorer`."""
+
+    _how: How
+    _begun_with: Catalogue | None
+    _changing: RLock
+
+    def add(self, items: Catalogue) -> int:
+        """Add items, or new versions of items: they can be recommended when this returns. Return how many.
+
+        Each hangs on the leaf nearest to its vector. What the catalogue has no column for is refused; where it has a
+        column that `items` has not, the new ones have nothing in it. The store keeps what came, so that it is there
+        after a restart, and in every replica.
+        """
+        owner = "Explorer.add"
+        if not isinstance(items, Catalogue):
+            raise InvalidArgument(owner, "items", "a Catalogue", items)
+        fitting = self._fitting(owner, items)
+        self._now.seen(fitting)
+        for first in range(0, len(items), changes.AT_ONCE):
+            self._publish(Page(WHOLE, _part(fitting, first, first + changes.AT_ONCE), now()))
+        return len(items)
+
+    def update(self, ids: Sequence[Id], vectors: ArrayLike) -> int:
+        """Give items other vectors, and return how many; all else that is known of them stays.
+
+        What users did with them counts, from now on, as if they had always had these.
+        """
+        owner = "Explorer.update"
+        more = Catalogue(as_ids(owner, "ids", ids), vectors)
+        with self._changing:
+            self._known(owner, more.ids)
+            self._now.seen(more)
+            for first in range(0, len(more), changes.AT_ONCE):
+                self._publish(Page(VECTOR, _part(more, first, first + changes.AT_ONCE), now()))
+        return len(more)
+
+    def remove(self, ids: Sequence[Id]) -> int:
+        """Take items away: none is recommended once this has returned. Return how many were there.
+
+        What users did with them still tells what these users like, and feedback to them still counts.
+        """
+        owner = "Explorer.remove"
+        given = as_ids(owner, "ids", ids).unique(maintain_order=True)
+        with self._changing:
+            rows = self._known(owner, given)
+            with self._lock:
+                there = [id for id, row in zip(given.to_list(), rows, strict=True) if self._now.has(row)]
+            for first in range(0, len(there), changes.AT_ONCE):
+                self._publish(changes.gone(there[first : first + changes.AT_ONCE], now()))
+        return len(there)
+
+    def _known(self, owner: str, ids: pl.Series) -> list[int]:
+        rows, missing = [], []
+        for id in ids.to_list():
+            try:
+                rows.append(self.catalogue.row(id))
+            except UnknownId:
+                missing.append(id)
+        if missing:
+            raise UnknownId(f"{owner}: {len(missing)} item(s) are not in the catalogue, such as {missing[0]!r}")
+        return rows
+
+    def _fitting(self, owner: str, items: Catalogue) -> Catalogue:
+        """Return items with the columns of the catalogue."""
+        if items.ids.dtype.is_integer() != self.catalogue.ids.dtype.is_integer():
+            raise InvalidArgument(owner, "items", f"with ids that are {self.catalogue.ids.dtype}", items.ids.dtype)
+        if not items.dim:
+            raise InvalidArgument(owner, "items", "with vectors", "none")
+        table = self.catalogue.table.clear()
+        extra = [name for name in items.table.columns if name not in table.columns]
+        if extra:
+            raise InvalidArgument(owner, "items", f"with columns among {table.columns}", extra)
+        try:
+            made = pl.concat([table, items.table], how="diagonal_relaxed").cast(dict(table.schema))  # type: ignore[arg-type]
+        except pl.exceptions.PolarsError as error:
+            kinds = {name: str(kind) for name, kind in table.schema.items()}
+            raise InvalidArgument(owner, "items", f"with columns as {kinds}", str(error).splitlines()[0]) from error
+        return Catalogue.of_table(made, items.vectors)
+
+    # --- pages -------------------------------------------------------------------------------------------------------
+
+    def _publish(self, page: Page) -> None:
+        """Write a page into the store, behind those that others wrote first, and do what it says."""
+        content = page.packed()
+        with self._changing:
+            if self._begun_with is not None:
+                changes.remember(self.store, self._begun_with, self._now.page)
+                self._begun_with = None
+            while not changes.write_page(self.store, self._now.page + 1, content):
+                self.catch_up()
+            self._follow(self._now.page + 1, page)
+
+    def catch_up(self) -> int:
+        """Do what other processes wrote into the store's pages, and return how many pages that were."""
+        with self._changing:
+            pages = changes.pages_after(self.store, self._now.page)
+            for number, page in pages:
+                self._follow(number, page)
+            return len(pages)
+
+    def _follow(self, number: int, page: Page) -> None:
+        """Do what a page says to what is served."""
+        made = self._with(self._now, page)
+        with self._lock:
+            made.page, self._now = number, made
+
+    def _with(self, edition: Edition, page: Page) -> Edition:
+        """Return an edition that knows a page: the same, unless there is no room in it."""
+        if not edition.roomy:
+            edition = self._laid_out(edition, edition.tree)
+        if page.kind == GONE:
+            rows = [edition.catalogue.row(id) for id in page.items.ids if _has(edition.catalogue, id)]
+            for first in range(0, len(rows), _SLICE):
+                with self._lock:
+                    edition.remove(rows[first : first + _SLICE])
+                _yield(first, len(rows))
+            return edition
+        items, at = _whole(edition.catalogue, page), 0
+        numbers, seen = self.store.number_items(items.ids), edition.seen(items)
+        while at < len(items):
+            last = min(at + _SLICE, len(items))
+            with self._lock:
+                got = edition.put(_part(items, at, last), seen[at:last], numbers[at:last])
+            at += got
+            if at < last:
+                edition = self._laid_out(edition, None)
+            _yield(at, len(items))
+        return edition
+
+    def _laid_out(self, edition: Edition, tree: ItemTree | None) -> Edition:
+        """Return an edition with room: over the same tree, or over that with its leaves split and joined."""
+        with self._lock:
+            settled = edition.settled()
+        made = settled.edition(self._how, settled.edited() if tree is None else tree)
+        made.page = edition.page
+        with self._lock:
+            if self._now is edition:
+                self._now = made
+        return made
+
+    # --- the next edition --------------------------------------------------------------------------------------------
+
+    def fitness(self) -> Fitness:
+        """Tell how far the items have moved away from what the tree was made for."""
+        with self._lock:
+            edition, room = self._now, self._decider.room
+            leaves = self.tree.leaves
+            if room is None:
+                return Fitness(len(edition), 0, 0, 0, 0, 0, len(leaves))
+            count, spare = room.held[leaves], room.spare[leaves]
+            gone = int(room.taken.sum()) - len(edition)
+        most, least = limits(len(edition), len(leaves))
+        came = len(self.catalogue) - len(self.tree)
+        crowded, starved = int((count > most).sum()), int((count < least).sum())
+        return Fitness(len(edition), came, gone, int((spare == 0).sum()), crowded, starved, len(leaves))
+
+    def refit(self) -> None:
+        """Split leaves that overflow and join those that starve, beside what is served, and serve that from then on."""
+        self._renew(lambda settled: settled.edited())
+
+    def rebuild(self, *, progress: Progress | None = None) -> None:
+        """Cluster the items there are into a new tree, beside what is served, and serve that from then on.
+
+        Users are replayed onto it from their events as they come. What is gone, and nobody ever met, is forgotten.
+        """
+        grown = lambda settled: self._how.policy.grow(settled.catalogue, progress=progress)  # noqa: E731
+        self._renew(grown, self._met(), progress)
+
+    def save(self, items: StrPath, tree: StrPath) -> None:
+        """Write the catalogue and the tree as they are now to two new folders, for another process to go on with."""
+        with self._changing, self._lock:
+            settled = self._now.settled()
+        settled.saved().save(items)
+        settled.edited().save(tree)
+
+    def _met(self) -> NDArray[np.bool_]:
+        """Return, by number, the items that the store has events of."""
+        met = np.zeros(int(self._decider.roster.numbers.max()) + 1, dtype=np.bool_)
+        for events in self.store.chunks():
+            numbers = events["item"]
+            met[numbers[numbers < len(met)]] = True
+        return met
+
+    def _renew(
+        self,
+        tree_of: Callable[[Settled], ItemTree],
+        needed: NDArray[np.bool_] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        with self._lock:
+            settled = self._now.settled(needed)
+        made = settled.edition(self._how, tree_of(settled), progress)
+        while True:
+            # What came meanwhile; the last of it while nobody changes anything.
+            for number, page in changes.pages_after(self.store, made.page):
+                made = self._with(made, page)
+                made.page = number
+            with self._changing, self._lock:
+                if made.page >= self._now.page:
+                    self._now = made
+                    return
+
+
+def _yield(done: int, of: int) -> None:
+    if done < of:
+        sleep(_PAUSE)
+
+
+def _has(catalogue: Catalogue, id: Id) -> bool:
+    try:
+        catalogue.row(id)
+    except UnknownId:
+        return False
+    return True
+
+
+def _whole(catalogue: Catalogue, page: Page) -> Catalogue:
+    """Return a page's items with all that is known of them."""
+    if page.kind == WHOLE:
+        return page.items
+    return Catalogue.of_table(catalogue.table[catalogue.rows(page.items.ids)], page.items.vectors)
+
+
+def _part(items: Catalogue, first: int, last: int) -> Catalogue:
+    if first == 0 and last >= len(items):
+        return items
+    return Catalogue.of_table(items.table[first:last], items.vectors[first:last])
+
+
+__all__ = ["SPARE", "Fitness", "Living"]

@@ -1,0 +1,176 @@
+"""What a service does about changing items: single ones that come and go, whole snapshots, and what follows from it."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import get_native_id
+from time import monotonic
+
+import msgspec
+
+from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.explorer.changes import drop_pages
+from treeward.explorer.explorer import Explorer
+from treeward.serve import wire
+from treeward.serve.batch import Batcher
+from treeward.serve.handlers import Handlers
+from treeward.serve.log import Log
+from treeward.serve.looks import Looks
+from treeward.serve.routes import Refused, Reply, Request
+from treeward.serve.service import Service
+from treeward.serve.settings import Settings
+from treeward.serve.snapshots import Choice, Snapshot, choice_of
+from treeward.store.base import EventStore
+
+_SECONDS_BETWEEN = 60.0
+"""A tree is laid out anew at most so often."""
+_MANY_FULL = 0.05
+"""The share of leaves without a free place, or too large or too small, from which on that is worth while."""
+_NICE = 10
+
+
+class Changing(Handlers):
+    """A service whose items change.
+
+    Parameters
+    ----------
+    service
+        What answers, already warm.
+    opened
+        Opens the explorer that settings ask for over a store, warm; for when another snapshot is to be served.
+    """
+
+    log: Log
+    _asks: "Batcher[wire.Ask, wire.Recommendation] | None"
+
+    def __init__(self, service: Service, opened: Callable[[EventStore, Settings], Explorer]) -> None:
+        super().__init__(service)
+        self._opened, self._swapping = opened, asyncio.Lock()
+        self._choice = choice_of(service.explorer.store, self.settings)
+        self._refused: Choice | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._renewed = monotonic()
+
+    # --- single items ------------------------------------------------------------------------------------------------
+
+    async def _put_items(self, request: Request) -> Reply:
+        rows = request.body.items
+        if not 0 < len(rows) <= self.settings.max_batch:
+            raise InvalidArgument("items", "items", f"1 to {self.settings.max_batch} rows", f"{len(rows)} rows")
+        added = await asyncio.to_thread(self.service.put_items, rows)
+        return Reply(200, wire.encode(wire.Changed(added, len(self.service.explorer))))
+
+    async def _remove_items(self, request: Request) -> Reply:
+        ids = request.body.items
+        if not 0 < len(ids) <= self.settings.max_batch:
+            raise InvalidArgument("items", "items", f"1 to {self.settings.max_batch} ids", f"{len(ids)} ids")
+        gone = await asyncio.to_thread(self.service.explorer.remove, ids)
+        if self._asks is not None:
+            await self._asks.passed()  # answers that were on their way are out before this one
+        return Reply(200, wire.encode(wire.Changed(gone, len(self.service.explorer))))
+
+    # --- snapshots ---------------------------------------------------------------------------------------------------
+
+    async def _swap(self, request: Request) -> Reply:
+        """Serve another snapshot from now on: loaded beside this one, then written down, then in its place."""
+        asked: wire.Swap = request.body
+        if self._swapping.locked():
+            raise Refused(409, "swapping", "another snapshot is being loaded")
+        async with self._swapping:
+            held = await asyncio.to_thread(choice_of, self.service.explorer.store, self.settings)
+            choice = held.after(held.back() if asked.back else held.named(asked.items, asked.tree, asked.prior))
+            try:
+                explorer = await self._beside(choice)
+            except (TreewardError, OSError) as error:
+                raise InvalidArgument("snapshot", "items", "such that they can be served", str(error)) from error
+            await asyncio.to_thread(choice.keep, self.service.explorer.store)
+            await self._serve(choice, explorer)
+            return Reply(200, msgspec.json.encode(choice))
+
+    async def _follow(self) -> None:
+        """Serve what another replica was told to, and know what items it was told of."""
+        if self._swapping.locked():
+            return
+        await asyncio.to_thread(self.service.explorer.catch_up)
+        choice = await asyncio.to_thread(choice_of, self.service.explorer.store, self.settings)
+        if choice.now == self._choice.now or choice == self._refused:
+            return
+        async with self._swapping:
+            try:
+                await self._serve(choice, await self._beside(choice))
+            except (TreewardError, OSError) as error:
+                self._refused = choice  # tried once: what is served goes on being served
+                self.log.note({"error": f"the snapshot {choice.now.items} cannot be served here: {error}"})
+
+    async def _beside(self, choice: Choice) -> Explorer:
+        return await asyncio.to_thread(self._opened, self.service.explorer.store, choice.now.into(self.settings))
+
+    async def _serve(self, choice: Choice, explorer: Explorer) -> None:
+        await asyncio.to_thread(explorer.catch_up)  # with what came while it was loaded
+        self._choice, service = choice, Service.following(self.service, explorer)
+        self.count.service = self.live.service = service
+        self.looks, self.service = Looks(service), service
+        self.log.note({"snapshot": choice.now.items, "tree": choice.now.tree})
+
+    # --- what follows from changes -----------------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        """Begin to lay the tree out anew, if that is due."""
+        busy = self._renewing is not None and not self._renewing.done()
+        if busy or self._swapping.locked() or monotonic() - self._renewed < _SECONDS_BETWEEN:
+            return
+        fit, share = self.service.explorer.fitness(), self.settings.rebuild
+        if share and fit.came + fit.gone > share * fit.items:
+            self._renewing = asyncio.create_task(self._renew(self._rebuild))
+        elif fit.full + fit.crowded + fit.starved > _MANY_FULL * fit.leaves and fit.came + fit.gone:
+            self._renewing = asyncio.create_task(self._renew(lambda: self.service.explorer.refit()))
+
+    async def _renew(self, work: Callable[[], None]) -> None:
+        begun = monotonic()
+        async with self._swapping:
+            try:
+                await asyncio.to_thread(_patiently, work)
+                fit = self.service.explorer.fitness()
+                self.log.note({"tree": "laid out anew", "items": fit.items, "seconds": round(monotonic() - begun, 1)})
+            except (TreewardError, OSError) as error:
+                self.log.note({"error": f"the tree could not be laid out anew: {error}"})
+            self._renewed = monotonic()
+
+    def _rebuild(self) -> None:
+        """Cluster the items anew and, where there is a folder for it, write that down as the snapshot to serve."""
+        explorer, store = self.service.explorer, self.service.explorer.store
+        explorer.rebuild()
+        folder = self._folder()
+        if folder is None:
+            return
+        before = self._choice
+        made = folder / f"{explorer.page:012d}"
+        shutil.rmtree(made, ignore_errors=True)
+        explorer.save(made / "items", made / "tree")
+        choice = before.after(Snapshot(str(made / "items"), str(made / "tree"), before.now.prior))
+        choice.keep(store)
+        self._choice = choice
+        kept = {Path(one.items).parent for one in (choice.now, choice.before)}
+        former = Path(choice.before.items).parent
+        if former.parent == folder and former.name.isdigit():  # whoever goes back needs no page before it
+            drop_pages(store, int(former.name))
+        for old in folder.iterdir():
+            if old not in kept and old.name.isdigit():
+                shutil.rmtree(old, ignore_errors=True)
+
+    def _folder(self) -> Path | None:
+        """Return where snapshots are written: as the settings say, or beside the file that is the store."""
+        if self.settings.snapshots:
+            return Path(self.settings.snapshots).resolve()
+        path = getattr(self.service.explorer.store, "path", None)
+        return None if path is None else Path(path).resolve().with_name(f"{Path(path).name}.snapshots")
+
+
+def _patiently(work: Callable[[], None]) -> None:
+    """Work, and let others go first."""
+    with suppress(OSError, AttributeError):  # of this thread alone, and of those it starts
+        os.setpriority(os.PRIO_PROCESS, get_native_id(), _NICE)
+    work()
