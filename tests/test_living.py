@@ -90,11 +90,12 @@ class Shop(RuleBasedStateMachine):
 
     @rule(id=items)
     def update(self, id):
-        was = id in self.live
+        if id not in self.live:
+            with pytest.raises(tw.UnknownId):
+                self.explorer.update([id], vectors_of(self.random, 1))
+            return
         self.explorer.update([id], vectors_of(self.random, 1))
-        self.live.add(id)
         assert self.column[id] == self.explorer.catalogue.table["odd"][self.explorer.catalogue.row(id)]
-        assert was or id in self.explorer
 
     @rule(user=st.sampled_from(["ada", "bob", "eve"]), n=st.integers(1, 3), odd=st.sampled_from([None, 0, 1, 2]))
     def recommend(self, user, n, odd):
@@ -155,7 +156,9 @@ class Shop(RuleBasedStateMachine):
         assert {id for id in self.column if id in explorer} == self.live
         now, room = explorer._now, explorer._decider.room
         open_rows = now.rows[now.open_places]
-        assert sorted(now.catalogue.id_at(int(row)) if room else int(now.catalogue.ids[int(row)]) for row in open_rows) == sorted(self.live)
+        assert sorted(
+            now.catalogue.id_at(int(row)) if room else int(now.catalogue.ids[int(row)]) for row in open_rows
+        ) == sorted(self.live)
         assert int(explorer.sizes()[0]) == len(self.live)
         for user, count in self.told.items():
             assert int((explorer.store.read(user)["kind"] == REWARD).sum()) == count
@@ -209,3 +212,139 @@ Shop.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )  # fmt: skip
 TestInterleavings = Shop.TestCase
+
+
+# --- what it is good for ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grown():
+    """An explorer over items in two places, with users who like one of them."""
+    random = np.random.default_rng(0)
+    here, there = np.array([3, 0, 0, 0]), np.array([0, 3, 0, 0])
+    vectors = np.concatenate([here + 0.3 * vectors_of(random, 150), there + 0.3 * vectors_of(random, 150)])
+    explorer = tw.Explorer(tw.Catalogue(range(300), vectors), seed=0, memory=1 << 22)
+    for _ in range(30):
+        made = explorer.recommend(["ada", "bob"])
+        explorer.feedback({one.id: float((one.item < 150) == (one.user == "ada")) for one in made})
+    return explorer, random, here, there
+
+
+def test_a_new_item_finds_its_users_at_once(grown):
+    explorer, _, here, _ = grown
+    explorer.add(tw.Catalogue([1_000], here[None] + 0.1))
+    shown = {user: [d.item for _ in range(20) for d in explorer.recommend([user])] for user in ("ada", "bob")}
+    assert 1_000 in shown["ada"]
+    assert 1_000 not in shown["bob"]
+    row = explorer.catalogue.row(1_000)
+    near = [explorer.catalogue.id_at(int(one)) for one in explorer.items_of(explorer.path_of(row)[-1])]
+    assert sum(id < 150 for id in near if id != 1_000) > len(near) / 2
+
+
+def test_what_newcomers_get_falls_with_what_is_shown(grown):
+    explorer, _, here, _ = grown
+    explorer.add(tw.Catalogue([1_000], here[None] + 0.1))
+    edition = explorer._now
+    place = edition.decider.roster.place_of[edition.catalogue.row(1_000)]
+    before = float(edition.decider.plan.bonus[place])
+    assert before == pytest.approx(0.1)
+    count = sum(d.item == 1_000 for _ in range(40) for d in explorer.recommend(["ada"]))
+    assert 0 < count < 100
+    assert edition.decider.plan.bonus[place] == pytest.approx(0.1 / np.sqrt(1 + count))
+    explorer.rebuild()
+    place = explorer._decider.roster.place_of[explorer.catalogue.row(1_000)]
+    assert explorer._decider.plan.bonus[place] == pytest.approx(0.1 / np.sqrt(1 + count))
+    none = tw.Explorer(tw.Catalogue(range(50), vectors_of(np.random.default_rng(1), 50)), cold=0.0, memory=1 << 22)
+    none.add(tw.Catalogue([99], np.ones((1, DIM))))
+    assert not none._decider.plan.bonus.any()
+
+
+def test_what_is_gone_still_teaches(grown):
+    explorer, _, _, _ = grown
+    [seat] = explorer._decider.seats.seat(["ada"]).tolist()
+    theta = explorer._decider.seats.state.posterior.theta[seat].copy()
+    late = explorer.recommend(["ada"])[0]
+    met = set(explorer.catalogue.ids[explorer.rows_of(explorer.store.read("ada")["item"])].to_list())
+    assert explorer.remove([*met, 10**6]) == len(met)
+    assert explorer.feedback({late.id: 1.0})[late.id] == "recorded"
+    explorer.rebuild()
+    assert len(explorer) == 300 - len(met)
+    [seat] = explorer._decider.seats.seat(["ada"]).tolist()
+    again = explorer._decider.seats.state.posterior.theta[seat]
+    assert np.abs(again).sum() > 0.5 * np.abs(theta).sum()
+    shown = {d.item for _ in range(30) for d in explorer.recommend(["ada"])}
+    assert not shown & met
+    assert np.mean([item < 150 for item in shown]) > 0.7
+    assert explorer.explain(late).item == late.item
+
+
+def test_more_than_there_is_room_for(grown):
+    """Leaves that overflow are split, and nothing is lost on the way."""
+    explorer, random, here, _ = grown
+    leaves = explorer.fitness().leaves
+    explorer.add(tw.Catalogue(range(1_000, 3_000), here + 0.2 * vectors_of(random, 2_000)))
+    assert len(explorer) == 2_300
+    assert all(id in explorer for id in range(1_000, 3_000))
+    fit = explorer.fitness()
+    assert fit.leaves > leaves
+    check_room(explorer._now, explorer._decider.room)
+    explorer.remove(range(1_000, 2_950))
+    assert explorer.fitness().starved > 0
+    explorer.refit()
+    assert explorer.fitness().leaves < fit.leaves
+    assert len(explorer) == 350
+
+
+def test_health_tells_when_a_rebuild_pays(grown):
+    explorer, random, _, _ = grown
+    before = explorer.health(users=2)
+    assert (before.came, before.gone, before.stale) == (0, 0, 0)
+    assert not before.pays
+    assert "does not pay" in before.advice
+    far = np.array([0, 0, 5, 0])
+    explorer.add(tw.Catalogue(range(1_000, 1_150), far + 2 * vectors_of(random, 150)))
+    explorer.remove(range(0, 100))
+    after = explorer.health(users=2)
+    assert (after.items, after.came, after.gone, after.users) == (350, 150, 100, 2)
+    assert after.stale > 0
+    assert after.distance_came > after.distance_anew
+    quick = explorer.health(users=2, anew=False)
+    assert np.isnan(quick.lost_anew)
+    assert "may pay" in quick.advice
+
+
+@pytest.mark.parametrize(
+    ("items", "why"),
+    [
+        (tw.Catalogue([1], [[1.0, 2.0]]), "4 dimensions"),
+        (tw.Catalogue(["x"], np.ones((1, DIM))), "ids that are Int64"),
+        (tw.Catalogue([1]), "with vectors"),
+        (tw.Catalogue([1], np.ones((1, DIM)), columns={"price": [1]}), "columns among"),
+        ("rubbish", "a Catalogue"),
+    ],
+)  # fmt: skip
+def test_bad_items(grown, items, why):
+    explorer = grown[0]
+    with pytest.raises(tw.InvalidArgument, match=why):
+        explorer.add(items)
+    assert len(explorer) == 300
+    assert explorer.store.notes("change/") == []
+
+
+def test_another_catalogue_knows_what_came_before_it(tmp_path):
+    random = np.random.default_rng(0)
+    shop = shop_of(random, range(50))
+    store = tw.SQLiteStore(tmp_path / "events.db")
+    explorer = tw.Explorer(shop, store=store, memory=1 << 22)
+    explorer.add(shop_of(random, [100]))
+    explorer.remove([3])
+    assert 100 in tw.Explorer(shop, store=store, memory=1 << 22)
+    newer = tw.Explorer(shop_of(random, range(60)), store=store, memory=1 << 22)
+    assert 100 not in newer
+    assert 3 in newer
+    newer.remove([5])
+    again = tw.Explorer(shop, store=store, memory=1 << 22)
+    assert (100 in again, 3 in again, 5 in again) == (True, False, False)
+    store.take_note("change/000000000099", b"rubbish")
+    with pytest.raises(tw.TreewardError, match="page 99"):
+        tw.Explorer(shop, store=store)

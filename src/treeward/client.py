@@ -151,6 +151,12 @@ class Client(_Calls):
         """Erase a user; return how many events that were."""
         return int(self._send("DELETE", _path_of(user), None)["events"])
 
+    def health(self, *, users: int = 100, anew: bool = True) -> dict[str, Any]:
+        """Return how well the tree still fits its items; asked of the admin address."""
+        query = f"users={users}&anew={'true' if anew else 'false'}"
+        told: dict[str, Any] = self._send("GET", f"/admin/tree?{query}", None)
+        return told
+
     def snapshot(self) -> dict[str, Any]:
         """Return what is served, and what was before; to be asked of the admin address."""
         told: dict[str, Any] = self._send("GET", "/admin/snapshot", None)

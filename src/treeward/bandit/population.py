@@ -83,7 +83,9 @@ class PopulationPrior(Prior):
             return catalogue.with_vectors(_augmented(catalogue.vectors, self.rates))
         known = pl.DataFrame({"id": self.ids, "rate": self.rates})
         rates = catalogue.ids.to_frame("id").join(known, on="id", how="left", maintain_order="left")["rate"]
-        return catalogue.with_vectors(_augmented(catalogue.vectors, rates.fill_null(0.0).to_numpy()))
+        # Of an item that came later nothing is known: it is taken to be as popular as the others are on average.
+        usual = float(self.rates.mean()) if len(self.rates) else 0.0
+        return catalogue.with_vectors(_augmented(catalogue.vectors, rates.fill_null(usual).to_numpy()))
 
     def spaced(self, catalogue: Catalogue) -> Floats:
         """Return vectors that lie as far apart as the prior expects users to tell the items apart.

@@ -10,7 +10,23 @@ import typer
 from rich.markup import escape
 
 import treeward
-from treeward.cli import bench, data, demo, embed, experiment, prior, serve, simulate, store, swap, tree, world
+from treeward.cli import (
+    bench,
+    data,
+    demo,
+    embed,
+    experiment,
+    health,
+    items,
+    living,
+    prior,
+    serve,
+    simulate,
+    store,
+    swap,
+    tree,
+    world,
+)
 from treeward.cli.console import console, errors
 from treeward.core.errors import TreewardError
 
@@ -22,9 +38,12 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(embed.app, name="embed")
+experiment.app.command()(living.living)
 app.add_typer(experiment.app, name="experiment")
+app.add_typer(items.app, name="items")
 app.add_typer(prior.app, name="prior")
 app.add_typer(store.app, name="store")
+tree.app.command()(health.health)
 app.add_typer(tree.app, name="tree")
 app.add_typer(world.app, name="world")
 app.command()(bench.bench)

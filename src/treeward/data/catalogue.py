@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.errors import ArtefactVersion, InvalidArgument, UnknownId
-from treeward.core.types import Floats
+from treeward.core.types import AnyArray, Floats
 from treeward.data import tabular
 from treeward.data.columns import Values, column
 from treeward.data.columns import ids as as_ids
@@ -119,6 +119,10 @@ class Catalogue:
     def categories(self) -> pl.Series | None:
         """The categories or category paths, in row order, if there are any."""
         return self.table["category"] if "category" in self.table.columns else None
+
+    def some(self, rows: AnyArray | list[int]) -> pl.DataFrame:
+        """Return some rows of the table."""
+        return self._table[rows]
 
     def vector_at(self, row: int) -> Floats:
         """Return the vector of a row."""

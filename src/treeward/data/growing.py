@@ -5,7 +5,7 @@ from bisect import bisect_right
 import numpy as np
 import polars as pl
 
-from treeward.core.types import Floats
+from treeward.core.types import AnyArray, Floats
 from treeward.data.catalogue import Catalogue, Id
 
 
@@ -20,29 +20,31 @@ class Growing(Catalogue):
     Examples
     --------
     >>> shop = Growing(Catalogue(["a", "b"], [[1, 0], [0, 1]]))
-    >>> shop.append(Catalogue(["c", "a"], [[1, 1], [1, 2]]))
-    2
+    >>> more = Catalogue(["c", "a"], [[1, 1], [1, 2]])
+    >>> shop.append(more.table, more.vectors)
     >>> len(shop), shop.row("a"), shop.row("b"), shop.vectors[shop.row("c")].tolist()
     (4, 3, 1, [1.0, 1.0])
+    >>> shop.some([3, 0])["id"].to_list()
+    ['a', 'a']
     """
 
     def __init__(self, base: Catalogue) -> None:
         self.base, self.gone, self.pages, self.made_at = base, base.gone, base.pages, base.made_at
-        self._late: list[Catalogue] = []
+        self._tables: list[pl.DataFrame] = []
+        self._parts: list[Floats] = []
         self._starts: list[int] = []
         self._rows: dict[Id, int] = {}
         self._late_ids: list[Id] = []
-        self._whole: tuple[int, pl.DataFrame] = 0, base.table
+        self._whole = 0, base.table
 
-    def append(self, more: Catalogue) -> int:
-        """Add rows, whose columns are the catalogue's, and return the first one's number."""
-        first = len(self)
-        ids = more.ids.to_list()
-        self._late.append(more)
+    def append(self, table: pl.DataFrame, vectors: Floats) -> None:
+        """Add rows, whose columns are the catalogue's."""
+        first, ids = len(self), table["id"].to_list()
+        self._tables.append(table)
+        self._parts.append(vectors)
         self._starts.append(first)
-        self._late_ids += ids
         self._rows.update(zip(ids, range(first, first + len(ids)), strict=True))
-        return first
+        self._late_ids += ids
 
     def __len__(self) -> int:
         return len(self.base) + len(self._late_ids)
@@ -55,16 +57,32 @@ class Growing(Catalogue):
     @property
     def vectors(self) -> Floats:
         """(items, dimensions), in row order; put together when asked for."""
-        return np.concatenate([self.base.vectors, *(more.vectors for more in self._late)])
+        return np.concatenate([self.base.vectors, *self._parts])
 
     @property
     def table(self) -> pl.DataFrame:
         """One row an item, in row order."""
         known, table = self._whole
-        if known < len(self._late):
-            table = pl.concat([table, *(more.table for more in self._late[known:])], rechunk=True)
-            self._whole = len(self._late), table
+        if known < len(self._tables):
+            table = pl.concat([self.base.table, self._late()], rechunk=True)
+            self._whole = len(self._tables), table
         return table
+
+    def _late(self) -> pl.DataFrame:
+        if len(self._tables) > 1:
+            self._tables[:] = [pl.concat(self._tables, rechunk=True), *(one.clear() for one in self._tables[1:])]
+        return self._tables[0]
+
+    def some(self, rows: AnyArray | list[int]) -> pl.DataFrame:
+        """Return some rows of the table; quicker than to ask for the whole."""
+        at, size = np.asarray(rows), len(self.base)
+        early = at < size
+        if early.all():
+            return self.base.table[at]
+        parts = pl.concat([self.base.table[at[early]], self._late()[at[~early] - size]])
+        order = np.empty(len(at), dtype=np.int64)
+        order[np.concatenate([np.flatnonzero(early), np.flatnonzero(~early)])] = np.arange(len(at))
+        return parts[order]
 
     def id_at(self, row: int) -> Id:
         """Return the id of a row; quicker than to ask for the whole column."""
@@ -77,7 +95,8 @@ class Growing(Catalogue):
         if row < len(self.base):
             return self.base.vector_at(row)
         part = bisect_right(self._starts, row) - 1
-        return self._late[part].vector_at(row - self._starts[part])
+        vector: Floats = self._parts[part][row - self._starts[part]]
+        return vector
 
     def row(self, id: Id) -> int:
         """Return the latest row of an id; an id that is not there raises `UnknownId`."""

@@ -59,7 +59,7 @@ def run(
     spec.check()
     report, place = progress or silent, Path(folder)
     _refuse_strangers(place)
-    with _alone(place):
+    with alone(place):
         _claim(spec, place)
         cells = cells_of(spec, len(prepare(spec, place, report)["users"]))
         left = [cell for cell in cells if held(place, cell, spec.digest) is None]
@@ -146,7 +146,7 @@ def _refuse_strangers(place: Path) -> None:
 
 
 @contextmanager
-def _alone(place: Path) -> Iterator[None]:
+def alone(place: Path) -> Iterator[None]:
     """Keep other runs out of the folder; the lock goes with the process, however it ends."""
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import InvalidArgument, UnknownId
 from treeward.core.progress import Progress
 from treeward.core.types import AnyArray, Floats, Integers
-from treeward.data.catalogue import Catalogue
+from treeward.data.catalogue import Catalogue, Id
 from treeward.data.growing import Growing
 from treeward.explorer.decider import Decider
 from treeward.explorer.filters import Filters
@@ -41,6 +41,14 @@ class How(NamedTuple):
     cold: float
 
 
+class Since(NamedTuple):
+    """What became of the items since the tree was clustered."""
+
+    came: set[int]
+    """Numbers of items that came, or have other vectors."""
+    went: int
+
+
 class Edition:
     """A catalogue, its tree, and the policy made ready for them.
 
@@ -57,6 +65,8 @@ class Edition:
         How many pages of changes the catalogue knows.
     new
         How often items that are new were shown, by the store's number.
+    since
+        What came and went since the tree was clustered; by default nothing.
     """
 
     def __init__(
@@ -68,6 +78,7 @@ class Edition:
         spare: float = 0.0,
         page: int = 0,
         new: dict[int, int] | None = None,
+        since: "Since | None" = None,
         progress: Progress | None = None,
     ) -> None:
         policy, self.how, self.page = how.policy, how, page
@@ -78,14 +89,19 @@ class Edition:
         )
         plan = policy.plan_on(self.tree, seen, once=how.once, rest=how.rest)
         self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare)
+        if spare > 0:
+            how.store.number_items(catalogue.ids.head(0))  # makes a table of them now, not at the first change
         self.filters = Filters(self)
         self.version = 0
         """How often items came or went."""
         self._base = self.decider.seats.digest
         self._updates = 0
         self._new = dict(new or {})
+        self.since = since or Since(set(), 0)
         self.paths: dict[int, tuple[int, ...]] = {}
+        went = self.since.went
         self.remove([catalogue.row(id) for id in catalogue.gone])
+        self.since = self.since._replace(went=went)
         self._welcome(np.array(list(self._new), dtype=np.int64))
 
     @property
@@ -109,10 +125,14 @@ class Edition:
         flags = self.decider.flags
         return int(flags.before[-1]) if len(flags.open) else len(self.rows)
 
-    def has(self, row: int) -> bool:
-        """Tell whether the item of a row may be shown."""
-        place = int(self.decider.roster.place_of[row])
-        return place >= 0 and bool(self.open_places[place])
+    def contains(self, id: Id) -> bool:
+        """Tell whether an item may be shown."""
+        try:
+            place = int(self.decider.roster.place_of[self.catalogue.row(id)])
+        except UnknownId:
+            return False
+        open = self.decider.flags.open
+        return place >= 0 and (len(open) == 0 or bool(open[place]))
 
     def sizes(self, nodes: Integers | slice = slice(None)) -> NDArray[np.int64]:
         """Return how many items under each of some nodes may be shown."""
@@ -138,8 +158,11 @@ class Edition:
 
     # --- changes; whoever calls these holds the explorer's lock ------------------------------------------------------
 
-    def put(self, more: Catalogue, seen: Floats, numbers: NDArray[np.int32]) -> int:
-        """Add items, or other versions of items, in order, as long as there is room; return how many got in."""
+    def put(self, table: pl.DataFrame, vectors: Floats, seen: Floats, numbers: NDArray[np.int32]) -> int:
+        """Add items, or other versions of items, in order, as long as there is room; return how many got in.
+
+        `seen`: their vectors as the plan has them.
+        """
         room, roster = self.decider.room, self.decider.roster
         assert room is not None
         assert isinstance(self.catalogue, Growing)
@@ -158,9 +181,10 @@ class Edition:
         moved = ~same & (former >= 0)
         for place in former[moved].tolist():
             leave(room, place, True)
-        self.catalogue.append(more if last == len(more) else _first(more, last))
+        self.catalogue.append(table[:last], vectors[:last])
         room.tree.items[places] = roster.enter(numbers, places)
         self.version += 1
+        self.since.came.update(numbers[~same].tolist())
         self._moved(numbers[moved])
         self._new.update(dict.fromkeys(numbers[former < 0].tolist(), 0))
         self._welcome(numbers)
@@ -176,6 +200,7 @@ class Edition:
                 leave(room, place, False)
                 count += 1
         self.version += count > 0
+        self.since = self.since._replace(went=self.since.went + count)
         return count
 
     def _moved(self, numbers: NDArray[np.int32]) -> None:
@@ -240,8 +265,9 @@ class Edition:
         leaf = leaves[np.searchsorted(ends, places, side="right")]
         order = np.argsort(rows, kind="stable")
         rows, open, leaf = rows[order], open[order], leaf[order]
-        made = Catalogue.of_table(self.catalogue.table[rows], self.catalogue.vectors[rows])
-        return Settled(made, open, leaf, self.tree, self.page, dict(self._new))
+        made = Catalogue.of_table(self.catalogue.some(rows), self.catalogue.vectors[rows])
+        since = Since(set(self.since.came), self.since.went)
+        return Settled(made, open, leaf, self.tree, self.page, dict(self._new), since)
 
 
 class Settled(NamedTuple):
@@ -255,6 +281,7 @@ class Settled(NamedTuple):
     tree: ItemTree
     page: int
     new: dict[int, int]
+    since: Since
 
     def edited(self) -> ItemTree:
         """Return the tree with its leaves split and joined where that is due."""
@@ -266,11 +293,8 @@ class Settled(NamedTuple):
         made.gone, made.pages = self.catalogue.ids.filter(pl.Series(~self.open)).to_list(), self.page
         return made
 
-    def edition(self, how: How, tree: ItemTree | None, progress: Progress | None = None) -> Edition:
-        """Return the next edition; without a tree, one is grown."""
+    def edition(self, how: How, tree: ItemTree, *, anew: bool = False, progress: Progress | None = None) -> Edition:
+        """Return the next edition, over a tree that was kept, or clustered `anew`."""
         known = self.saved()
-        return Edition(how, known, tree, spare=SPARE, page=self.page, new=self.new, progress=progress)
-
-
-def _first(items: Catalogue, count: int) -> Catalogue:
-    return Catalogue.of_table(items.table.head(count), items.vectors[:count])
+        since = None if anew else self.since
+        return Edition(how, known, tree, spare=SPARE, page=self.page, new=self.new, since=since, progress=progress)

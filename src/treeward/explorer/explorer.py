@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from threading import RLock
 from time import time_ns
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ from treeward.explorer.changes import first_page
 from treeward.explorer.decider import SLOT_BITS, Calls
 from treeward.explorer.edition import SPARE, Edition, How
 from treeward.explorer.filters import Exclude, Where
-from treeward.explorer.imported import imported
+from treeward.explorer.imported import Ingested, imported
 from treeward.explorer.ledger import Given, Ledger, Outcome
 from treeward.explorer.living import Living
 from treeward.explorer.looks import Decision
@@ -33,15 +33,6 @@ from treeward.store.copying import served
 from treeward.store.events import EVENT, SHOWN, now
 from treeward.store.memory import MemoryStore
 from treeward.tree.item_tree import ItemTree
-
-
-class Ingested(NamedTuple):
-    """What `Explorer.ingest` took in."""
-
-    events: int
-    users: int
-    skipped: int
-    """Interactions with items the catalogue does not have."""
 
 
 class Explorer(Living):

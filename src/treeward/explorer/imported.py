@@ -24,6 +24,15 @@ class Imported(NamedTuple):
     """Interactions with items the catalogue does not have."""
 
 
+class Ingested(NamedTuple):
+    """What `Explorer.ingest` took in."""
+
+    events: int
+    users: int
+    skipped: int
+    """Interactions with items the catalogue does not have."""
+
+
 def imported(
     log: Interactions, catalogue: Catalogue, numbers: NDArray[np.int32], limits: tuple[float, float], skip: bool
 ) -> Imported:

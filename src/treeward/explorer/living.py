@@ -1,6 +1,7 @@
 """The changing half of an explorer: items come, change and go while it decides."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from threading import RLock
 from time import sleep
 from typing import NamedTuple
@@ -14,16 +15,17 @@ from treeward.core.errors import InvalidArgument, UnknownId
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.columns import ids as as_ids
-from treeward.explorer import changes
+from treeward.explorer import changes, health
 from treeward.explorer.changes import GONE, VECTOR, WHOLE, Page
 from treeward.explorer.edition import SPARE, Edition, How, Settled
+from treeward.explorer.health import Health
 from treeward.explorer.views import Views
 from treeward.store.events import now
 from treeward.tree.edit import limits
 from treeward.tree.item_tree import ItemTree
 
-_SLICE = 32
-_PAUSE = 0.0005
+_SLICE = 100
+_PAUSE = 0.0002
 """Changes are made a few at a time, and whoever waits for a decision goes first."""
 
 
@@ -32,7 +34,7 @@ class Fitness(NamedTuple):
 
     items: int
     came: int
-    """Items that came, or changed, since it was laid out ..."""
+    """Items that came, or changed, since it was clustered ..."""
     gone: int
     """... and that went."""
     full: int
@@ -75,7 +77,9 @@ class Living(Views):
         owner = "Explorer.update"
         more = Catalogue(as_ids(owner, "ids", ids), vectors)
         with self._changing:
-            self._known(owner, more.ids)
+            missing = [id for id in more.ids.to_list() if id not in self]
+            if missing:
+                raise UnknownId(f"{owner}: {len(missing)} item(s) are not there, such as {missing[0]!r}")
             self._now.seen(more)
             for first in range(0, len(more), changes.AT_ONCE):
                 self._publish(Page(VECTOR, _part(more, first, first + changes.AT_ONCE), now()))
@@ -84,28 +88,15 @@ class Living(Views):
     def remove(self, ids: Sequence[Id]) -> int:
         """Take items away: none is recommended once this has returned. Return how many were there.
 
-        What users did with them still tells what these users like, and feedback to them still counts.
+        Ids that are not there are passed over. What users did with items that are gone still tells what these users
+        like, and feedback to them still counts.
         """
-        owner = "Explorer.remove"
-        given = as_ids(owner, "ids", ids).unique(maintain_order=True)
+        given = as_ids("Explorer.remove", "ids", ids).unique(maintain_order=True)
         with self._changing:
-            rows = self._known(owner, given)
-            with self._lock:
-                there = [id for id, row in zip(given.to_list(), rows, strict=True) if self._now.has(row)]
+            there = [id for id in given.to_list() if id in self]
             for first in range(0, len(there), changes.AT_ONCE):
                 self._publish(changes.gone(there[first : first + changes.AT_ONCE], now()))
         return len(there)
-
-    def _known(self, owner: str, ids: pl.Series) -> list[int]:
-        rows, missing = [], []
-        for id in ids.to_list():
-            try:
-                rows.append(self.catalogue.row(id))
-            except UnknownId:
-                missing.append(id)
-        if missing:
-            raise UnknownId(f"{owner}: {len(missing)} item(s) are not in the catalogue, such as {missing[0]!r}")
-        return rows
 
     def _fitting(self, owner: str, items: Catalogue) -> Catalogue:
         """Return items with the columns of the catalogue."""
@@ -156,18 +147,20 @@ class Living(Views):
         if not edition.roomy:
             edition = self._laid_out(edition, edition.tree)
         if page.kind == GONE:
-            rows = [edition.catalogue.row(id) for id in page.items.ids if _has(edition.catalogue, id)]
+            rows = [edition.catalogue.row(id) for id in page.items.ids if edition.contains(id)]
             for first in range(0, len(rows), _SLICE):
                 with self._lock:
                     edition.remove(rows[first : first + _SLICE])
                 _yield(first, len(rows))
             return edition
-        items, at = _whole(edition.catalogue, page), 0
+        items, at = _whole(edition, page), 0
+        if not len(items):
+            return edition
         numbers, seen = self.store.number_items(items.ids), edition.seen(items)
         while at < len(items):
             last = min(at + _SLICE, len(items))
             with self._lock:
-                got = edition.put(_part(items, at, last), seen[at:last], numbers[at:last])
+                got = edition.put(items.table[at:last], items.vectors[at:last], seen[at:last], numbers[at:last])
             at += got
             if at < last:
                 edition = self._laid_out(edition, None)
@@ -195,11 +188,49 @@ class Living(Views):
             if room is None:
                 return Fitness(len(edition), 0, 0, 0, 0, 0, len(leaves))
             count, spare = room.held[leaves], room.spare[leaves]
-            gone = int(room.taken.sum()) - len(edition)
-        most, least = limits(len(edition), len(leaves))
-        came = len(self.catalogue) - len(self.tree)
+        most, least = limits(self.tree)
         crowded, starved = int((count > most).sum()), int((count < least).sum())
-        return Fitness(len(edition), came, gone, int((spare == 0).sum()), crowded, starved, len(leaves))
+        came, went = len(edition.since.came), edition.since.went
+        return Fitness(len(edition), came, went, int((spare == 0).sum()), crowded, starved, len(leaves))
+
+    def health(self, *, users: int = 100, anew: bool = True, progress: Progress | None = None) -> Health:
+        """Tell how well the tree still fits its items, and whether clustering them anew would pay.
+
+        Parameters
+        ----------
+        users
+            For how many of those who were asked for lately the best item is looked for, in the tree and everywhere.
+        anew
+            Cluster the items anew, to compare with; without it, only what has changed is told.
+        progress
+            Called with (stage, done, total) as they are clustered.
+        """
+        with self._lock:
+            edition, seats = self._now, self._decider.seats
+            now, settled, fit = health.look(edition), edition.settled(), self.fitness()
+            numbers = edition.decider.roster.numbers
+            known = list(islice(dict.fromkeys([*seats.recent(users), *islice(self.store.users(), users)]), users))
+            known = known[: seats.most]
+            thetas = seats.state.posterior.theta[seats.seat(known), -1].copy()
+        if not known:
+            prior = edition.decider.plan.prior
+            thetas = health.drawn(prior.theta, prior.inverse, users)
+        far, open = now.far(), now.open
+        late = np.zeros(len(open), dtype=np.bool_)
+        late[open] = np.isin(numbers[now.tree.items[open]], list(edition.since.came))
+        other = None
+        if anew:
+            policy = self._how.policy
+            other = health.look_at(policy, settled, policy.grow(settled.catalogue, progress=progress))
+        leaves = self.tree.leaves
+        sizes = self.sizes(leaves)
+        return Health(
+            fit.items, fit.came, fit.gone, fit.leaves, int(sizes.max(initial=0)),
+            float((sizes.astype(np.float64) ** 2).sum() / max(1, sizes.sum()) / max(1e-9, sizes.mean())),
+            fit.full, fit.crowded, fit.starved, health.stale(edition, leaves, late), _root(far[open]),
+            _root(far[open & late]), _root(other.far()[other.open]) if other else np.nan, now.lost(thetas),
+            other.lost(thetas) if other else np.nan, len(known),
+        )  # fmt: skip
 
     def refit(self) -> None:
         """Split leaves that overflow and join those that starve, beside what is served, and serve that from then on."""
@@ -236,7 +267,7 @@ class Living(Views):
     ) -> None:
         with self._lock:
             settled = self._now.settled(needed)
-        made = settled.edition(self._how, tree_of(settled), progress)
+        made = settled.edition(self._how, tree_of(settled), anew=needed is not None, progress=progress)
         while True:
             # What came meanwhile; the last of it while nobody changes anything.
             for number, page in changes.pages_after(self.store, made.page):
@@ -248,24 +279,23 @@ class Living(Views):
                     return
 
 
+def _root(squares: NDArray[np.float64]) -> float:
+    return float(np.sqrt(squares.mean())) if len(squares) else float("nan")
+
+
 def _yield(done: int, of: int) -> None:
     if done < of:
         sleep(_PAUSE)
 
 
-def _has(catalogue: Catalogue, id: Id) -> bool:
-    try:
-        catalogue.row(id)
-    except UnknownId:
-        return False
-    return True
-
-
-def _whole(catalogue: Catalogue, page: Page) -> Catalogue:
-    """Return a page's items with all that is known of them."""
+def _whole(edition: Edition, page: Page) -> Catalogue:
+    """Return a page's items with all that is known of them; other vectors of items that are gone mean nothing."""
     if page.kind == WHOLE:
         return page.items
-    return Catalogue.of_table(catalogue.table[catalogue.rows(page.items.ids)], page.items.vectors)
+    catalogue = edition.catalogue
+    known = page.items.rows(id for id in page.items.ids if edition.contains(id))
+    rows = catalogue.rows(page.items.ids[known])
+    return Catalogue.of_table(catalogue.some(rows), page.items.vectors[known])
 
 
 def _part(items: Catalogue, first: int, last: int) -> Catalogue:

@@ -8,7 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument, UnknownDecision, UnknownId
+from treeward.core.errors import InvalidArgument, UnknownDecision
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue, Id
@@ -61,11 +61,7 @@ class Views:
 
     def __contains__(self, item: Id) -> bool:
         """Tell whether an item may be shown."""
-        try:
-            with self._lock:
-                return self._now.has(self.catalogue.row(item))
-        except UnknownId:
-            return False
+        return self._now.contains(item)
 
     def are_open(self, rows: AnyArray) -> NDArray[np.bool_]:
         """Tell which of some rows are of items that may be shown."""

@@ -17,7 +17,8 @@ from treeward.tree import shape
 
 LEAST = 4
 """Every leaf has room for so many more items."""
-_WIDE = 8
+_WIDE, _WIDER = 4, 64
+"""So many nodes of each level are followed to the leaves nearest to an item; more, if those have no free place."""
 
 
 class Room(NamedTuple):
@@ -104,14 +105,16 @@ def _spread_out(old: TreeArrays, new: TreeArrays, ladder: Floats) -> Floats:
 @kernel
 def settle(room: Room, vectors: Floats, out: NDArray[np.int64]) -> int:
     """Give newcomers free places in the nearest leaves that have some; return how many got one, until one did not."""
-    near, far = np.empty(_WIDE, dtype=np.int64), np.empty(_WIDE)
-    next_near, next_far = np.empty(_WIDE, dtype=np.int64), np.empty(_WIDE)
+    near, far = np.empty(_WIDER, dtype=np.int64), np.empty(_WIDER)
+    next_near, next_far = np.empty(_WIDER, dtype=np.int64), np.empty(_WIDER)
     for i in range(len(vectors)):
-        found = _nearest(room, vectors[i], near, far, next_near, next_far)
-        leaf = -1
-        for j in range(found):
-            if leaf < 0 and room.spare[near[j]] > 0:
-                leaf = near[j]
+        leaf, wide = -1, _WIDE
+        while leaf < 0 and wide <= _WIDER:
+            found = _nearest(room, vectors[i], near[:wide], far[:wide], next_near[:wide], next_far[:wide])
+            for j in range(found):
+                if leaf < 0 and room.spare[near[j]] > 0:
+                    leaf = near[j]
+            wide *= _WIDER // _WIDE
         if leaf < 0:
             return i
         out[i] = _take(room, leaf, vectors[i])

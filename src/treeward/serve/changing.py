@@ -72,6 +72,12 @@ class Changing(Handlers):
             await self._asks.passed()  # answers that were on their way are out before this one
         return Reply(200, wire.encode(wire.Changed(gone, len(self.service.explorer))))
 
+    async def _health(self, request: Request) -> Reply:
+        asked: wire.HowHealthy = request.query
+        found = await asyncio.to_thread(self.service.explorer.health, users=asked.users, anew=asked.anew)
+        told = {name: None if value != value else value for name, value in found._asdict().items()}
+        return Reply(200, msgspec.json.encode({**told, "advice": found.advice}))
+
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     async def _swap(self, request: Request) -> Reply:

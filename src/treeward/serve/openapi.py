@@ -57,6 +57,8 @@ class Shape(NamedTuple):
     """What item ids are: ``"integer"`` or ``"string"``."""
     columns: dict[str, str]
     """What the catalogue's columns hold, those that can be filtered by."""
+    dim: int
+    """Of the items' vectors."""
     most: int
     """Rows of a batch, and items of a recommendation."""
     rewards: tuple[float, float]
@@ -90,7 +92,8 @@ def _fit(parts: dict[str, Any], shape: Shape) -> None:
     """Say what only this service knows: its items' ids, its columns, its limits."""
     ask, reward = parts["Ask"]["properties"], parts["Reward"]["properties"]
     ask["n"]["maximum"] = shape.most
-    for name, rows in (("AskMany", "requests"), ("RewardMany", "rewards")):
+    many = ("AskMany", "requests"), ("RewardMany", "rewards"), ("PutItems", "items"), ("RemoveItems", "items")
+    for name, rows in many:
         parts[name]["properties"][rows] |= {"minItems": 1, "maxItems": shape.most}
     bounds = {"integer": {"minimum": -(2**63), "maximum": 2**63 - 1}, "string": {"maxLength": 4096}}
     item = {"type": shape.id, **bounds[shape.id]}
@@ -102,7 +105,12 @@ def _fit(parts: dict[str, Any], shape: Shape) -> None:
         {"type": "object", "properties": conditions, "additionalProperties": False},
         {"type": "null"},
     ]
-    reward["item"] = item
+    put = parts["PutItem"]["properties"]
+    reward["item"] = put["item"] = parts["RemoveItems"]["properties"]["items"]["items"] = item
+    put["vector"] |= {"minItems": shape.dim, "maxItems": shape.dim}
+    put["vector"]["items"] |= {"minimum": -1e6, "maximum": 1e6}
+    values = {name: {"anyOf": [_value(kind), {"type": "null"}]} for name, kind in shape.columns.items() if name != "id"}
+    put["columns"] |= {"properties": values, "additionalProperties": False}
     reward["reward"] |= {"minimum": shape.rewards[0], "maximum": shape.rewards[1]}
     by_id, by_item = [{"required": [name]} for name in ("decision_id", "item")]
     parts["Reward"]["oneOf"] = [
@@ -111,8 +119,12 @@ def _fit(parts: dict[str, Any], shape: Shape) -> None:
     ]
 
 
+def _value(kind: str) -> dict[str, Any]:
+    return {"type": kind} | ({"minimum": -(2**31), "maximum": 2**31 - 1} if kind in ("integer", "number") else {})
+
+
 def _condition(kind: str) -> dict[str, Any]:
-    value = {"type": kind} | ({"minimum": -(2**31), "maximum": 2**31 - 1} if kind in ("integer", "number") else {})
+    value = _value(kind)
     options: list[dict[str, Any]] = [value, {"type": "null"}, {"type": "array", "items": value}]
     if kind != "boolean":
         ends = {"min": value, "max": value}

@@ -134,7 +134,7 @@ ROUTES = (
     ),
     Route(
         "DELETE", "/v1/items", "admin", "Take items away; none is shown once this has answered", "remove_items",
-        wire.RemoveItems, wire.Changed, (400, 404),
+        wire.RemoveItems, wire.Changed, (400,),
     ),
     Route("GET", "/v1/items/{item}", "read", "An item", "item", None, wire.ItemView, (404,)),
     Route("GET", "/v1/tree/{node}", "read", "A node of the tree; 0 is the root", "node", None, wire.NodeView, (404,)),
@@ -180,6 +180,10 @@ ROUTES = (
     Route(
         "POST", "/admin/copy", "admin", "Copy the store to a database, as far as it has come", "copy", wire.CopyTo,
         wire.Copied, (400,), admin=True,
+    ),
+    Route(
+        "GET", "/admin/tree", "admin", "How well the tree still fits its items", "health", None, wire.HealthView,
+        (400,), admin=True, asks=wire.HowHealthy,
     ),
     Route("GET", "/admin/snapshot", "admin", "What is served, and was before", "snapshot", None, Choice, admin=True),
     Route(

@@ -256,7 +256,7 @@ class Service:
         row = shop.row(item)
         if item not in self.explorer:
             raise UnknownId(f"the item {item!r} was taken away")
-        held: dict[str, Any] = shop.table.row(row, named=True)
+        held: dict[str, Any] = shop.some([row]).row(0, named=True)
         plain = {name: value for name, value in held.items() if isinstance(value, str | int | float | bool | None)}
         title = item_name(shop, row) if shop.titles is not None else None
         return wire.ItemView(shop.ids[row], title, plain, list(self.explorer.path_of(row)))
@@ -272,7 +272,7 @@ class Service:
                 raise InvalidArgument("items", "columns", f"among {names}", unknown)
             with suppress(UnknownId):
                 at = shop.row(row.item)
-                known = {name: value for name, value in shop.table.row(at, named=True).items() if name != "id"}
+                known = {name: value for name, value in shop.some([at]).row(0, named=True).items() if name != "id"}
                 columns.append({**known, **row.columns})
                 vectors.append(shop.vector_at(at) if row.vector is UNSET else row.vector)
                 ids.append(row.item)

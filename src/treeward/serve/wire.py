@@ -195,6 +195,36 @@ class Changed(Struct):
     """... and that can be shown now."""
 
 
+class HowHealthy(Struct, forbid_unknown_fields=True):
+    """How closely to look."""
+
+    users: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    anew: bool = True
+    """Cluster the items anew, to compare with."""
+
+
+class HealthView(Struct):
+    """How well the tree still fits its items."""
+
+    items: int
+    came: int
+    gone: int
+    leaves: int
+    largest: int
+    imbalance: float
+    full: int
+    crowded: int
+    starved: int
+    stale: int
+    distance: float
+    distance_came: float | None
+    distance_anew: float | None
+    lost: float
+    lost_anew: float | None
+    users: int
+    advice: str
+
+
 class Copied(Struct):
     """What a copy has come to."""
 

@@ -122,7 +122,9 @@ class Seats:
 
     def recent(self, most: int) -> list[User]:
         """Return who was asked for lately and has events, the latest first."""
-        return list(islice((user for user in reversed(self._seat_of) if self._seen[self._seat_of[user]]), most))
+        return list(
+            islice((user for user in reversed(self._seat_of) if self._seen[self._seat_of[user]]), min(most, self.most))
+        )
 
     def passed(self, users: Sequence[User], count: int) -> None:
         """Take the last `count` events of users for known: exposures, which change no state where items may repeat."""

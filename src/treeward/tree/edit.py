@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 _CROWDED, _STARVED = 4.0, 8.0
 
 
-def limits(items: int, leaves: int) -> tuple[int, float]:
-    """Return how many items make a leaf overflow, and below how many it starves."""
-    each = items / max(1, leaves)
+def limits(tree: "ItemTree") -> tuple[int, float]:
+    """Return how many items make a leaf of a tree overflow, and below how many it starves."""
+    each = _each(tree)
     return max(8, int(_CROWDED * each)), each / _STARVED
+
+
+def _each(tree: "ItemTree") -> float:
+    """Return how many items a leaf had when the tree was built."""
+    return float(tree.provenance.get("items_a_leaf", len(tree) / len(tree.leaves)))
 
 
 def edited(tree: "ItemTree", rows: Rows, leaf: Integers, counts: NDArray[np.bool_]) -> "ItemTree":
@@ -39,7 +44,7 @@ def edited(tree: "ItemTree", rows: Rows, leaf: Integers, counts: NDArray[np.bool
     from treeward.tree.item_tree import ItemTree
 
     nodes = len(tree.parent)
-    most, least = limits(int(counts.sum()), len(tree.leaves))
+    most, least = limits(tree)
     labels = leaf.astype(np.int32)
     parent = np.concatenate([tree.parent, np.zeros(0, dtype=np.int32)])
     _join(labels, tree, counts, least)
@@ -60,7 +65,7 @@ def edited(tree: "ItemTree", rows: Rows, leaf: Integers, counts: NDArray[np.bool
     if tree.names is not None:
         source = np.concatenate([np.arange(nodes), origin[first[fresh]]])
         names = [tree.names[source[kept[node]]] for node in old.tolist()]
-    return ItemTree(arrays, names=names, provenance={**tree.provenance, "edited": True})
+    return ItemTree(arrays, names=names, provenance={**tree.provenance, "items_a_leaf": _each(tree)})
 
 
 def _join(labels: Integers, tree: "ItemTree", counts: NDArray[np.bool_], least: float) -> None:

@@ -1,0 +1,99 @@
+"""`treeward tree health`: how well a tree still fits its items, and whether clustering them anew would pay."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from treeward.cli.console import console, progress, say, timed
+from treeward.core.errors import InvalidArgument, TreewardError
+
+_ROWS = (
+    ("items that can be shown", "items", "{:,}"),
+    ("  came or changed since the tree was laid out", "came", "{:,}"),
+    ("  went since", "gone", "{:,}"),
+    ("leaves", "leaves", "{:,}"),
+    ("  items in the largest", "largest", "{:,}"),
+    ("  imbalance (1: all alike)", "imbalance", "{:.2f}"),
+    ("  without a free place", "full", "{:,}"),
+    ("  to be split", "crowded", "{:,}"),
+    ("  to join another", "starved", "{:,}"),
+    ("  stale: a quarter of their items came or went", "stale", "{:,}"),
+    ("distance of items from the middle of their leaf", "distance", "{:.4f}"),
+    ("  of those that came", "distance_came", "{:.4f}"),
+    ("  in a tree clustered anew", "distance_anew", "{:.4f}"),
+    ("expected reward lost by a narrow search", "lost", "{:.2%}"),
+    ("  in a tree clustered anew", "lost_anew", "{:.2%}"),
+)
+
+
+def health(
+    what: Annotated[
+        str, typer.Argument(help="A service's admin address, or the items of one that is not running.", metavar="WHAT")
+    ],
+    tree: Annotated[Path | None, typer.Option(help="Their tree; else one is grown.", show_default=False)] = None,
+    store: Annotated[Path | None, typer.Option(help="The store with what became of them.", show_default=False)] = None,
+    prior: Annotated[Path | None, typer.Option(help="The prior that is served with.", show_default=False)] = None,
+    users: Annotated[int, typer.Option(help="Look for the best items of so many users.", min=1)] = 100,
+    anew: Annotated[bool, typer.Option("--anew/--quick", help="Cluster the items anew, to compare with.")] = True,
+    key: Annotated[
+        str | None, typer.Option(envvar="TW_KEY", help="An admin key, where the service has keys.", show_default=False)
+    ] = None,
+) -> None:
+    """Tell how well a tree fits its items: imbalance, stale leaves, distances, reward lost; say if a rebuild pays."""
+    running = what.startswith(("http://", "https://"))
+    if running and (tree or store or prior):
+        raise InvalidArgument("tree health", "--tree", "given with items, not with a service's address", what)
+    told = _asked(what, users, anew, key) if running else _found(Path(what), tree, store, prior, users, anew)
+    table = Table(box=SIMPLE_HEAD, padding=0, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for label, name, form in _ROWS:
+        value = told[name]
+        table.add_row(label, "-" if value is None or value != value else form.format(value))
+    console.print(table)
+    who = f"{told['users']:,} users asked for lately" if told["users"] else "users drawn from the prior"
+    say(f"Reward lost: for {who}. {told['advice']}")
+
+
+def _asked(address: str, users: int, anew: bool, key: str | None) -> dict[str, Any]:
+    try:
+        import httpx
+
+        from treeward.client import Client, ServiceError
+    except ImportError as error:
+        rule = "preceded by: pip install 'treeward[serve]'"
+        raise InvalidArgument("tree health", "command", rule, f"no {error.name}") from error
+    try:
+        with Client(address, key=key, timeout=3_600, tries=1) as client, timed("Looking at the tree"):
+            return client.health(users=users, anew=anew)
+    except (ServiceError, httpx.TransportError, httpx.InvalidURL) as error:
+        raise TreewardError(f"{address}: {error}") from error
+
+
+def _found(
+    items: Path, tree: Path | None, store: Path | None, prior: Path | None, users: int, anew: bool
+) -> dict[str, Any]:
+    from treeward.bandit.population import PopulationPrior
+    from treeward.data.catalogue import Catalogue
+    from treeward.explorer.explorer import Explorer
+    from treeward.policy.beam import Beam
+    from treeward.store.memory import MemoryStore
+    from treeward.store.sqlite import SQLiteStore
+    from treeward.tree.item_tree import ItemTree
+
+    held = SQLiteStore(store, create=False) if store is not None else MemoryStore()
+    try:
+        with timed(f"Reading {items}"):
+            shop = Catalogue.load(items)
+            policy = Beam(prior=PopulationPrior.load(prior) if prior is not None else None)
+            made = Explorer(shop, ItemTree.load(tree) if tree is not None else None, policy, held)
+        for user, _ in zip(held.users(), range(users), strict=False):
+            made.preview(user)
+        with progress() as report:
+            found = made.health(users=users, anew=anew, progress=report)
+    finally:
+        held.close()
+    return {**found._asdict(), "advice": found.advice}

@@ -1,0 +1,75 @@
+"""`treeward items`: let items come and go in a running service."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from treeward.cli.console import progress, say
+from treeward.core.errors import InvalidArgument, TreewardError
+
+app = typer.Typer(help="Let items come and go in a running service.", no_args_is_help=True)
+
+_AT_ONCE = 500
+Service = Annotated[str, typer.Argument(help="The service's address, e.g. http://127.0.0.1:8000.", show_default=False)]
+Key = Annotated[
+    str | None, typer.Option(envvar="TW_KEY", help="An admin key, where the service has keys.", show_default=False)
+]
+
+
+@app.command()
+def put(
+    service: Service,
+    items: Annotated[Path, typer.Argument(help="Items with vectors: .csv, .tsv, .parquet, .npy or a saved catalogue.")],
+    key: Key = None,
+) -> None:
+    """Add items, or give known ones another vector, title or column: each can be shown as soon as it is in."""
+    from treeward.data.catalogue import Catalogue
+
+    shop = Catalogue.load(items)
+    if not shop.dim:
+        raise InvalidArgument("items put", "items", "with vectors", str(items))
+    rows: list[dict[str, Any]] = []
+    for row, vector in zip(shop.table.iter_rows(named=True), shop.vectors, strict=True):
+        columns = {name: value for name, value in row.items() if name != "id" and value is not None}
+        rows.append({"item": row["id"], "vector": [float(f"{one:.8g}") for one in vector.tolist()], "columns": columns})
+    _send(service, key, rows, "put_items", "Putting items in")
+    say(f"{len(rows):,} item(s) are in.")
+
+
+@app.command()
+def remove(
+    service: Service,
+    ids: Annotated[list[str], typer.Argument(help="Item ids; @FILE: one a line.", show_default=False)],
+    key: Key = None,
+) -> None:
+    """Take items away: none is shown once this has returned. What users did with them still counts."""
+    wanted: list[str] = []
+    for one in ids:
+        try:
+            wanted += Path(one[1:]).read_text(encoding="utf-8").split() if one.startswith("@") else [one]
+        except OSError as error:
+            raise InvalidArgument("items remove", "ids", "a file that can be read", f"{one[1:]} ({error})") from error
+    whole = all(one.lstrip("-").isdigit() for one in wanted)
+    gone = _send(service, key, [int(one) for one in wanted], "remove_items", "Taking items away") if whole else 0
+    gone = gone or _send(service, key, wanted, "remove_items", "Taking items away")  # ids may be strings of digits
+    say(f"{gone:,} item(s) were there, and are gone.")
+
+
+def _send(service: str, key: str | None, rows: list[Any], call: str, stage: str) -> int:
+    try:
+        import httpx
+
+        from treeward.client import Client, ServiceError
+    except ImportError as error:
+        rule = "preceded by: pip install 'treeward[serve]'"
+        raise InvalidArgument("treeward items", "command", rule, f"no {error.name}") from error
+    done = 0
+    try:
+        with Client(service, key=key, timeout=60) as client, progress() as report:
+            for first in range(0, len(rows), _AT_ONCE):
+                done += int(getattr(client, call)(rows[first : first + _AT_ONCE]))
+                report(stage, min(first + _AT_ONCE, len(rows)), len(rows))
+    except (ServiceError, httpx.TransportError, httpx.InvalidURL) as error:
+        raise TreewardError(f"{service}: {error}") from error
+    return done

@@ -1,0 +1,300 @@
+"""`experiment living`: a catalogue of which part comes and goes every day, and four ways to keep its tree."""
+
+import json
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.bandit.population import PopulationPrior
+from treeward.core import artefact, checks, rng
+from treeward.core.artefact import StrPath
+from treeward.core.errors import ArtefactError, ArtefactExists, InvalidArgument
+from treeward.core.progress import Progress, silent
+from treeward.core.tasks import Share, tasks
+from treeward.core.version import __version__
+from treeward.data.catalogue import Catalogue
+from treeward.data.interactions import Interactions
+from treeward.experiment.cells import cell_seed
+from treeward.experiment.run import alone
+from treeward.explorer.explorer import Explorer
+from treeward.policy.beam import Beam
+from treeward.simulate.world import World
+from treeward.tree.item_tree import ItemTree
+
+FORMAT, VERSION = "treeward.living", 1
+_EARLIER, _SHOWINGS = 2_000, 30
+_ITS_USERS = 0.02
+"""An item's users are those for whom it is among the best so many of what there is on the day it comes."""
+
+
+class Way(NamedTuple):
+    """A way to keep the tree."""
+
+    label: str
+    adds: bool = True
+    """Whether items that come are taken in."""
+    cold: float = 0.1
+    every: int = 0
+    """Cluster anew every so many days; 0: never."""
+
+
+WAYS = (
+    Way("static", adds=False),
+    Way("overlay"),
+    Way("overlay, no bonus", cold=0.0),
+    Way("rebuilt every 5 days", every=5),
+    Way("rebuilt every day", every=1),
+)
+
+
+@dataclass(frozen=True)
+class Living:
+    """The experiment, as data."""
+
+    world: str = ""
+    """A saved world; empty: one is made up."""
+    items: int = 20_000
+    """Items of a world that is made up; half of them are there at a time."""
+    users: int = 200
+    days: int = 20
+    rounds: int = 10
+    """Recommendations a user gets every day."""
+    churn: tuple[float, ...] = (0.01, 0.05, 0.2)
+    """Shares of the catalogue that come and go every day."""
+    repeats: int = 3
+    seed: int = 0
+
+    def check(self) -> None:
+        """Refuse what cannot be."""
+        owner = "experiment living"
+        for name, low in (("items", 100), ("users", 1), ("days", 1), ("rounds", 1), ("repeats", 1), ("seed", 0)):
+            checks.integer(owner, name, getattr(self, name), low=low)
+        if not self.churn:
+            raise InvalidArgument(owner, "churn", "at least one share", self.churn)
+        for share in self.churn:
+            checks.number(owner, "churn", share, above=0, high=0.5)
+
+    @property
+    def digest(self) -> str:
+        """What tells this experiment from others."""
+        return sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+class Lived(NamedTuple):
+    """A finished experiment."""
+
+    spec: Living
+    rewards: pl.DataFrame
+    """Tidy: way, churn, repeat, user, day, reward of that day."""
+    waits: pl.DataFrame
+    """Of every item that came and had users to find: way, churn, repeat, day, wait in days (null: until the end)."""
+
+
+def run_living(
+    spec: Living,
+    folder: StrPath,
+    *,
+    processes: int | None = None,
+    on: str = "processes",
+    progress: Progress | None = None,
+) -> Lived:
+    """Run it in a folder, or what is left of it; the same spec gives the same results, however interrupted."""
+    spec.check()
+    place, report = Path(folder), progress or silent
+    with alone(place):
+        held = place / "spec.json"
+        if held.exists() and json.loads(held.read_text()) != json.loads(json.dumps(asdict(spec))):
+            raise ArtefactExists(f"{place}: holds another experiment (see spec.json there); choose another folder")
+        if not held.exists() and any(one.name != ".lock" for one in place.iterdir()):
+            raise ArtefactExists(f"{place}: is not empty, and holds no experiment")
+        artefact.write_file(held, json.dumps(asdict(spec), indent=1).encode())
+        _prepare(spec, place, report)
+        cells = [(way.label, share, repeat) for share in spec.churn for way in WAYS for repeat in range(spec.repeats)]
+        left = [cell for cell in cells if _held(place, cell, spec) is None]
+        report("cells", len(cells) - len(left), len(cells))
+        if left:
+            with tasks(on, processes) as workers:
+                shared = workers.share(place, ["spec.json", "world", "prior", "tree"])
+                pieces = [(shared, *cell) for cell in left]
+                for done, (number, made) in enumerate(workers.each(live, pieces), len(cells) - len(left) + 1):
+                    artefact.write(_path(place, left[number]), FORMAT, VERSION, made, overwrite=True)
+                    report("cells", done, len(cells))
+        return load_living(place)
+
+
+def load_living(folder: StrPath) -> Lived:
+    """Return what a finished run found."""
+    place = Path(folder)
+    spec = read_living(place)
+    rewards, waits = [], []
+    for share in spec.churn:
+        for way in WAYS:
+            for repeat in range(spec.repeats):
+                found = _held(place, (way.label, share, repeat), spec)
+                if found is None:
+                    rule = "of a finished experiment; run it again to go on where it stopped"
+                    raise InvalidArgument("report", "folder", rule, str(place))
+                told = [pl.lit(value).alias(name) for name, value in
+                        (("way", way.label), ("churn", share), ("repeat", repeat))]  # fmt: skip
+                rewards.append(found.tables["rewards"].with_columns(told))
+                waits.append(found.tables["waits"].with_columns(told))
+    return Lived(spec, pl.concat(rewards), pl.concat(waits))
+
+
+def read_living(place: Path) -> Living:
+    """Return the experiment of a folder."""
+    told = json.loads((place / "spec.json").read_text())
+    return Living(**{**told, "churn": tuple(told["churn"])})
+
+
+def _path(place: Path, cell: tuple[str, float, int]) -> Path:
+    way, share, repeat = cell
+    return place / "cells" / f"{[one.label for one in WAYS].index(way)}-{share:g}-{repeat}"
+
+
+def _held(place: Path, cell: tuple[str, float, int], spec: Living) -> artefact.Contents | None:
+    try:
+        found = artefact.read(_path(place, cell), FORMAT, VERSION)
+    except ArtefactError:
+        return None
+    return found if found.info.get("spec_sha256") == spec.digest else None
+
+
+def _prepare(spec: Living, place: Path, report: Progress) -> None:
+    """Make the world, what earlier users say of newcomers, and the tree of the first day."""
+    if (place / "tree").exists():
+        return
+    world = World.load(spec.world) if spec.world else World.synthetic(spec.items, spec.users + _EARLIER, 32, spec.seed)
+    if world.users < spec.users + 2:
+        rule = f"fewer than the world's {world.users}: some must have come earlier"
+        raise InvalidArgument("experiment living", "users", rule, spec.users)
+    first = _first_day(spec, world)
+    earlier = np.arange(spec.users, min(world.users, spec.users + _EARLIER))
+    who = np.repeat(earlier, _SHOWINGS)
+    drawn, luck = rng.uniforms(spec.seed, rng.stream("living", "earlier"), 2 * len(who)).reshape(2, -1)
+    rows = first[(drawn * len(first)).astype(np.int64)]
+    clicked = (luck < world.chances(who, rows)).astype(np.float64)
+    report("world", 1, 3)
+    shop = _some(world.catalogue, first)
+    prior = PopulationPrior.fit(Interactions(who, world.catalogue.ids[rows], rewards=clicked), shop, seed=spec.seed)
+    report("world", 2, 3)
+    world.save(place / "world", overwrite=True)
+    prior.save(place / "prior", overwrite=True)
+    Beam(prior=prior).grow(shop, spec.seed).save(place / "tree", overwrite=True)
+    report("world", 3, 3)
+
+
+def _first_day(spec: Living, world: World) -> NDArray[np.int64]:
+    """Return the rows of the items that are there at first: half of all."""
+    count = len(world.catalogue)
+    return np.sort(rng.sample(spec.seed, rng.stream("living", "first day"), count, count // 2))
+
+
+def _some(catalogue: Catalogue, rows: NDArray[np.int64]) -> Catalogue:
+    return Catalogue.of_table(catalogue.table[rows], catalogue.vectors[rows])
+
+
+@lru_cache(1)
+def _stage(place: str) -> tuple[Living, World, PopulationPrior, ItemTree]:
+    folder = Path(place)
+    made = World.load(folder / "world", verify=False), PopulationPrior.load(folder / "prior")
+    return read_living(folder), *made, ItemTree.load(folder / "tree", verify=False)
+
+
+def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Contents:
+    """Compute a cell: one way to keep the tree, through all days."""
+    spec, world, prior, tree = _stage(str(shared.folder()))
+    way = next(one for one in WAYS if one.label == label)
+    seed = cell_seed(spec.seed, repeat)
+    chances = np.stack([world.probabilities(user) for user in range(spec.users)])
+    here = _first_day(spec, world)
+    explorer = Explorer(
+        _some(world.catalogue, here), tree, Beam(prior=prior), repeats=False, seed=seed, cold=way.cold, memory=1 << 28
+    )
+    there = np.zeros(len(world.catalogue), dtype=np.bool_)
+    there[here] = True
+    earned, waits = np.zeros((spec.users, spec.days)), _Waits(len(world.catalogue))
+    for day in range(spec.days):
+        if day:
+            gone, come = _turnover(seed, day, share, there)
+            there[gone], there[come] = False, True
+            ids = world.catalogue.ids
+            explorer.remove([id for id in ids[gone].to_list() if id in explorer])
+            if way.adds:
+                explorer.add(_some(world.catalogue, come))
+            waits.come(come, day, chances, there)
+            if way.every and day % way.every == 0:
+                explorer.rebuild()
+        earned[:, day] = _spend(explorer, world, chances, spec.rounds, seed, day, waits)
+    rewards = pl.DataFrame(
+        {"user": np.repeat(np.arange(spec.users, dtype=np.int32), spec.days),
+         "day": np.tile(np.arange(1, spec.days + 1, dtype=np.int32), spec.users), "reward": earned.ravel()}
+    )  # fmt: skip
+    told = {"spec_sha256": spec.digest, "seed": seed, "treeward": __version__}
+    return artefact.Contents({}, {"rewards": rewards, "waits": waits.table()}, {}, told)
+
+
+def _turnover(
+    seed: int, day: int, share: float, there: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows that go and that come on a day: the same for every way."""
+    inside, outside = np.flatnonzero(there), np.flatnonzero(~there)
+    count = min(round(share * len(inside)), len(outside), len(inside) - 1)
+    gone = inside[rng.sample(seed, rng.stream("living", "goes", day), len(inside), count)]
+    come = outside[rng.sample(seed, rng.stream("living", "comes", day), len(outside), count)]
+    return gone, come
+
+
+def _spend(
+    explorer: Explorer, world: World, chances: NDArray[np.float32], rounds: int, seed: int, day: int, waits: "_Waits"
+) -> NDArray[np.float64]:
+    """Return what every user earns on a day."""
+    users, shop = list(range(len(chances))), world.catalogue
+    total = np.zeros(len(users))
+    for turn in range(rounds):
+        made = explorer.recommend(users)
+        rows = shop.rows(one.item for one in made)
+        luck = rng.uniforms(seed, rng.stream("living", "luck", day, turn), len(users))
+        clicks = luck < chances[np.arange(len(users)), rows]
+        explorer.feedback({one.id: float(click) for one, click in zip(made, clicks, strict=True)})
+        total += clicks
+        waits.shown(rows, day)
+    return total
+
+
+class _Waits:
+    """Who waits for which item, and since when."""
+
+    def __init__(self, items: int) -> None:
+        self._theirs: dict[int, set[int]] = {}
+        self._since: dict[int, int] = {}
+        self._seen = np.zeros(items, dtype=np.bool_)
+        self._done: list[tuple[int, int | None]] = []
+
+    def come(self, rows: NDArray[np.int64], day: int, chances: NDArray[np.float32], there: NDArray[np.bool_]) -> None:
+        """Note items that came for the first time, and whose they are."""
+        fresh = rows[~self._seen[rows]]
+        self._seen[rows] = True
+        limit = np.quantile(chances[:, there], 1 - _ITS_USERS, axis=1)
+        for row in fresh.tolist():
+            users = np.flatnonzero(chances[:, row] >= limit)
+            if len(users):
+                self._theirs[row], self._since[row] = set(users.tolist()), day
+
+    def shown(self, rows: NDArray[np.int64], day: int) -> None:
+        """Note what every user was shown."""
+        for user, row in enumerate(rows.tolist()):
+            if row in self._theirs and user in self._theirs[row]:
+                self._done.append((self._since[row], day - self._since[row]))
+                del self._theirs[row]
+
+    def table(self) -> pl.DataFrame:
+        """Return how long every item waited until the first of its users saw it."""
+        waiting = [(self._since[row], None) for row in self._theirs]
+        return pl.DataFrame([*self._done, *waiting], schema={"day": pl.Int32, "wait": pl.Int32}, orient="row")

@@ -1,0 +1,125 @@
+"""The report of `experiment living`: reward by day, against a tree clustered anew daily, and how long items wait."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from scipy.special import stdtrit
+
+from treeward.core import artefact
+from treeward.core.artefact import StrPath
+from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
+from treeward.core.version import __version__
+from treeward.experiment.living import WAYS, Lived
+
+_AGAINST = WAYS[-1].label
+
+
+class Line(NamedTuple):
+    """What one way earned at one churn."""
+
+    churn: float
+    way: str
+    reward: float
+    """A user, in all days."""
+    share: float
+    """Of what the tree that is clustered anew every day earned ..."""
+    half: float
+    """... with a 95 % interval, paired by user."""
+    last: float
+    """The same share in the last quarter of the days."""
+    within_1: float
+    """The share of new items that were seen by one of their users on the day they came ..."""
+    within_3: float
+    """... or within three days."""
+
+
+def lines_of(lived: Lived) -> list[Line]:
+    """Return the table."""
+    made, spec = [], lived.spec
+    late = spec.days - max(1, spec.days // 4)
+    for share in spec.churn:
+        mine = lived.rewards.filter(churn=share)
+        best = _by_user(mine.filter(way=_AGAINST))
+        best_late = _by_user(mine.filter((pl.col("way") == _AGAINST) & (pl.col("day") > late)))
+        for way in WAYS:
+            own = _by_user(mine.filter(way=way.label))
+            own_late = _by_user(mine.filter((pl.col("way") == way.label) & (pl.col("day") > late)))
+            ratio = own.sum() / max(best.sum(), 1e-9)
+            # The interval of a ratio of means, by what each user adds to its error.
+            rest = (own - ratio * best) / max(best.mean(), 1e-9)
+            half = (
+                float(stdtrit(max(1, len(own) - 1), 0.975) * rest.std(ddof=1) / np.sqrt(len(own)))
+                if len(own) > 1
+                else np.nan
+            )
+            waits = lived.waits.filter(churn=share, way=way.label)
+            made.append(
+                Line(share, way.label, float(own.mean()), float(ratio), half,
+                     float(own_late.sum() / max(best_late.sum(), 1e-9)), _within(waits, 1), _within(waits, 3))
+            )  # fmt: skip
+    return made
+
+
+def _by_user(rewards: pl.DataFrame) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    summed = rewards.group_by("user", "repeat").agg(pl.sum("reward")).group_by("user").agg(pl.mean("reward"))
+    found: np.ndarray[tuple[int], np.dtype[np.float64]] = summed.sort("user")["reward"].to_numpy()
+    return found
+
+
+def _within(waits: pl.DataFrame, days: int) -> float:
+    """Return the share of items seen within so many days, of those that had as many."""
+    last = waits["day"].max() if waits.height else 0
+    able = waits.filter(pl.col("day") <= (last if isinstance(last, int) else 0) - days + 1)
+    return float((able["wait"] < days).fill_null(False).sum() / able.height) if able.height else float("nan")
+
+
+def write_living(lived: Lived, folder: StrPath) -> list[Path]:
+    """Write the page, and the tables beside it."""
+    place, lines = Path(folder), lines_of(lived)
+    spec = lived.spec
+    head = ("way", "reward a user", "of rebuilt every day", "in the last quarter", "seen on its day", "within 3 days")
+    parts = [
+        text(
+            f"{spec.users:,} users get {spec.rounds} recommendations a day for {spec.days} days, no item twice. Every",
+            "day a share of the catalogue goes and as many items come. Static: what is gone is not shown, what is new",
+            "is not known. Overlay: what comes hangs on the nearest leaf. Rebuilt: besides, all is clustered anew.",
+        )
+    ]
+    for share in spec.churn:
+        rows = [
+            (one.way, f"{one.reward:.2f}", f"{one.share:.1%} ± {one.half:.1%}", f"{one.last:.1%}",
+             f"{one.within_1:.1%}", f"{one.within_3:.1%}")
+            for one in lines if one.churn == share
+        ]  # fmt: skip
+        parts += [heading(f"{share:.0%} come and go every day"), table(head, rows), _curves(lived, share)]
+    parts += [
+        heading("How this was made"),
+        text(
+            "An item's users: those for whom it is among the best 2 % of what there is on the day it comes.", soft=True
+        ),
+        facts([(name, getattr(spec, name)) for name in spec.__dataclass_fields__] + [("treeward", __version__)]),
+    ]
+    tidy = pl.DataFrame([one._asdict() for one in lines])
+    made = [
+        artefact.write_file(place / "report.html", page("A catalogue that lives", parts)),
+        artefact.write_file(place / "report.csv", tidy.write_csv().encode()),
+    ]
+    lived.rewards.write_parquet(place / "rewards.parquet")
+    lived.waits.write_parquet(place / "waits.parquet")
+    return [*made, place / "rewards.parquet", place / "waits.parquet"]
+
+
+def _curves(lived: Lived, share: float) -> str:
+    from plotly import graph_objects as go
+
+    figure = go.Figure()
+    mine = lived.rewards.filter(churn=share).group_by("way", "day").agg(pl.mean("reward")).sort("day")
+    for at, way in enumerate(WAYS):
+        own = mine.filter(way=way.label)
+        figure.add_scatter(
+            x=own["day"].to_numpy(), y=own["reward"].to_numpy(), name=way.label, line={"color": COLOURS[at]}
+        )
+    figure.update_layout(xaxis_title="day", yaxis_title="reward of a user and day", hovermode="x unified")
+    return plot(figure, "Reward by day.")

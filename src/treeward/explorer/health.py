@@ -1,0 +1,153 @@
+"""How well a tree still fits its items, and whether clustering them anew would pay."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core import rng
+from treeward.core.types import Floats, TreeArrays
+from treeward.explorer.edition import Edition, Settled
+from treeward.policy.base import Policy
+from treeward.tree import shape
+from treeward.tree.item_tree import ItemTree
+from treeward.tree.rows import Rows
+
+_WIDE = 4
+"""Nodes followed on every level to find a user's best item: few, so that what a tree hides shows."""
+_STALE = 0.25
+_PAYS = 0.01
+_AT_ONCE = 1 << 16
+
+
+class Health(NamedTuple):
+    """What became of a tree since it was laid out."""
+
+    items: int
+    came: int
+    """Items that came, or changed, since ..."""
+    gone: int
+    """... and that went."""
+    leaves: int
+    largest: int
+    imbalance: float
+    """How many items share a leaf with the average item, against items a leaf; 1: all leaves are alike."""
+    full: int
+    """Leaves without a free place ..."""
+    crowded: int
+    """... to be split ..."""
+    starved: int
+    """... to join another ..."""
+    stale: int
+    """... and of whose items a quarter or more came or went."""
+    distance: float
+    """Of items from the middle of their leaf, root of the mean square ..."""
+    distance_came: float
+    """... and of those that came since; nan: none did."""
+    distance_anew: float
+    """What it would be in a tree clustered anew; nan: that was not tried."""
+    lost: float
+    """The share of the best item's expected reward that is lost by looking for it in the tree, over some users ..."""
+    lost_anew: float
+    """... and what it would be in a tree clustered anew; nan: that was not tried."""
+    users: int
+    """How many users that was tried for; 0: nobody is known, and it was for users drawn from the prior."""
+
+    @property
+    def pays(self) -> bool:
+        """Whether a rebuild pays: it would win back at least 1 % of the reward."""
+        return bool(self.lost - self.lost_anew >= _PAYS)
+
+    @property
+    def advice(self) -> str:
+        """What to do, in a sentence."""
+        if np.isnan(self.lost_anew):
+            busy = self.full + self.crowded + self.starved > 0.05 * self.leaves
+            moved = self.came + self.gone > 0.2 * max(1, self.items)
+            return "A rebuild may pay: much has changed." if busy or moved else "The tree fits its items."
+        if self.pays:
+            return f"A rebuild pays: it would win back {self.lost - self.lost_anew:.1%} of the reward."
+        return f"A rebuild does not pay: it would change the reward by {self.lost - self.lost_anew:+.1%}."
+
+
+class Look(NamedTuple):
+    """A tree, what is in it, and the vectors of that."""
+
+    tree: TreeArrays
+    vectors: Floats
+    """(places, d)"""
+    open: NDArray[np.bool_]
+    """(places,)"""
+
+    def far(self) -> NDArray[np.float64]:
+        """Return the squared distance of what is at every place from the middle of its leaf."""
+        leaves = shape.leaves(self.tree)
+        owner = np.repeat(leaves, np.diff(self.tree.item_range[leaves]).ravel())
+        found = np.zeros(len(self.vectors))
+        for first in range(0, len(found), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            gap = self.vectors[part] - self.tree.vectors[owner[part]]
+            found[part] = np.einsum("ij,ij->i", gap, gap)
+        return found
+
+    def lost(self, thetas: Floats) -> float:
+        """Return the share of the best items' means that a narrow search misses."""
+        best = np.full(len(thetas), -np.inf)
+        for first in range(0, len(self.vectors), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            scores = thetas @ self.vectors[part].T
+            scores[:, ~self.open[part]] = -np.inf
+            best = np.maximum(best, scores.max(axis=1))
+        found = np.array([self._found(theta) for theta in thetas])
+        return float((best - found).sum() / max(np.abs(best).sum(), 1e-12))
+
+    def _found(self, theta: Floats) -> float:
+        tree, nodes = self.tree, np.zeros(1, dtype=np.int64)
+        upto = self._upto()
+        while True:
+            first, last = tree.first_child[nodes], tree.first_child[nodes + 1]
+            if (first == last).all():
+                break
+            ends = zip(nodes.tolist(), first.tolist(), last.tolist(), strict=True)
+            below = [np.arange(begin, end) if begin < end else np.array([node]) for node, begin, end in ends]
+            nodes = np.concatenate(below)
+            nodes = nodes[upto[tree.item_range[nodes, 1]] > upto[tree.item_range[nodes, 0]]]
+            nodes = nodes[np.argsort(-(tree.vectors[nodes] @ theta), kind="stable")[:_WIDE]]
+        places = np.concatenate([np.arange(*tree.item_range[node]) for node in nodes.tolist()])
+        places = places[self.open[places]]
+        return float((self.vectors[places] @ theta).max())
+
+    def _upto(self) -> NDArray[np.int64]:
+        return np.concatenate([[0], np.cumsum(self.open)])
+
+
+def look(edition: Edition) -> Look:
+    """Return an edition to look at."""
+    plan = edition.decider.plan
+    return Look(plan.tree, plan.items, edition.open_places)
+
+
+def look_at(policy: Policy, settled: Settled, tree: ItemTree) -> Look:
+    """Return another tree over the items there are, to look at."""
+    walked, seen = policy.fitted(tree, settled.catalogue)
+    vectors = Rows(seen.vectors, walked.normalized).take(walked.items)
+    return Look(walked.arrays, vectors, settled.open[walked.items])
+
+
+def stale(edition: Edition, leaves: NDArray[np.integer], late: NDArray[np.bool_]) -> int:
+    """Return how many leaves have lost or gained a quarter of their items; `late`: by place, whether it came since."""
+    room = edition.decider.room
+    if room is None:
+        return 0
+    ranges = edition.decider.plan.tree.item_range[leaves]
+    changed = np.concatenate([[0], np.cumsum(late | (room.taken & ~room.flags.open))])
+    count = changed[ranges[:, 1]] - changed[ranges[:, 0]]
+    return int((count > _STALE * np.maximum(1, room.held[leaves])).sum())
+
+
+def drawn(mean: Floats, inverse: Floats, count: int) -> Floats:
+    """Return users as the prior expects them."""
+    values, directions = np.linalg.eigh(inverse.astype(np.float64))
+    normal = rng.normals(0, rng.stream("health", "users"), count * len(mean)).reshape(count, len(mean))
+    made: Floats = (mean + (normal * np.sqrt(np.maximum(values, 0))) @ directions.T).astype(np.float32)
+    return made
