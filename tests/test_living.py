@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,19 @@ DIM, FIRST = 4, 40
 POLICIES = {
     "beam": lambda: tw.Beam(budget=4, means=60),
     "beam, once": lambda: tw.Beam(tw.Thompson(0.1), budget=4, means=60),
+    "beam, prior": lambda: tw.Beam(budget=4, means=60, prior=prior()),
     "hcb": lambda: tw.HCB(budget=12),
     "phcb": lambda: tw.PHCB(tw.EpsilonGreedy(0.2), budget=12),
     "flat": lambda: tw.Flat(tw.LinUCB(), budget=None),
 }
+
+
+@cache
+def prior():
+    random = np.random.default_rng(7)
+    items = random.integers(FIRST, size=600) ** 2 // FIRST  # some are more popular
+    log = tw.Interactions(random.integers(60, size=600), items, rewards=(random.random(600) < 0.4) * 1.0)
+    return tw.PopulationPrior.fit(log, shop_of(np.random.default_rng(0), range(FIRST)))
 
 
 def vectors_of(random, count):
@@ -195,6 +205,8 @@ def check_room(now, room):
         if open_places[first:last].any():
             mean = room.vectors[first:last][open_places[first:last]].mean(axis=0)
             assert np.allclose(room.mean[leaf], mean, atol=1e-4)
+    if len(room.reach):
+        check_search(now, room, open_places)
     for node in range(len(tree.parent) - 1, -1, -1):
         first, last = tree.first_child[node], tree.first_child[node + 1]
         if first < last:
@@ -204,6 +216,21 @@ def check_room(now, room):
     number_of = now.decider.roster
     for row, place in enumerate(number_of.place_of.tolist()):
         assert place < 0 or tree.items[place] == row
+
+
+def check_search(now, room, open_places):
+    """Assert that a search goes by what is there."""
+    tree = now.decider.plan.tree
+    for node in range(len(tree.parent)):
+        first, last = tree.item_range[node]
+        inside = room.vectors[first:last][open_places[first:last]]
+        assert room.held[node] == len(inside)
+        if len(inside):
+            far = ((inside[:, : room.own] - room.mean[node, : room.own]) ** 2).sum(axis=1).mean()
+            assert room.reach[node] == pytest.approx(room.stretch * np.sqrt(far / room.own), abs=1e-3)
+        if room.ladder.shape[1]:
+            falling = np.sort(inside[:, -1])[::-1]
+            assert room.ladder[tree.level[node], first : first + len(inside)].tolist() == falling.tolist()
 
 
 TORTURE = os.environ.get("TORTURE") == "1"

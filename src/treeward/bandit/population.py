@@ -93,11 +93,17 @@ class PopulationPrior(Prior):
         The squared distance of two is the mean square of the difference between what somebody drawn from the prior
         would think of the items: clusters of them are of one worth to anybody, which is what a search needs.
         """
-        mean, seen = np.asarray(self.mean, dtype=np.float64), self.transform(catalogue).vectors
+        spaced: Floats = self.transform(catalogue).vectors @ self.metric
+        return spaced
+
+    @property
+    def metric(self) -> Floats:
+        """What vectors with features are multiplied by to lie so far apart."""
+        mean = np.asarray(self.mean, dtype=np.float64)
         second = np.asarray(self.covariance, dtype=np.float64) * self.noise + np.outer(mean, mean)
         values, directions = np.linalg.eigh(second)
-        spaced: Floats = seen @ (directions * np.sqrt(np.maximum(values, 0.0))).astype(np.float32)
-        return spaced
+        made: Floats = (directions * np.sqrt(np.maximum(values, 0.0))).astype(np.float32)
+        return made
 
     @classmethod
     def fit(

@@ -11,7 +11,7 @@ from treeward.bandit.choose import Candidates
 from treeward.core import rng
 from treeward.core.compiled import bound
 from treeward.core.errors import NothingLeft
-from treeward.core.types import AnyArray, Integers
+from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.explorer.roster import Roster
 from treeward.explorer.tickets import Ticket
@@ -70,10 +70,19 @@ class Decider:
         Bytes for the seats.
     spare
         Free places of every leaf, as a share of its items; 0: none, and nothing can be added or removed.
+    metric
+        By which vectors are multiplied before the leaf nearest to a newcomer is looked for.
     """
 
     def __init__(
-        self, plan: Plan, catalogue: Catalogue, store: EventStore, seed: int | None, memory: int, spare: float = 0.0
+        self,
+        plan: Plan,
+        catalogue: Catalogue,
+        store: EventStore,
+        seed: int | None,
+        memory: int,
+        spare: float,
+        metric: Floats,
     ) -> None:
         self._store = store
         numbers = store.number_items(catalogue.ids)
@@ -86,7 +95,7 @@ class Decider:
         places = np.arange(len(catalogue), dtype=np.int32)
         rows = plan.tree.items
         if spare > 0:
-            plan, self.room, places = roomy(plan, spare)
+            plan, self.room, places = roomy(plan, spare, metric)
         self.plan, self.roster = plan, Roster(rows, places, numbers)
         self.flags = self.room.flags if self.room is not None else Flags.none()
         """Places that may be shown to anybody."""

@@ -88,7 +88,8 @@ class Edition:
             policy.grow(seen, progress=progress) if tree is None else tree, seen if tree is None else catalogue
         )
         plan = policy.plan_on(self.tree, seen, once=how.once, rest=how.rest)
-        self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare)
+        self._metric = policy.metric(seen.dim)
+        self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare, self._metric)
         if spare > 0:
             how.store.number_items(catalogue.ids.head(0))  # makes a table of them now, not at the first change
         self.filters = Filters(self)
@@ -170,7 +171,8 @@ class Edition:
         same = (former >= 0) & (room.vectors[former] == seen).all(axis=1)
         fresh = np.flatnonzero(~same)
         found = np.full(len(fresh), -1)
-        got = settle(room, np.ascontiguousarray(seen[fresh]), found)
+        newcomers = np.ascontiguousarray(seen[fresh])
+        got = settle(room, newcomers, newcomers @ self._metric, found)
         places[same], places[fresh] = former[same], found
         last = len(numbers) if got == len(fresh) else int(fresh[got])
         numbers, places, former, same = numbers[:last], places[:last], former[:last], same[:last]

@@ -87,6 +87,10 @@ class Policy:
         tree = ItemTree.build(self.prior.spaced(seen), seed=seed, normalize=False, progress=progress)
         return tree.over(seen.vectors)
 
+    def metric(self, dim: int) -> Floats:
+        """Return what vectors of so many dimensions are multiplied by before they are clustered."""
+        return self.prior.metric if isinstance(self.prior, PopulationPrior) else np.eye(dim, dtype=np.float32)
+
     def tree_for(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
         """Return the tree this policy walks, given the catalogue's."""
         return tree

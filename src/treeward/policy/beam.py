@@ -60,7 +60,8 @@ class Beam(Policy):
         owner, dim = "Beam", items.shape[1]
         means = checks.integer(owner, "means", self.means, low=1)
         own = dim - self.prior.features if isinstance(self.prior, PopulationPrior) else dim
-        reach = checks.number(owner, "reach", self.reach, low=0) * _spread(tree, items, own)
+        stretch = checks.number(owner, "reach", self.reach, low=0)
+        reach = stretch * _spread(tree, items, own)
         return Search(
             _widths(tree, means),
             reach.astype(np.float32),
@@ -68,6 +69,7 @@ class Beam(Policy):
             _ladder(tree, items[:, -1] if own < dim else items[:0, -1]),
             own,
             checks.number(owner, "fresh", self.fresh, low=0, high=1),
+            stretch,
         )
 
 

@@ -41,12 +41,14 @@ class Search(NamedTuple):
     """The first so many dimensions are the items' own, the others are features, the last of them popularity."""
     fresh: float
     """The chance that an item is drawn from all instead."""
+    stretch: float
+    """By how much `reach` is more than the root of the mean square."""
 
     @classmethod
     def none(cls, dim: int) -> "Search":
         """Return that of a policy that walks."""
         nothing = np.zeros(0, dtype=np.float32)
-        return cls(np.zeros(0, dtype=np.int64), nothing, nothing, nothing.reshape(0, 0), dim, 0.0)
+        return cls(np.zeros(0, dtype=np.int64), nothing, nothing, nothing.reshape(0, 0), dim, 0.0, 0.0)
 
 
 class Rules(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import kernel, tight
+from treeward.core.compiled import kernel, tight, tight_summing
 from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
 from treeward.policy.learn import leaf_at
 from treeward.policy.plan import Plan, first_board
@@ -37,18 +37,32 @@ class Room(NamedTuple):
     cursor: NDArray[np.int64]
     """(nodes,): no place of the leaf before this one is free."""
     held: NDArray[np.int64]
-    """(nodes,): items of each leaf that may be shown."""
+    """(nodes,): items under each node that may be shown ..."""
+    sums: NDArray[np.float64]
+    """(nodes, d): ... the sum of their vectors ..."""
+    squares: NDArray[np.float64]
+    """(nodes,): ... and of their squares, of what is their own."""
     mean: NDArray[np.float64]
     """(nodes, d): true node vectors."""
+    centre: Floats
+    """(nodes, k): where nodes are as one looks for the leaf that is nearest to a newcomer."""
+    reach: Floats
+    """(nodes,): as `Search` has it; none where nothing searches."""
+    ladder: Floats
+    """(levels + 1, places): as `Search` has it; (levels + 1, 0) where items have no popularity."""
+    stretch: float
     follow: bool
     """Whether the plan's node vectors follow: only where nobody learns from them, or else what is known of a user and
     what is asked of it would be about different vectors."""
     own: int
-    """The first so many dimensions tell which leaf is nearest."""
+    """The first so many dimensions are the items' own."""
 
 
-def roomy(plan: Plan, spare: float) -> tuple[Plan, Room, Integers]:
-    """Return a plan with free places, what of it may change, and where each place of the old plan is now."""
+def roomy(plan: Plan, spare: float, metric: Floats) -> tuple[Plan, Room, Integers]:
+    """Return a plan with free places, what of it may change, and where each place of the old plan is now.
+
+    `metric`: (d, k), by which vectors are multiplied before one looks for the nearest leaf.
+    """
     tree, leaves = plan.tree, shape.leaves(plan.tree)
     begin, end = tree.item_range[leaves, 0], tree.item_range[leaves, 1]
     extra = np.maximum(LEAST, np.ceil((end - begin) * spare)).astype(np.int64)
@@ -65,22 +79,40 @@ def roomy(plan: Plan, spare: float) -> tuple[Plan, Room, Integers]:
     laid = tree._replace(
         vectors=np.array(tree.vectors), item_range=np.ascontiguousarray(ranges, dtype=np.int32), items=rows
     )
-    held, free, cursor = (np.zeros(len(tree.parent), dtype=np.int64) for _ in range(3))
-    held[leaves], free[leaves], cursor[leaves] = end - begin, extra, laid.item_range[leaves, 1] - extra
-    searches = len(plan.search.width) > 0
+    held, sums, squares = _totals(tree, plan.items, plan.search.own)
+    free, cursor = np.zeros(len(tree.parent), dtype=np.int64), np.zeros(len(tree.parent), dtype=np.int64)
+    free[leaves], cursor[leaves] = extra, laid.item_range[leaves, 1] - extra
+    ladder = _spread_out(tree, laid, plan.search.ladder)
     room = Room(
-        laid, vectors, Flags.of(taken), taken, free, cursor, held, tree.vectors.astype(np.float64), searches,
+        laid, vectors, Flags.of(taken), taken, free, cursor, held, sums, squares, tree.vectors.astype(np.float64),
+        tree.vectors @ metric, plan.search.reach.copy(), ladder, plan.search.stretch, len(plan.search.width) > 0,
         plan.search.own,
     )  # fmt: skip
     made = plan._replace(
         tree=TreeArrays(*map(_fixed, laid)),
         items=_fixed(vectors),
-        search=plan.search._replace(ladder=_spread_out(tree, laid, plan.search.ladder)),
+        search=plan.search._replace(reach=room.reach, ladder=ladder),
         bonus=np.zeros(places, dtype=np.float32),
     )
     if plan.exact:  # whose board would have to grow with every item
         made = made._replace(watched=plan.watched[:0], board=first_board(plan.watched[:0], plan.prior))
     return made, room, place
+
+
+def _totals(
+    tree: TreeArrays, items: Floats, own: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return how many items every node has, and the sums of their vectors and of their squares."""
+    count = np.diff(tree.item_range).ravel().astype(np.int64)
+    leaves = shape.leaves(tree)
+    sums = np.zeros((len(tree.parent), items.shape[1]))
+    sums[leaves] = np.add.reduceat(items, tree.item_range[leaves, 0], axis=0, dtype=np.float64)
+    for level in range(int(tree.level[-1]), 1, -1):
+        nodes = np.flatnonzero(tree.level == level)
+        np.add.at(sums, tree.parent[nodes], sums[nodes])
+    square = np.einsum("ij,ij->i", items[:, :own], items[:, :own], dtype=np.float64)
+    upto = np.concatenate([[0.0], np.cumsum(square)])
+    return count, sums, upto[tree.item_range[:, 1]] - upto[tree.item_range[:, 0]]
 
 
 def _fixed(array: AnyArray) -> AnyArray:
@@ -103,14 +135,17 @@ def _spread_out(old: TreeArrays, new: TreeArrays, ladder: Floats) -> Floats:
 
 
 @kernel
-def settle(room: Room, vectors: Floats, out: NDArray[np.int64]) -> int:
-    """Give newcomers free places in the nearest leaves that have some; return how many got one, until one did not."""
+def settle(room: Room, vectors: Floats, metric: Floats, out: NDArray[np.int64]) -> int:
+    """Give newcomers free places in the nearest leaves that have some; return how many got one, until one did not.
+
+    `metric`: their vectors, as one looks for the nearest leaf.
+    """
     near, far = np.empty(_WIDER, dtype=np.int64), np.empty(_WIDER)
     next_near, next_far = np.empty(_WIDER, dtype=np.int64), np.empty(_WIDER)
     for i in range(len(vectors)):
         leaf, wide = -1, _WIDE
         while leaf < 0 and wide <= _WIDER:
-            found = _nearest(room, vectors[i], near[:wide], far[:wide], next_near[:wide], next_far[:wide])
+            found = _nearest(room, metric[i], near[:wide], far[:wide], next_near[:wide], next_far[:wide])
             for j in range(found):
                 if leaf < 0 and room.spare[near[j]] > 0:
                     leaf = near[j]
@@ -131,28 +166,36 @@ def _nearest(
     next_far: NDArray[np.float64],
 ) -> int:
     """Write the leaves nearest to a vector, found by following the nearest nodes of each level; return how many."""
-    tree = room.tree
-    near[0], far[0], count, inside = 0, 0.0, 1, tree.first_child[0] < tree.first_child[1]
+    first_child = room.tree.first_child
+    near[0], far[0], count, inside = 0, 0.0, 1, first_child[0] < first_child[1]
     while inside:
         kept, inside = 0, False
         for i in range(count):
-            first, last = tree.first_child[near[i]], tree.first_child[near[i] + 1]
+            first, last = first_child[near[i]], first_child[near[i] + 1]
             if first == last:
                 kept = _keep(next_near, next_far, kept, near[i], far[i])
             for child in range(first, last):
-                distance = 0.0
-                for j in range(room.own):
-                    distance += (x[j] - tree.vectors[child, j]) ** 2
-                kept = _keep(next_near, next_far, kept, child, distance)
+                kept = _keep(next_near, next_far, kept, child, _gap(x, room.centre[child]))
         for i in range(kept):
             near[i], far[i] = next_near[i], next_far[i]
-            inside = inside or tree.first_child[near[i]] < tree.first_child[near[i] + 1]
+            inside = inside or first_child[near[i]] < first_child[near[i] + 1]
         count = kept
     return count
 
 
+@tight_summing
+def _gap(x: Floats, y: Floats) -> np.float32:
+    """Return a squared distance."""
+    total = np.float32(0.0)
+    for j in range(len(x)):
+        total += (x[j] - y[j]) * (x[j] - y[j])
+    return total
+
+
 @tight
-def _keep(nodes: NDArray[np.int64], far: NDArray[np.float64], count: int, node: int, distance: float) -> int:
+def _keep(
+    nodes: NDArray[np.int64], far: NDArray[np.float64], count: int, node: int, distance: float | np.float32
+) -> int:
     """Put a node among the nearest, in order, and return how many there are."""
     at = count if count < len(nodes) else len(nodes) - 1
     if count == len(nodes) and distance >= far[at]:
@@ -175,23 +218,40 @@ def _take(room: Room, leaf: int, x: Floats) -> int:
     room.taken[place] = True
     for j in range(len(x)):
         room.vectors[place, j] = x[j]
-    _enter(room, leaf, place)
+    _count(room, leaf, place, 1)
     return place
 
 
 @tight
-def _enter(room: Room, leaf: int, place: int) -> None:
-    flip(room.flags, place, True)
-    room.held[leaf] += 1
-    _shift(room, leaf, place, 1.0 / room.held[leaf])
+def _count(room: Room, leaf: int, place: int, sign: int) -> None:
+    """Open or close a place, and keep up all that is told of the nodes above it."""
+    flip(room.flags, place, sign > 0)
+    tree, x, square = room.tree, room.vectors[place], 0.0
+    for j in range(room.own):
+        square += x[j] * x[j]
+    node = leaf
+    while node >= 0:
+        if room.ladder.shape[1] > 0:
+            _climb(room.ladder[tree.level[node]], tree.item_range[node, 0], room.held[node], x[len(x) - 1], sign)
+        room.held[node] += sign
+        room.squares[node] += sign * square
+        for j in range(len(x)):
+            room.sums[node, j] += sign * x[j]
+        node = tree.parent[node]
+    if room.held[leaf] > 0:  # an empty leaf stays where it was
+        _move(room, leaf)
+    node = leaf
+    while node >= 0 and len(room.reach) > 0:
+        _stretch(room, node)
+        node = tree.parent[node]
 
 
 @tight
-def _shift(room: Room, leaf: int, place: int, share: float) -> None:
-    """Move a leaf's mean towards an item, or away from it, and the means above accordingly."""
-    tree, node = room.tree, leaf
+def _move(room: Room, leaf: int) -> None:
+    """Put a leaf's vector where the mean of its items is, and those above it where the means of their children are."""
+    tree = room.tree
     for j in range(room.mean.shape[1]):
-        change = share * (room.vectors[place, j] - room.mean[leaf, j])
+        change = room.sums[leaf, j] / room.held[leaf] - room.mean[leaf, j]
         node = leaf
         while node >= 0:
             room.mean[node, j] += change
@@ -203,11 +263,41 @@ def _shift(room: Room, leaf: int, place: int, share: float) -> None:
             node = above
 
 
+@tight
+def _stretch(room: Room, node: int) -> None:
+    """Say anew how far a node's items lie from its middle."""
+    count, total = room.held[node], room.squares[node]
+    if count == 0:
+        return
+    for j in range(room.own):
+        total += room.mean[node, j] * (count * room.mean[node, j] - 2.0 * room.sums[node, j])
+    room.reach[node] = room.stretch * np.sqrt(max(total / count, 0.0) / max(room.own, 1))
+
+
+@tight
+def _climb(ladder: Floats, begin: int, count: int, value: np.float32, sign: int) -> None:
+    """Put a value among the first `count`, in falling order, from `begin` on, or take it away."""
+    low, high = begin, begin + count
+    while low < high:
+        middle = (low + high) // 2
+        if ladder[middle] > value:
+            low = middle + 1
+        else:
+            high = middle
+    if sign > 0:
+        for i in range(begin + count, low, -1):
+            ladder[i] = ladder[i - 1]
+        ladder[low] = value
+    else:
+        for i in range(low, begin + count - 1):
+            ladder[i] = ladder[i + 1]
+
+
 @kernel
 def reopen(room: Room, place: int) -> None:
     """Let an item that is gone be shown again."""
     if not room.flags.open[place]:
-        _enter(room, leaf_at(room.tree, place), place)
+        _count(room, leaf_at(room.tree, place), place, 1)
 
 
 @kernel
@@ -215,10 +305,7 @@ def leave(room: Room, place: int, free: bool) -> None:
     """Let a place be shown no more; `free`: nor does anything need its vector, so another item may have it."""
     leaf = leaf_at(room.tree, place)
     if room.flags.open[place]:
-        flip(room.flags, place, False)
-        room.held[leaf] -= 1
-        if room.held[leaf] > 0:
-            _shift(room, leaf, place, -1.0 / room.held[leaf])
+        _count(room, leaf, place, -1)
     if free and room.taken[place]:
         room.taken[place] = False
         room.tree.items[place] = -1

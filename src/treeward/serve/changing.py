@@ -25,7 +25,7 @@ from treeward.serve.settings import Settings
 from treeward.serve.snapshots import Choice, Snapshot, choice_of
 from treeward.store.base import EventStore
 
-_SECONDS_BETWEEN = 60.0
+_SECONDS_BETWEEN = 10.0
 """A tree is laid out anew at most so often."""
 _MANY_FULL = 0.05
 """The share of leaves without a free place, or too large or too small, from which on that is worth while."""

@@ -39,7 +39,7 @@ def edited(tree: "ItemTree", rows: Rows, leaf: Integers, counts: NDArray[np.bool
     leaf
         (items,): the leaf of `tree` that each hangs on.
     counts
-        (items,): whether an item counts when it is asked which leaves starve.
+        (items,): whether an item counts when it is asked which leaves overflow or starve.
     """
     from treeward.tree.item_tree import ItemTree
 
@@ -48,8 +48,11 @@ def edited(tree: "ItemTree", rows: Rows, leaf: Integers, counts: NDArray[np.bool
     labels = leaf.astype(np.int32)
     parent = np.concatenate([tree.parent, np.zeros(0, dtype=np.int32)])
     _join(labels, tree, counts, least)
-    origin = labels.copy()
-    total = divide(labels, nodes, rows, most) if nodes > 1 else nodes
+    origin, total = labels.copy(), nodes
+    if nodes > 1 and counts.any():  # what does not count stays in the first part
+        counted = labels[counts]
+        total = divide(counted, nodes, rows._replace(matrix=rows.matrix[counts]), most)
+        labels[counts] = counted
     fresh = np.arange(nodes, total)
     first = np.zeros(total, dtype=np.int64)
     first[labels[::-1]] = np.arange(len(labels))[::-1]

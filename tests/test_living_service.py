@@ -1,0 +1,235 @@
+"""Items that come and go in a running service."""
+
+import random
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+import treeward as tw
+from tests.pg import cluster, needs_postgres  # noqa: F401
+from tests.serving import kill, serving, start, stop
+from tests.test_cli import run as cli
+from tests.test_swap import Callers
+from treeward.client import Client, ServiceError
+from treeward.data.synthetic import synthetic_catalogue
+
+DIM = 8
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shop")
+    made = synthetic_catalogue(400, dim=DIM, seed=0)
+    tw.Catalogue(made.ids, made.vectors, titles=made.titles, columns={"stock": list(range(400))}).save(folder / "items")
+    return folder
+
+
+def rows(ids, **more):
+    vectors = np.random.default_rng(3).standard_normal((len(ids), DIM)).round(3)
+    return [{"item": id, "vector": one.tolist(), **more} for id, one in zip(ids, vectors, strict=True)]
+
+
+def seen_by(client, times=60, n=5, **filters):
+    return {one["item"] for i in range(times) for one in client.recommend(f"somebody {i}", n, **filters)}
+
+
+def test_items_come_change_and_go_under_load(shop, tmp_path):
+    with serving(tmp_path, shop / "items") as running, Client(running.url) as client:
+        with Callers(running.url) as callers:
+            assert client.put_items(rows(range(1_000, 1_100), columns={"title": "Fresh", "stock": -1})) == 100
+            assert seen_by(client, 10, where={"stock": -1}) <= set(range(1_000, 1_100))
+            told = httpx.get(running.url + "/v1/items/1000").json()
+            assert (told["title"], told["columns"]["stock"]) == ("Fresh", -1)
+            # What is not given stays.
+            client.put_items([{"item": 1_000, "columns": {"stock": 7}}, {"item": 3, "columns": {"title": "Old"}}])
+            told = httpx.get(running.url + "/v1/items/1000").json()
+            assert (told["title"], told["columns"]["stock"]) == ("Fresh", 7)
+            assert httpx.get(running.url + "/v1/items/3").json()["columns"]["stock"] == 3
+            gone = [*range(0, 200), *range(1_050, 1_100)]
+            assert client.remove_items(gone) == 250
+            assert client.remove_items(gone) == 0
+            assert not seen_by(client) & set(gone)
+            assert httpx.get(running.url + "/v1/items/0").status_code == 404
+            about = httpx.get(running.url + "/v1/about").json()
+            assert about["items"] == 250
+            found = httpx.get(running.url + "/v1/search", params={"q": "Fresh", "n": 100}).json()
+            assert {one["item"] for one in found["items"]} == set(range(1_000, 1_050))
+            assert httpx.get(running.url + "/v1/tree/0").json()["items"] == 250
+        assert callers.problems == []
+        assert callers.answers > 20
+    with serving(tmp_path, shop / "items") as running, Client(running.url) as client:  # and after a restart
+        assert httpx.get(running.url + "/v1/about").json()["items"] == 250
+        assert not seen_by(client) & set(gone)
+        assert client.remove_items([1_000]) == 1
+
+
+def test_answers_on_their_way_are_out_before_a_removal_is(shop, tmp_path):
+    """Whoever has heard that an item is gone never sees it again, however busy the service is."""
+    gone_at, wrong, over = {}, [], threading.Event()
+
+    def ask(number, url):
+        with Client(url) as client:
+            while not over.is_set():
+                asked = dict(gone_at)
+                for one in client.recommend(f"{number} {random.random()}", 5):
+                    if one["item"] in asked:
+                        wrong.append(one["item"])
+
+    with serving(tmp_path, shop / "items") as running, Client(running.url) as client:
+        threads = [threading.Thread(target=ask, args=(i, running.url)) for i in range(6)]
+        for thread in threads:
+            thread.start()
+        for first in range(0, 360, 12):
+            ids = list(range(first, first + 12))
+            client.remove_items(ids)
+            gone_at.update(dict.fromkeys(ids))
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"items": []}, "1 to 1000"),
+        ({"items": [{"item": 5_000}]}, "vector"),
+        ({"items": [{"item": 5_000, "vector": [1, 2]}]}, "8 numbers"),
+        ({"items": [{"item": "x", "vector": [1.0] * DIM}]}, "as {'id': 'Int64'"),
+        ({"items": [{"item": 5_000, "vector": [1.0] * DIM, "columns": {"colour": "red"}}]}, "columns"),
+        ({"items": [{"item": 5_000, "vector": [1.0] * DIM, "columns": {"stock": "many"}}]}, "as {'id'"),
+        ({"items": [{"item": 5_000, "vector": [1e300] * DIM}]}, "finite"),
+        ({"items": rows([7, 7])}, "unique"),
+    ],
+)
+def test_rubbish_changes_nothing(shop, tmp_path_factory, body, why):
+    with serving_once(shop, tmp_path_factory) as url:
+        answer = httpx.put(url + "/v1/items", json=body)
+        assert answer.status_code == 400, answer.text
+        assert why in answer.json()["message"]
+        assert httpx.get(url + "/v1/about").json()["items"] == 400
+
+
+_KEPT = {}
+
+
+class serving_once:
+    """One service for all that change nothing."""
+
+    def __init__(self, shop, factory):
+        if "running" not in _KEPT:
+            _KEPT["manager"] = serving(factory.mktemp("rubbish"), shop / "items")
+            _KEPT["running"] = _KEPT["manager"].__enter__()
+
+    def __enter__(self):
+        return _KEPT["running"].url
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _end():
+    yield
+    if "manager" in _KEPT:
+        _KEPT["manager"].__exit__(None, None, None)
+
+
+def test_the_command_line(shop, tmp_path):
+    random_vectors = np.random.default_rng(0).standard_normal((30, DIM))
+    more = tw.Catalogue(range(2_000, 2_030), random_vectors, titles=[f"More {i}" for i in range(30)])
+    more.save(tmp_path / "more")
+    (tmp_path / "ids.txt").write_text("2000\n2001\n5\n")
+    with serving(tmp_path, shop / "items") as running:
+        assert "30 item(s) are in." in cli("items", "put", running.url, tmp_path / "more")
+        assert "4 item(s) were there, and are gone." in cli(
+            "items", "remove", running.url, "7", f"@{tmp_path / 'ids.txt'}"
+        )
+        told = cli("tree", "health", running.admin, "--users", "5")
+        assert "426" in told
+        assert "rebuild" in told
+        assert "error" in cli("items", "put", running.url, tmp_path / "nothing", code=1)
+        assert "error" in cli("items", "remove", "http://127.0.0.1:9", "1", code=1)
+    told = cli("tree", "health", shop / "items", "--store", tmp_path / "events.db", "--quick")
+    assert "426" in told
+
+
+def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
+    """What came is clustered anew beside what is served, written down, and there after a restart."""
+    monkeypatch.setenv("TREEWARD_REBUILD", "0.1")
+    with serving(tmp_path, shop / "items") as running, Client(running.url) as client, Callers(running.url) as callers:
+        client.put_items(rows(range(1_000, 1_100)))
+        client.remove_items(list(range(50)))
+        admin = Client(running.admin)
+        until = time.monotonic() + 90
+        while "snapshots" not in admin.snapshot()["now"]["items"]:
+            assert time.monotonic() < until
+            time.sleep(0.5)
+        time.sleep(0.5)
+        client.remove_items([60])
+        client.put_items(rows([2_000]))
+        assert httpx.get(running.url + "/v1/about").json()["items"] == 450
+    assert callers.problems == []
+    folders = list((tmp_path / "events.db.snapshots").iterdir())
+    assert len(folders) == 1
+    with serving(tmp_path, shop / "items") as running, Client(running.url) as client:
+        assert httpx.get(running.url + "/v1/about").json()["items"] == 450
+        assert not seen_by(client, 40) & {*range(50), 60}
+        back = Client(running.admin, timeout=60).swap(back=True)
+        assert back["now"]["items"].endswith("items")
+        assert httpx.get(running.url + "/v1/about").json()["items"] == 450
+
+
+def test_killed_while_items_change(shop, tmp_path):
+    """What was acknowledged is there after the next start; what was not is there whole, or not at all."""
+    known, next_id = set(range(400)), 10_000
+    maybe = set()
+    for turn in range(3):
+        running = start(tmp_path, shop / "items")
+        url, client = running.url, Client(running.url, tries=1)
+        there = {id for id in known | maybe if httpx.get(f"{url}/v1/items/{id}").status_code == 200}
+        assert known <= there <= known | maybe
+        known, maybe = there, set()
+        stopper = threading.Timer(0.6 + 0.3 * turn, kill, args=(running,))
+        stopper.start()
+        try:
+            while True:
+                ids = list(range(next_id, next_id + 20))
+                next_id += 20
+                maybe = set(ids)
+                client.put_items(rows(ids))
+                known |= maybe
+                maybe = set()
+        except (ServiceError, httpx.HTTPError):
+            pass
+        stopper.join()
+    running = start(tmp_path, shop / "items")
+    there = {id for id in known | maybe if httpx.get(f"{running.url}/v1/items/{id}").status_code == 200}
+    assert known <= there <= known | maybe
+    stop(running)
+
+
+@needs_postgres
+def test_replicas_hear_of_it(shop, tmp_path, cluster):  # noqa: F811
+    url = cluster.database("living")
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with (
+        serving(first, shop / "items", "--store", url) as one,
+        serving(second, shop / "items", "--store", url) as other,
+        Client(one.url) as client,
+        Client(other.url) as elsewhere,
+    ):
+        client.put_items(rows(range(1_000, 1_020)))
+        elsewhere.remove_items(list(range(100)))
+        client.put_items(rows(range(1_020, 1_030)))
+        until = time.monotonic() + 15
+        while {httpx.get(each.url + "/v1/about").json()["items"] for each in (one, other)} != {330}:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        for each in (client, elsewhere):
+            assert not seen_by(each, 20) & set(range(100))
