@@ -83,12 +83,12 @@ class Crossed(Features):
             By name: the values there are, or the period of a number that goes round: ``{"place": ["home", "work"],
             "hour": 24}``.
         dims
-            How many of the vectors' principal directions a context may change, besides the level.
+            How many of the vectors' principal directions a context may change, besides the level; at most all.
         """
         checks.kinds(_OWNER, ("catalogue", catalogue, Catalogue), ("contexts", contexts, Mapping))
         if not catalogue.dim:
             raise InvalidArgument(_OWNER, "catalogue", "one with vectors", "none")
-        checks.integer(_OWNER, "dims", dims, low=0, high=catalogue.dim)
+        dims = min(checks.integer(_OWNER, "dims", dims, low=0), catalogue.dim)
         known: Contexts = {}
         periods: dict[str, float] = {}
         for name, told in contexts.items():
