@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from treeward.data.interactions import Interactions as Interactions
     from treeward.data.loaders import load_dataset as load_dataset
     from treeward.data.open_bandit import write_open_bandit as write_open_bandit
+    from treeward.embed.crossed import Crossed as Crossed
+    from treeward.embed.features import Features as Features
+    from treeward.embed.features import load_features as load_features
     from treeward.embed.gru import gru_vectors as gru_vectors
+    from treeward.embed.neural import NeuralLinear as NeuralLinear
     from treeward.embed.svd import svd_vectors as svd_vectors
     from treeward.embed.text import text_vectors as text_vectors
     from treeward.explorer.explorer import Explorer as Explorer
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from treeward.policy.hmab import HMAB as HMAB
     from treeward.policy.ictr import ICTR as ICTR
     from treeward.policy.phcb import PHCB as PHCB
+    from treeward.simulate.logged import logged as logged
     from treeward.simulate.off_policy import off_policy as off_policy
     from treeward.simulate.replay import replay as replay
     from treeward.simulate.run import simulate as simulate
@@ -62,10 +67,12 @@ _HOME = {
     "CBLeaf": "treeward.policy.hcb",
     "Catalogue": "treeward.data.catalogue",
     "ConUCB": "treeward.policy.conucb",
+    "Crossed": "treeward.embed.crossed",
     "DataError": "treeward.core.errors",
     "Decision": "treeward.explorer.looks",
     "EpsilonGreedy": "treeward.bandit.rules",
     "Explorer": "treeward.explorer.explorer",
+    "Features": "treeward.embed.features",
     "FeedbackConflict": "treeward.core.errors",
     "Flat": "treeward.policy.hcb",
     "HCB": "treeward.policy.hcb",
@@ -77,6 +84,7 @@ _HOME = {
     "LinUCB": "treeward.bandit.rules",
     "LogLevel": "treeward.policy.expansion",
     "MemoryStore": "treeward.store.memory",
+    "NeuralLinear": "treeward.embed.neural",
     "NextClick": "treeward.learn.next_click",
     "NothingLeft": "treeward.core.errors",
     "PHCB": "treeward.policy.phcb",
@@ -91,6 +99,8 @@ _HOME = {
     "World": "treeward.simulate.world",
     "gru_vectors": "treeward.embed.gru",
     "load_dataset": "treeward.data.loaders",
+    "load_features": "treeward.embed.features",
+    "logged": "treeward.simulate.logged",
     "off_policy": "treeward.simulate.off_policy",
     "replay": "treeward.simulate.replay",
     "simulate": "treeward.simulate.run",
@@ -110,10 +120,12 @@ __all__ = [
     "CBLeaf",
     "Catalogue",
     "ConUCB",
+    "Crossed",
     "DataError",
     "Decision",
     "EpsilonGreedy",
     "Explorer",
+    "Features",
     "FeedbackConflict",
     "Flat",
     "Interactions",
@@ -122,6 +134,7 @@ __all__ = [
     "LinUCB",
     "LogLevel",
     "MemoryStore",
+    "NeuralLinear",
     "NextClick",
     "NothingLeft",
     "PopulationPrior",
@@ -135,6 +148,8 @@ __all__ = [
     "World",
     "gru_vectors",
     "load_dataset",
+    "load_features",
+    "logged",
     "off_policy",
     "replay",
     "simulate",

@@ -69,9 +69,13 @@ class PopulationPrior(Prior):
         users = self.provenance.get("users", 0)
         return f"PopulationPrior({self.dim} + {self.features} dimensions, from {users:,} users)"
 
+    def knows(self, catalogue: Catalogue) -> bool:
+        """Tell whether a catalogue has the features already."""
+        return catalogue.dim == self.dim + self.features and bool((catalogue.vectors[:, self.dim] == 1).all())
+
     def transform(self, catalogue: Catalogue) -> Catalogue:
         """Return the catalogue with its vectors at length 1 and the features behind them; done once, it stays so."""
-        if catalogue.dim == self.dim + self.features and (catalogue.vectors[:, self.dim] == 1).all():
+        if self.knows(catalogue):
             return catalogue
         if catalogue.dim != self.dim:
             rule = f"of {self.dim} dimensions, as that it was fitted to"

@@ -135,6 +135,66 @@ def gru(
     _finish(made, tuned.catalogue, (tuned.model,), perf_counter() - start, out, force, judged, seed)
 
 
+@app.command()
+def neural(
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory to write the features to.", show_default=False)],
+    items: Annotated[
+        Path | None, typer.Option(help="The items with their vectors. Default: the data's own.", show_default=False)
+    ] = None,
+    loader: As = None,
+    options: Options = None,
+    dim: Dim = 32,
+    hidden: Annotated[str, typer.Option(help="Widths of the layers between.")] = "128,64",
+    negatives: Annotated[int, typer.Option(help="Non-events a reward, where the log has none.", min=1)] = 4,
+    users: Annotated[int, typer.Option(help="At most so many training users are looked at.", min=10)] = 10_000,
+    rate: Annotated[float, typer.Option(help="Learning rate of Adam.", min=0)] = 0.002,
+    passes: Annotated[int, typer.Option(help="Over the users, at most.", min=1)] = 40,
+    patience: Annotated[int, typer.Option(help="Passes without progress before it stops.", min=1)] = 4,
+    catalogue: Annotated[
+        Path | None, typer.Option(help="Also write the items with the new vectors here.", show_default=False)
+    ] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+) -> None:
+    """Learn a network from training users, in whose features policies explore (needs torch; serving does not)."""
+    from treeward.core import artefact
+    from treeward.data.catalogue import Catalogue
+    from treeward.embed.neural import NeuralLinear
+    from treeward.learn.torch import torch_for
+
+    artefact.check_free(out, NeuralLinear.FORMAT, (), overwrite=force)
+    if catalogue is not None:
+        _check_free(catalogue, force)
+    torch_for("embed neural")
+    made, start = read(data, loader, options), perf_counter()
+    shop = made.catalogue if items is None else Catalogue.load(items)
+    with progress() as report:
+        features = NeuralLinear.fit(
+            made.part("train"), shop, dim=dim, hidden=_widths(hidden), negatives=negatives, users=users, rate=rate,
+            epochs=passes, patience=patience, seed=seed, device=device, progress=report,
+        )  # fmt: skip
+    with timed("Saving"):
+        features.save(out, overwrite=force)
+        if catalogue is not None:
+            features.transform(shop).save(catalogue, overwrite=force)
+    about = features.provenance
+    seen = f"{about['users']:,} users, {about['events']:,} events"
+    say(f"{perf_counter() - start:.1f} s, {seen}, {about['passes']} passes")
+    say(f"Surprise at an event of a user held out: {about['loss_before']:.4f} before, {about['loss']:.4f} after")
+    say(f"Saved {features} to {out}")
+
+
+def _widths(hidden: str) -> list[int]:
+    from treeward.core.errors import InvalidArgument
+
+    try:
+        return [int(width) for width in hidden.split(",") if width.strip()]
+    except ValueError as error:
+        raise InvalidArgument("embed neural", "--hidden", "integers such as 128,64", hidden) from error
+
+
 def _check_free(out: Path, force: bool) -> None:
     from treeward.core import artefact
     from treeward.data.catalogue import FORMAT

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from treeward.cli.console import console, progress, say
 from treeward.cli.data import As, Options, given_options
+from treeward.cli.outcome import finish
 
 if TYPE_CHECKING:
     from treeward.experiment import Outcome, Spec
@@ -144,6 +145,40 @@ def frontier(
             _go("frontier", data, out / ("once" if once else "repeats"), without, (processes, on), told)
 
 
+@app.command()
+def deep(
+    data: Annotated[
+        Path, typer.Argument(help="Data as for `data inspect`, a saved world, or synthetic.", show_default=False)
+    ],
+    out: Out,
+    loader: As = None,
+    options: Options = None,
+    users: Users = 200,
+    rounds: Rounds = 300,
+    repeats: Repeats = 5,
+    shown: Annotated[
+        int, typer.Option(help="In a world: items shown at random to each training user, whose log it is.", min=1)
+    ] = 100,
+    again: Annotated[bool, typer.Option("--again", help="Items may be shown again.")] = False,
+    budget: Budget = 50,
+    dim: Dim = 64,
+    vectors: Vectors = "auto",
+    seed: Seed = 0,
+    without: Leave = None,
+    processes: Processes = None,
+    on: On = "processes",
+) -> None:
+    """Run linear against neural-linear, in clicks: the same policies and budgets, with the prior and without.
+
+    The network learns from training users alone. DATA synthetic makes up a world whose rewards are not linear; --set
+    items, users, dim and nonlinear change it. Needs torch.
+    """
+    from treeward.experiment.prepare import is_world
+
+    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, "", True, not again, seed)
+    _go("deep", data, out, without, (processes, on), {**told, "shown": shown if is_world(str(data)) else 0})
+
+
 @app.command("closed-loop")
 def closed_loop(
     data: Data,
@@ -239,7 +274,7 @@ def run(
         text = spec.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument("experiment run", "SPEC", "a file that can be read", f"{spec}: {error}") from error
-    _finish(_run(Spec.from_toml(text), out, (processes, on)), out)
+    finish(_run(Spec.from_toml(text), out, (processes, on)), out)
 
 
 @app.command()
@@ -278,7 +313,7 @@ def report(
 
     target = folder / "report.html" if out is None else out
     checks.one_of("report", "--out", target.suffix.lower(), (".html",))
-    _finish(load(folder), folder, target)
+    finish(load(folder), folder, target)
 
 
 def _common(
@@ -317,7 +352,7 @@ def _without(spec: "Spec", labels: list[str] | None) -> "Spec":
 def _go(preset: str, data: Path, out: Path, without: list[str] | None, where: Where, options: dict[str, Any]) -> None:
     from treeward.experiment.presets import PRESETS
 
-    _finish(_run(_without(PRESETS[preset](str(data), **options), without), out, where), out)
+    finish(_run(_without(PRESETS[preset](str(data), **options), without), out, where), out)
 
 
 def _run(spec: "Spec", out: Path, where: Where) -> "Outcome":
@@ -325,53 +360,3 @@ def _run(spec: "Spec", out: Path, where: Where) -> "Outcome":
 
     with progress() as report:
         return go(spec, out, processes=where[0], on=where[1], progress=report)
-
-
-def _verdicts(outcome: "Outcome") -> None:
-    from treeward.experiment.summary import verdicts
-
-    table = Table(title="What can be learned of the users from what was collected", title_justify="left",
-                  box=SIMPLE_HEAD, padding=0)  # fmt: skip
-    for name in ("arm", "LogLoss", "AUC", "clicks", "categories", "Gini shown", "shown"):
-        table.add_column(name, justify="left" if name == "arm" else "right")
-    for one in verdicts(outcome):
-        table.add_row(
-            escape(one.arm), f"{one.log_loss.mean:.3f} ± {one.log_loss.deviation:.3f}",
-            f"{one.auc.mean:.3f} ± {one.auc.deviation:.3f}", *(
-                "" if value is None else form.format(value)
-                for value, form in ((one.clicks, "{:.1f}"), (one.categories, "{:.1f}"), (one.gini, "{:.3f}"),
-                                    (one.coverage, "{:.1%}"))
-            ),
-        )  # fmt: skip
-    console.print(table)
-
-
-def _finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> None:
-    from treeward.experiment.report import write_report
-    from treeward.experiment.summary import rounds_of, tidy
-
-    spec = outcome.spec
-    told, rounds = tidy(outcome), rounds_of(outcome)
-    title = (
-        f"Cumulative reward of {len(outcome.prepared['users']):,} {spec.split} users, "
-        f"{outcome.prepared['items']:,} items, {spec.repeats} repeats"
-    )
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
-    for name in ("arm", *(f"{round:,}" for round in rounds), "95 %", "scores", "shown", "us/round"):
-        table.add_column(name, justify="left" if name == "arm" else "right")
-    for arm in spec.arms:
-        mine = told.filter(arm=arm.label).rows(named=True)
-        last = mine[-1]
-        table.add_row(
-            escape(arm.label),
-            *(f"{row['mean']:.1f}" for row in mine),
-            "" if last["half"] is None else f"± {last['half']:.1f}",
-            f"{last['scores']:.1f}",
-            f"{last['coverage']:.1%}",
-            f"{last['us_a_round']:.1f}",
-        )
-    console.print(table)
-    if spec.judge:
-        _verdicts(outcome)
-    for path in write_report(outcome, target or folder / "report.html"):
-        say(f"Wrote {path}")

@@ -129,6 +129,18 @@ def is_artefact(path: StrPath) -> bool:
         return True
 
 
+def format_of(path: StrPath) -> str:
+    """Return what kind of thing is saved at `path`; whether all of it is whole, reading it tells."""
+    manifest = _folder(path) / MANIFEST
+    try:
+        told = msgspec.json.decode(manifest.read_bytes(), type=dict[str, Any])
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ArtefactMissing(f"{path}: no {MANIFEST} here, so nothing that treeward saved") from error
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ArtefactCorrupt(f"{manifest}: cannot be read: {error}") from error
+    return str(told.get("format"))
+
+
 def write_file(path: StrPath, data: bytes) -> Path:
     """Write one file, a picture or a page, whole or not at all."""
     target = _folder(path)

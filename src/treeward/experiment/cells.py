@@ -110,7 +110,7 @@ def run_cell(shared: Share, label: str, repeat: int, first: int, last: int) -> a
     result = simulate(
         arm.build(spec.budget, aids),
         world,
-        ItemTree.load(place / ("tree-prior" if arm.prior else "tree"), verify=False),
+        ItemTree.load(place / arm.tree, verify=False),
         rounds=spec.rounds,
         users=users,
         seed=seed,

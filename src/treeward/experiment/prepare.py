@@ -16,20 +16,26 @@ from treeward.core.errors import ArtefactError, DataError, InvalidArgument
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset
+from treeward.data.interactions import Interactions
 from treeward.data.loaders import load_dataset
 from treeward.embed import gru_vectors, svd_vectors, text_vectors
+from treeward.embed.features import load_features
+from treeward.embed.neural import NeuralLinear
 from treeward.embed.quality import quality
 from treeward.experiment.baselines import FORESEEING, Factors
 from treeward.experiment.judge import Past, eligible, most_diverse, past_of
-from treeward.experiment.spec import Aids, Spec
+from treeward.experiment.spec import SYNTHETIC, Aids, Spec, known
 from treeward.learn.clicks import Clicks, clicks_of
 from treeward.learn.next_click import NextClick
 from treeward.learn.torch import torch_for, usual_device
 from treeward.policy.beam import Beam
+from treeward.simulate.logged import logged
 from treeward.simulate.world import FORMAT, World
 from treeward.tree.item_tree import ItemTree
 
-PREPARED = ("prepared.json", "world", "tree", "tree-prior", "prior", "factors", "past", *FORESEEING)
+_DEEP = ("features", "deep-prior", "tree-features", "tree-features-prior")
+_AIDS = ("prior", "tree-prior", "factors", "past", *_DEEP, *FORESEEING)
+PREPARED = ("prepared.json", "world", "tree", *_AIDS)
 """What `prepare` leaves in an experiment's folder, as far as the spec asks for it."""
 
 
@@ -57,10 +63,8 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
     if before is not None and _whole(spec, folder):
         World.load(world_at), ItemTree.load(tree_at)  # the cells trust what is verified here
         return before
-    world, tree, users, source = (_given if _is_world(Path(spec.data)) else _made)(spec, folder, progress)
-    chosen = users
-    if len(users) > spec.users:
-        chosen = np.sort(users[rng.sample(spec.seed, rng.stream("tried users"), len(users), spec.users)])
+    world, tree, users, source = (_given if is_world(spec.data) else _made)(spec, folder, progress)
+    chosen = _tried(spec, users)
     aids = read_aids(folder)
     for arm in spec.arms:  # what does not fit this tree and catalogue is told now
         arm.build(spec.budget, aids).session(tree, world.catalogue, 1)
@@ -96,19 +100,52 @@ class _Stage(NamedTuple):
 
 
 def _given(spec: Spec, folder: Path, progress: Progress) -> _Stage:
-    """Take a saved world as it is."""
-    world = World.load(spec.data)
-    needy = ", ".join(arm.label for arm in spec.arms if arm.needs_log)
+    """Take a world as it is."""
+    world, source = _world_of(spec)
+    needy = ", ".join(
+        arm.label for arm in spec.arms if arm.needs_log and not (spec.shown and arm.policy not in FORESEEING)
+    )
     if needy or spec.start:
         what = f"{needy} need(s)" if needy else "what users begin with needs"
         raise InvalidArgument("experiment", "data", f"a log, which {what}", spec.data)
-    source = {"world": spec.data, "sha256": sha256((Path(spec.data) / artefact.MANIFEST).read_bytes()).hexdigest()}
     _check_categories(spec, world.catalogue)
     _check_rounds(spec, len(world.catalogue))
     if spec.vectors != "auto":
         raise InvalidArgument("experiment", "vectors", "auto: a saved world brings its own", spec.vectors)
     tree = ItemTree.build(world.catalogue.vectors, spec.widths or None, seed=spec.seed, progress=progress)
-    return _Stage(world, tree, _part_of(world, spec.split), source)
+    _clear(folder)
+    users = _part_of(world, spec.split)
+    if spec.shown:
+        users = _tried(spec, users[: world.users // 2])
+        others = np.setdiff1d(np.arange(world.users), users)
+        log = logged(world, others.tolist(), spec.shown, spec.seed)
+        source["training_users"], source["shown_to_each"] = len(others), spec.shown
+        _write_aids(spec, log, None, world.catalogue, folder, progress)
+    return _Stage(world, tree, users, source)
+
+
+def _world_of(spec: Spec) -> tuple[World, dict[str, Any]]:
+    """Return a saved world, or one that is made up, and where it is from."""
+    if spec.data != SYNTHETIC:
+        manifest = (Path(spec.data) / artefact.MANIFEST).read_bytes()
+        return World.load(spec.data), {"world": spec.data, "sha256": sha256(manifest).hexdigest()}
+    names = ("items", "users", "dim", "nonlinear", "seed")
+    told = known("experiment", "loader_options", spec.loader_options, names)
+    try:
+        return World.synthetic(**{"seed": spec.seed, **told}), {"world": SYNTHETIC, **told}
+    except TypeError as error:
+        raise InvalidArgument("experiment", "loader_options", "those of World.synthetic", dict(told)) from error
+
+
+def _tried(spec: Spec, users: NDArray[np.int64]) -> NDArray[np.int64]:
+    if len(users) <= spec.users:
+        return users
+    return np.sort(users[rng.sample(spec.seed, rng.stream("tried users"), len(users), spec.users)])
+
+
+def _clear(folder: Path) -> None:
+    for name in _AIDS:  # of another spec that did not come so far
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _made(spec: Spec, folder: Path, progress: Progress) -> _Stage:
@@ -117,12 +154,11 @@ def _made(spec: Spec, folder: Path, progress: Progress) -> _Stage:
     data = load_dataset(spec.data, spec.loader or None, progress=progress, **spec.loader_options)
     _check_categories(spec, data.catalogue)
     _check_rounds(spec, len(data.catalogue))
-    for name in ("prior", "tree-prior", "factors", "past", *FORESEEING):  # of another spec that did not come so far
-        shutil.rmtree(folder / name, ignore_errors=True)
+    _clear(folder)
     tried = _begun(spec, data) if spec.start or spec.pick == "diverse" else None
     shop, source = _with_vectors(spec, data, progress), {"data": data.name, **data.source}
     tree = ItemTree.build(shop.vectors, spec.widths or None, seed=spec.seed, progress=progress)
-    _write_aids(spec, data, shop, folder, progress)
+    _write_aids(spec, data.part("train"), data.part("validation"), shop, folder, progress)
     world = World.fit(
         data.interactions,
         shop,
@@ -162,9 +198,12 @@ def _begun(spec: Spec, data: Dataset) -> tuple[Clicks, list[int]]:
     return clicks, able
 
 
-def _write_aids(spec: Spec, data: Dataset, shop: Catalogue, folder: Path, progress: Progress) -> None:
+def _write_aids(
+    spec: Spec, train: Interactions, valid: Interactions | None, shop: Catalogue, folder: Path, progress: Progress
+) -> None:
     """Fit what arms may know of training users."""
-    train = data.part("train")
+    if any(arm.features for arm in spec.arms):
+        _write_features(spec, train, shop, folder, progress)
     if _needs_prior(spec):
         prior = PopulationPrior.fit(train, shop, negatives=spec.negatives, seed=spec.seed, progress=progress)
         prior.save(folder / "prior", overwrite=True)
@@ -172,19 +211,35 @@ def _write_aids(spec: Spec, data: Dataset, shop: Catalogue, folder: Path, progre
     if _needs_factors(spec):
         Factors.fit(train, shop, shop.dim, spec.seed).save(folder / "factors")
     for name in sorted(_models(spec)):
+        assert valid is not None
         model = NextClick.fit(
-            FORESEEING[name], train, data.part("validation"), shop, shop.dim, start=shop.vectors, seed=spec.seed,
+            FORESEEING[name], train, valid, shop, shop.dim, start=shop.vectors, seed=spec.seed,
             progress=progress,
         )  # fmt: skip
         model.save(folder / name, overwrite=True)
+
+
+def _write_features(spec: Spec, train: Interactions, shop: Catalogue, folder: Path, progress: Progress) -> None:
+    """Learn features, and what training users say of new ones in them."""
+    features = NeuralLinear.fit(
+        train, shop, negatives=spec.negatives, seed=spec.seed, device=usual_device(), progress=progress
+    )
+    features.save(folder / "features", overwrite=True)
+    seen = features.transform(shop)
+    Beam(features=features).grow(seen, spec.seed, progress).save(folder / "tree-features", overwrite=True)
+    if any(arm.features and arm.prior for arm in spec.arms):
+        prior = PopulationPrior.fit(train, seen, negatives=spec.negatives, seed=spec.seed, progress=progress)
+        prior.save(folder / "deep-prior", overwrite=True)
+        grown = Beam(features=features, prior=prior).grow(seen, spec.seed, progress)
+        grown.save(folder / "tree-features-prior", overwrite=True)
 
 
 def _whole(spec: Spec, folder: Path) -> bool:
     """Tell whether all that arms may know of training users is there, and as it was written."""
     try:
         aids = read_aids(folder)
-        if any(arm.prior for arm in spec.arms):
-            ItemTree.load(folder / "tree-prior")
+        for name in {arm.tree for arm in spec.arms} - {"tree"}:
+            ItemTree.load(folder / name)
         if spec.start:
             Past.load(folder / "past")
     except ArtefactError:
@@ -193,6 +248,8 @@ def _whole(spec: Spec, folder: Path) -> bool:
         (aids.prior is not None or not _needs_prior(spec))
         and (aids.factors is not None or not _needs_factors(spec))
         and set(aids.models) >= _models(spec)
+        and (aids.features is not None or not any(arm.features for arm in spec.arms))
+        and (aids.deep_prior is not None or not any(arm.features and arm.prior for arm in spec.arms))
     )
 
 
@@ -201,7 +258,7 @@ def _models(spec: Spec) -> set[str]:
 
 
 def _needs_prior(spec: Spec) -> bool:
-    return any(arm.prior or arm.policy == "popularity" for arm in spec.arms)
+    return any((arm.prior and not arm.features) or arm.policy == "popularity" for arm in spec.arms)
 
 
 def _needs_factors(spec: Spec) -> bool:
@@ -214,6 +271,8 @@ def read_aids(folder: Path) -> Aids:
         PopulationPrior.load(folder / "prior") if (folder / "prior").exists() else None,
         Factors.load(folder / "factors") if (folder / "factors").exists() else None,
         {name: NextClick.load(folder / name) for name in FORESEEING if (folder / name).exists()},
+        load_features(folder / "features") if (folder / "features").exists() else None,
+        PopulationPrior.load(folder / "deep-prior") if (folder / "deep-prior").exists() else None,
     )
 
 
@@ -227,14 +286,14 @@ def _oracle(world: World, users: NDArray[np.int64], rounds: int, once: bool) -> 
     return float(np.mean(earned))
 
 
-def _is_world(path: Path) -> bool:
-    if not artefact.is_artefact(path):
-        return False
+def is_world(data: str) -> bool:
+    """Tell whether data is a world, saved or to be made up."""
+    if data == SYNTHETIC:
+        return True
     try:
-        told = msgspec.json.decode((path / artefact.MANIFEST).read_bytes())
-    except msgspec.DecodeError:
+        return artefact.is_artefact(data) and artefact.format_of(data) == FORMAT
+    except ArtefactError:
         return False
-    return isinstance(told, dict) and told.get("format") == FORMAT
 
 
 def _names_of(world: World, rows: NDArray[np.int64]) -> list[str]:

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from treeward.bandit import STRENGTHS
-from treeward.experiment.spec import Arm, Spec
+from treeward.experiment.spec import SYNTHETIC, Arm, Spec, Value
 
 TABLE_3 = {
     "MIND": {
@@ -127,6 +127,36 @@ def closed_loop(data: str, **options: Any) -> Spec:
     return Spec("closed-loop", data, CLOSED_LOOP, **{**given, **options})
 
 
+_DEEP: tuple[tuple[str, str, dict[str, Value]], ...] = (
+    ("LinUCB, exact", "flat", {"budget": 0}),
+    ("HUCB", "hcb", {}),
+    ("pHUCB", "phcb", {}),
+    ("Beam", "beam", {"budget": 16}),
+)
+
+DEEP = tuple(
+    Arm(
+        f"{label}{', deep' * features}{' + prior' * prior}", policy, baseline=not features, options=dict(options),
+        prior=prior, features=features,
+    )
+    for prior in (False, True)
+    for label, policy, options in _DEEP
+    for features in (False, True)
+)  # fmt: skip
+"""Linear against neural-linear: the same policies, in items' own vectors and in what a network makes of them."""
+
+
+def deep(data: str, **options: Any) -> Spec:
+    """Return linear against neural-linear, in clicks, each item once; both know the same log of training users."""
+    given: dict[str, Any] = {"users": 200, "rounds": 300, "repeats": 5, "reward": "click", "once": True, **options}
+    if data == SYNTHETIC:
+        given = {"shown": 100, **given}
+        given["loader_options"] = {"items": 10_000, "users": 5_200, "dim": 16, "nonlinear": 2.0} | dict(
+            given.get("loader_options", {})
+        )
+    return Spec("deep", data, DEEP, **given)
+
+
 TABLE_4 = {
     "MIND": {
         "Linear": (1.679, 0.703), "GRU": (1.759, 0.686), "Transformer": (1.377, 0.695), "HUCB": (0.681, 0.720),
@@ -145,6 +175,7 @@ PRESETS = {
     "bases": bases,
     "sensitivity": sensitivity,
     "frontier": frontier,
+    "deep": deep,
 }
 
 _STRENGTHS = (0.1, 0.25, 0.5, 1.0)

@@ -9,6 +9,7 @@ import polars as pl
 
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
+from treeward.experiment.deep_page import deep
 from treeward.experiment.loop_page import judged
 from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
 from treeward.experiment.run import Outcome
@@ -48,6 +49,7 @@ def render(outcome: Outcome) -> bytes:
     parts += _grid(outcome) if _is_grid(outcome) else [*_results(outcome), *_claims(outcome)]
     parts += _frontier(outcome) if spec.name == "frontier" else []
     parts = [*parts[:1], *judged(outcome), *parts[1:]] if spec.judge else parts
+    parts = [*parts[:1], *deep(outcome), *parts[1:]]
     parts += [*_curves(outcome), *_budget(outcome), *_paper(outcome), *_origin(outcome)]
     return page(f"Experiment: {spec.name}", parts)
 

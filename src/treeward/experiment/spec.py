@@ -12,6 +12,7 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.data.loaders import LOADERS
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.embed.features import Features
 from treeward.experiment.baselines import BASELINES, FORESEEING, Factors
 from treeward.learn.next_click import NextClick
 from treeward.policy import POLICIES, LogLevel, Policy
@@ -20,6 +21,8 @@ from treeward.simulate.fit import EXPOSURES
 from treeward.tree.item_tree import ItemTree
 
 _EXPANSION = ("q", "p", "authors")
+
+SYNTHETIC = "synthetic"
 
 Value = str | int | float | bool
 KINDS: dict[str, type[Policy]] = {**POLICIES, **BASELINES}
@@ -32,6 +35,9 @@ class Aids(NamedTuple):
     factors: Factors | None = None
     models: Mapping[str, NextClick] = {}
     """Of the next click, by policy."""
+    features: Features | None = None
+    deep_prior: PopulationPrior | None = None
+    """About the features."""
 
     def told_to(self, baseline: str) -> dict[str, Any]:
         """Return what a baseline goes by."""
@@ -62,6 +68,8 @@ class Arm:
     """If other than the experiment's."""
     prior: bool = False
     """Whether it knows what training users say of new ones, and walks a tree made for that."""
+    features: bool = False
+    """Whether it learns in features that a network learned from training users, and walks a tree over them."""
 
     @property
     def kind(self) -> type[Policy]:
@@ -71,7 +79,12 @@ class Arm:
     @property
     def needs_log(self) -> bool:
         """Whether it must be told something of training users."""
-        return self.prior or self.policy in BASELINES
+        return self.prior or self.features or self.policy in BASELINES
+
+    @property
+    def tree(self) -> str:
+        """Which of the experiment's trees it walks."""
+        return "-".join(("tree", *("features",) * self.features, *("prior",) * self.prior))
 
     def build(self, budget: int, aids: Aids | None = None) -> Policy:
         """Return the policy, checked as far as it can be without data; `aids` is what it may know of training users."""
@@ -81,20 +94,23 @@ class Arm:
             told = {} if aids is None else aids.told_to(self.policy)
             known(owner, "options", self.options, ())
             known(owner, "bandit_options", self.bandit_options, ())
-            if self.prior:
-                raise InvalidArgument(owner, "prior", "false: it has no posterior", True)
+            for name in ("prior", "features"):
+                if getattr(self, name):
+                    raise InvalidArgument(owner, name, "false: it has no posterior", True)
             return kind(**told)
         bandit: Bandit = way(**known(owner, "bandit_options", self.bandit_options, _names(way)))
         given = {name: value for name, value in self.options.items() if name not in _EXPANSION}
         opening = {name: value for name, value in self.options.items() if name in _EXPANSION}
-        made = known(owner, "options", given, _names(kind) - {"bandit", "prior", "expansion"})
+        made = known(owner, "options", given, _names(kind) - {"bandit", "prior", "features", "expansion"})
         if opening:
             if "expansion" not in _names(kind):
                 raise InvalidArgument(owner, "options", "without q and p: the policy opens no nodes", dict(opening))
             made["expansion"] = LogLevel(**opening)  # type: ignore[arg-type]
         bandit.rule(1)
         own = made.pop("budget", budget)
-        made["prior"] = aids.prior if self.prior and aids is not None else None
+        if aids is not None:
+            made["prior"] = (aids.deep_prior if self.features else aids.prior) if self.prior else None
+            made["features"] = aids.features if self.features else None
         return kind(bandit, budget=own or None, **made)
 
 
@@ -105,7 +121,8 @@ class Spec:
     name: str
     """What it is: rewards, bases, sensitivity, or your own."""
     data: str
-    """A data set as `treeward data inspect` reads it, or a saved world."""
+    """A data set as `treeward data inspect` reads it, a saved world, or ``"synthetic"``: a made-up one, for which
+    the loader's options are those of `World.synthetic`."""
     arms: tuple[Arm, ...]
     loader: str = ""
     loader_options: Mapping[str, Value] = field(default_factory=dict)
@@ -133,6 +150,9 @@ class Spec:
     """Which users: any, or those whose clicks have the highest Gini impurity of categories."""
     judge: bool = False
     """Whether a factorisation is trained on what was collected, and tried on the users' other clicks."""
+    shown: int = 0
+    """In a world: how many items, drawn from all, each user who is not tried was shown; their clicks and skips are the
+    log of training users. 0: there is none."""
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is: every arm decides once, over a handful of items."""
@@ -148,6 +168,7 @@ class Spec:
         checks.integer(owner, "rounds", self.rounds, low=1, high=2**31 - 1)
         checks.integer(owner, "seed", self.seed, low=0)
         checks.integer(owner, "start", self.start, low=1 if self.judge else 0)
+        checks.integer(owner, "shown", self.shown, low=0)
         checks.one_of(owner, "exposure", self.exposure, EXPOSURES)
         if self.loader:
             checks.one_of(owner, "loader", self.loader, LOADERS)
@@ -174,6 +195,8 @@ class Spec:
                 del told[name]
         lines = [*_lines(told), ""]
         for arm in arms:
+            if not arm["features"]:
+                del arm["features"]
             lines += ["[[arms]]", *_lines(arm), ""]
         return "\n".join(lines)
 
@@ -201,7 +224,7 @@ class Spec:
 
 
 VECTORS, PICKS = ("auto", "svd", "gru", "text"), ("random", "diverse")
-_LATER = {one.name: one.default for one in fields(Spec) if one.name in ("vectors", "start", "pick", "judge")}
+_LATER = {one.name: one.default for one in fields(Spec) if one.name in ("vectors", "start", "pick", "judge", "shown")}
 
 
 def known(owner: str, parameter: str, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What came of an experiment, in numbers: means, intervals, and differences paired by user."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -110,6 +110,45 @@ def paired(outcome: Outcome, one: str, other: str, round: int) -> Estimate:
     """Return how much more one arm earned than another, user by user."""
     earned = by_user(outcome, round)
     return estimate(earned[one] - earned[other], shares(_arm(outcome, one), _arm(outcome, other)))
+
+
+class Deepened(NamedTuple):
+    """An arm with learned features beside the same arm without."""
+
+    arm: str
+    plain: str
+    earned: float
+    earned_plain: float
+    gap: Estimate
+
+    @property
+    def ratio(self) -> float:
+        """How many times as much it earned."""
+        return self.earned / self.earned_plain if self.earned_plain else float("nan")
+
+    @property
+    def within(self) -> tuple[float, float] | None:
+        """The 95 % interval of the ratio, what the plain arm earned taken as known."""
+        if self.gap.half is None or not self.earned_plain:
+            return None
+        return self.ratio - self.gap.half / self.earned_plain, self.ratio + self.gap.half / self.earned_plain
+
+
+def deepened(outcome: Outcome, round: int) -> list[Deepened]:
+    """Return every arm with learned features that has a twin without, and by how much it earned more, user by user."""
+    earned = {label: float(values.mean()) for label, values in by_user(outcome, round).items()}
+    twins = [arm for arm in outcome.spec.arms if not arm.features]
+    made = []
+    for arm in outcome.spec.arms:
+        plain = next((one.label for one in twins if _plain(one) == _plain(arm)), None)
+        if arm.features and plain is not None:
+            gap = paired(outcome, arm.label, plain, round)
+            made.append(Deepened(arm.label, plain, earned[arm.label], earned[plain], gap))
+    return made
+
+
+def _plain(arm: Arm) -> Arm:
+    return replace(arm, label="", baseline=False, features=False)
 
 
 def curves(outcome: Outcome, what: str = "reward") -> dict[str, tuple[AnyArray, AnyArray, AnyArray]]:

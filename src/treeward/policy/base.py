@@ -14,6 +14,7 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress
 from treeward.core.types import Floats, Integers
 from treeward.data.catalogue import Catalogue
+from treeward.embed.features import Features
 from treeward.policy.expansion import Thresholds
 from treeward.policy.plan import Plan, Rules, Search, first_board, worth_watching
 from treeward.policy.session import Session, TreeSession
@@ -49,6 +50,9 @@ class Policy:
         every 32 events. A pHCB field, once open, stays so.
     explore
         The share of decisions that may explore; in the others only means count.
+    features
+        What it learns in instead of items' own vectors (`NeuralLinear`, `Crossed`): the catalogue and the tree get them
+        when they have not. A prior is then about these.
     """
 
     shared_state: ClassVar[bool] = False
@@ -69,6 +73,7 @@ class Policy:
     shortlist: int = 0
     forgetting: float = 1.0
     explore: float = 1.0
+    features: Features | None = None
 
     @property
     def name(self) -> str:
@@ -76,14 +81,17 @@ class Policy:
         return f"{type(self).__name__}({type(self.bandit).__name__})"
 
     def catalogue_for(self, catalogue: Catalogue) -> Catalogue:
-        """Return the catalogue as this policy sees it: with the features its prior is about."""
-        return self.prior.transform(catalogue) if isinstance(self.prior, PopulationPrior) else catalogue
+        """Return the catalogue as this policy sees it: with its features, and those its prior is about."""
+        prior = self.prior if isinstance(self.prior, PopulationPrior) else None
+        if self.features is not None and not (prior is not None and prior.knows(catalogue)):
+            catalogue = self.features.transform(catalogue)
+        return catalogue if prior is None else prior.transform(catalogue)
 
     def grow(self, catalogue: Catalogue, seed: int = 0, progress: Progress | None = None) -> ItemTree:
         """Return a tree for a catalogue: over its vectors, or spaced as this policy's prior sees them."""
+        seen, plain = self.catalogue_for(catalogue), self.features is None
         if not isinstance(self.prior, PopulationPrior):
-            return ItemTree.build(catalogue.vectors, seed=seed, progress=progress)
-        seen = self.catalogue_for(catalogue)
+            return ItemTree.build(seen.vectors, seed=seed, normalize=plain, progress=progress)
         tree = ItemTree.build(self.prior.spaced(seen), seed=seed, normalize=False, progress=progress)
         return tree.over(seen.vectors)
 
@@ -111,7 +119,8 @@ class Policy:
     def fitted(self, tree: ItemTree, catalogue: Catalogue) -> tuple[ItemTree, Catalogue]:
         """Return the tree this policy walks and the catalogue as it sees it."""
         seen = self.catalogue_for(catalogue)
-        if isinstance(self.prior, PopulationPrior) and len(tree) == len(seen):
+        special = self.features is not None or isinstance(self.prior, PopulationPrior)
+        if special and len(tree) == len(seen):
             tree = tree.over(seen.vectors)  # also one grown for an earlier prior, or over vectors without features
         self.check_tree(tree, seen)
         return self.tree_for(tree, seen), seen

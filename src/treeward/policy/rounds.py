@@ -80,7 +80,13 @@ class RoundPolicy(Policy):
         self.check_tree(tree, catalogue)
         if self.budget is not None:
             checks.integer(owner, "budget", self.budget, low=2, high=MOST_SCORES)
-        for name, none in (("prior", None), ("shortlist", 0), ("forgetting", 1.0), ("explore", 1.0)):
+        for name, none in (
+            ("prior", None),
+            ("shortlist", 0),
+            ("forgetting", 1.0),
+            ("explore", 1.0),
+            ("features", None),
+        ):
             if getattr(self, name) != none:
                 raise InvalidArgument(owner, name, f"{none}: it has no such thing", getattr(self, name))
         if self.bandit.rule(catalogue.dim).kind not in self.families:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from treeward.simulate.fit import Fitted
 
 _HIDDEN = 8
+_WAVES = 64
 _MOST_UNKNOWN = 0.1
 
 FORMAT, VERSION = "treeward.world", 2
@@ -290,10 +291,24 @@ class World:
         return made
 
     @classmethod
-    def synthetic(cls, items: int = 100_000, users: int = 1_000, dim: int = 32, seed: int = 0) -> Self:
+    def synthetic(
+        cls, items: int = 100_000, users: int = 1_000, dim: int = 32, seed: int = 0, *, nonlinear: float = 0.0
+    ) -> Self:
         """Make up a world: topics and subtopics, users who like a few items and their like, popular items and others.
 
         The true item vectors are a noisy version of the ones policies see, with 8 dimensions that they do not see.
+
+        Parameters
+        ----------
+        items, users, dim
+            How many, and how long the vectors that policies see.
+        seed
+            Same seed: same world.
+        nonlinear
+            0: a taste is linear in what policies see. Above: likeness falls off with the distance s of two items (at
+            length 1) like exp(-(nonlinear * s)^2 / 2), so that no vector a user could have explains what they like; at
+            2, a linear function of what policies see explains about 30 % of the true item vectors. The true vectors
+            are 64 random Fourier features of that likeness (Rahimi and Recht, 2007).
 
         Examples
         --------
@@ -304,6 +319,7 @@ class World:
         True
         """
         checks.integer("World.synthetic", "users", users, low=1)
+        checks.number("World.synthetic", "nonlinear", nonlinear, low=0)
         catalogue = synthetic_catalogue(items, dim, seed)
 
         def noise(name: str, rows: int, columns: int) -> Floats:
@@ -311,7 +327,12 @@ class World:
             return drawn.astype(np.float32).reshape(rows, columns)
 
         seen = Rows(catalogue.vectors, normalize=True).take(slice(None))
-        blurred = seen + np.float32(0.3 / dim**0.5) * noise("blur", items, dim)
+        if nonlinear:
+            turns = rng.uniforms(seed, rng.stream("world", "phases"), _WAVES).astype(np.float32)
+            angles = np.float32(nonlinear) * (seen @ noise("waves", dim, _WAVES)) + np.float32(2 * np.pi) * turns
+            seen = np.float32((2 / _WAVES) ** 0.5) * np.cos(angles)
+        wide = seen.shape[1]
+        blurred = seen + np.float32(0.3 / wide**0.5) * noise("blur", items, wide)
         things = np.concatenate([blurred, np.float32(0.4 / _HIDDEN**0.5) * noise("hidden", items, _HIDDEN)], axis=1)
         # Each user has three favourites, the first liked most.
         picks = (rng.uniforms(seed, rng.stream("world", "favourites"), 3 * users) * items).astype(np.int64)
@@ -319,7 +340,8 @@ class World:
         people = np.einsum("k,ukd->ud", np.array([3.5, 2.5, 1.5], dtype=np.float32), favourites)
         popularity = np.float32(0.5) * noise("popularity", items, 1)[:, 0]
         patience = np.float32(-3.0) + np.float32(0.5) * noise("patience", users, 1)[:, 0]
-        return cls(catalogue, people, things, patience, popularity)
+        told = {"kind": "synthetic", "nonlinear": nonlinear, "seed": seed} if nonlinear else None
+        return cls(catalogue, people, things, patience, popularity, provenance=told)
 
 
 @tight

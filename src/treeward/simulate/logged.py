@@ -1,0 +1,44 @@
+"""What a shop that does not personalise has in its log: items shown at random, and who clicked."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from treeward.core import checks, rng
+from treeward.core.errors import InvalidArgument
+from treeward.data.interactions import Interactions
+from treeward.simulate.world import World
+
+
+def logged(world: World, users: Sequence[int], shown: int = 100, seed: int = 0) -> Interactions:
+    """Return clicks (1) and skips (0) of some of a world's users, each of whom was shown items drawn from all.
+
+    Parameters
+    ----------
+    world
+        What answers.
+    users
+        Which users, by number; in the log they go by their ids if they have any.
+    shown
+        How many items each was shown; the same may come twice.
+    seed
+        Same seed: same log.
+
+    Examples
+    --------
+    >>> world = World.synthetic(items=500, users=20, dim=4, seed=0)
+    >>> logged(world, range(10), shown=30)
+    Interactions(300 events, 10 users, 230 items)
+    """
+    owner = "logged"
+    checks.kinds(owner, ("world", world, World))
+    checks.integer(owner, "shown", shown, low=1)
+    checks.integer(owner, "seed", seed, low=0)
+    if not len(users):
+        raise InvalidArgument(owner, "users", "at least one", "none")
+    who = np.repeat(np.asarray(users, dtype=np.int64), shown)
+    drawn, luck = rng.uniforms(seed, rng.stream("logged"), 2 * len(who)).reshape(2, -1)
+    rows = (drawn * len(world.catalogue)).astype(np.int64)
+    clicked = (luck < world.chances(who, rows)).astype(np.float64)
+    names = who if world.user_ids is None else world.user_ids[who]
+    return Interactions(names, world.catalogue.ids[rows], rewards=clicked)
