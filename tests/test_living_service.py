@@ -163,11 +163,11 @@ def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
     with serving(tmp_path, shop / "items") as running, Client(running.url) as client, Callers(running.url) as callers:
         client.put_items(rows(range(1_000, 1_100)))
         client.remove_items(list(range(50)))
-        admin = Client(running.admin)
         until = time.monotonic() + 90
-        while "snapshots" not in admin.snapshot()["now"]["items"]:
-            assert time.monotonic() < until
-            time.sleep(0.5)
+        with Client(running.admin) as admin:
+            while "snapshots" not in admin.snapshot()["now"]["items"]:
+                assert time.monotonic() < until
+                time.sleep(0.5)
         time.sleep(0.5)
         client.remove_items([60])
         client.put_items(rows([2_000]))
@@ -178,7 +178,8 @@ def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
     with serving(tmp_path, shop / "items") as running, Client(running.url) as client:
         assert httpx.get(running.url + "/v1/about").json()["items"] == 450
         assert not seen_by(client, 40) & {*range(50), 60}
-        back = Client(running.admin, timeout=60).swap(back=True)
+        with Client(running.admin, timeout=60) as admin:
+            back = admin.swap(back=True)
         assert back["now"]["items"].endswith("items")
         assert httpx.get(running.url + "/v1/about").json()["items"] == 450
 
@@ -206,6 +207,7 @@ def test_killed_while_items_change(shop, tmp_path):
         except (ServiceError, httpx.HTTPError):
             pass
         stopper.join()
+        client.close()
     running = start(tmp_path, shop / "items")
     there = {id for id in known | maybe if httpx.get(f"{running.url}/v1/items/{id}").status_code == 200}
     assert known <= there <= known | maybe

@@ -46,7 +46,7 @@ class Live:
         return int(np.flatnonzero(self.plan.tree.items == row)[0])
 
     def update(self, row, node, reward):
-        until, z = np.zeros(self.plan.slots, dtype=np.int64), np.empty(self.plan.items.shape[1], dtype=np.float32)
+        until, z = np.zeros(self.plan.slots, dtype=np.int64), np.empty(2 * self.plan.items.shape[1], dtype=np.float32)
         teach(self.plan, self.state, 0, self.place(row), node, reward, until, z)
 
     @property

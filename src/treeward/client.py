@@ -52,7 +52,8 @@ class _Calls:
 
     @staticmethod
     def _ask(user: User, n: int, exclude: Iterable[Item], allow: Iterable[Item] | None,
-             where: Mapping[str, Any] | None, diverse: bool, fallback: Iterable[Item]) -> dict[str, Any]:  # fmt: skip
+             where: Mapping[str, Any] | None, diverse: bool, fallback: Iterable[Item],
+             context: Mapping[str, Any] | None) -> dict[str, Any]:  # fmt: skip
         body: dict[str, Any] = {"user": user, "n": n, "exclude": list(exclude), "fallback": list(fallback)}
         if diverse:
             body["diverse"] = True
@@ -60,6 +61,8 @@ class _Calls:
             body["allow"] = list(allow)
         if where is not None:
             body["where"] = dict(where)
+        if context is not None:
+            body["context"] = dict(context)
         return body
 
     @staticmethod
@@ -113,9 +116,10 @@ class Client(_Calls):
         where: Mapping[str, Any] | None = None,
         diverse: bool = False,
         fallback: Iterable[Item] = (),
+        context: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
         """Return n items for a user, each with its decision_id."""
-        body = self._ask(user, n, exclude, allow, where, diverse, fallback)
+        body = self._ask(user, n, exclude, allow, where, diverse, fallback, context)
         items: list[dict[str, Any]] = self._send("POST", "/v1/recommend", body)["items"]
         return items
 
@@ -162,9 +166,12 @@ class Client(_Calls):
         told: dict[str, Any] = self._send("GET", "/admin/snapshot", None)
         return told
 
-    def swap(self, items: str = "", tree: str = "", prior: str = "", *, back: bool = False) -> dict[str, Any]:
+    def swap(
+        self, items: str = "", tree: str = "", prior: str = "", features: str = "", *, back: bool = False
+    ) -> dict[str, Any]:
         """Serve other items, or another tree of them, or what was served before; to be asked of the admin address."""
-        body = {"back": True} if back else {"items": items, "tree": tree, "prior": prior}
+        named = {"items": items, "tree": tree, "prior": prior, "features": features}
+        body: dict[str, Any] = {"back": True} if back else named
         told: dict[str, Any] = self._send("POST", "/admin/snapshot", body)
         return told
 
@@ -217,9 +224,10 @@ class AsyncClient(_Calls):
         where: Mapping[str, Any] | None = None,
         diverse: bool = False,
         fallback: Iterable[Item] = (),
+        context: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
         """Return n items for a user, each with its decision_id."""
-        body = self._ask(user, n, exclude, allow, where, diverse, fallback)
+        body = self._ask(user, n, exclude, allow, where, diverse, fallback, context)
         items: list[dict[str, Any]] = (await self._send("POST", "/v1/recommend", body))["items"]
         return items
 

@@ -18,6 +18,7 @@ def swap(
     ] = None,
     tree: Annotated[Path | None, typer.Option(help="A tree of them; else one is grown.", show_default=False)] = None,
     prior: Annotated[Path | None, typer.Option(help="A prior that fits them.", show_default=False)] = None,
+    features: Annotated[Path | None, typer.Option(help="Features to learn in.", show_default=False)] = None,
     back: Annotated[bool, typer.Option("--back", help="What was served before instead.")] = False,
     key: Annotated[
         str | None, typer.Option(envvar="TW_KEY", help="An admin key, where the service has keys.", show_default=False)
@@ -37,7 +38,7 @@ def swap(
         rule = "preceded by: pip install 'treeward[serve]'"
         raise InvalidArgument("treeward swap", "command", rule, f"no {error.name}") from error
 
-    given = [str(one.resolve()) if one is not None else "" for one in (items, tree, prior)]
+    given = [str(one.resolve()) if one is not None else "" for one in (items, tree, prior, features)]
     if back and any(given):
         raise InvalidArgument("swap", "--back", "used alone", "items, a tree or a prior besides")
     try:

@@ -1,6 +1,7 @@
 """The deciding half of an explorer: users to items, with the state of users at hand."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -8,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.bandit.choose import Candidates
+from treeward.bandit.posterior import Posterior
 from treeward.core import rng
 from treeward.core.compiled import bound
 from treeward.core.errors import NothingLeft
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue
+from treeward.embed.features import Context, Features
+from treeward.explorer.contexts import Contexts
 from treeward.explorer.roster import Roster
 from treeward.explorer.tickets import Ticket
 from treeward.policy.learn import Events, absorb, sit_all
@@ -53,6 +57,8 @@ class Calls(NamedTuple):
     """(users,): how many of the user's events were known."""
     decisions: AnyArray
     """(users * n,) of dtype DECISION"""
+    snapshot: int
+    """The store's number of the tree, and of what the request told."""
 
 
 class Decider:
@@ -72,6 +78,8 @@ class Decider:
         Free places of every leaf, as a share of its items; 0: none, and nothing can be added or removed.
     metric
         By which vectors are multiplied before the leaf nearest to a newcomer is looked for.
+    features
+        What makes gates of what requests tell.
     """
 
     def __init__(
@@ -83,13 +91,15 @@ class Decider:
         memory: int,
         spare: float,
         metric: Floats,
+        features: Features | None,
     ) -> None:
         self._store = store
         numbers = store.number_items(catalogue.ids)
         digest = blake2b(np.ascontiguousarray(numbers[plan.tree.items]).data, digest_size=16)
         for array in (plan.tree.first_child, plan.tree.item_range):
             digest.update(np.ascontiguousarray(array).data)
-        self.snapshot = store.number_snapshot(digest.hexdigest())
+        name = digest.hexdigest()
+        self.snapshot = store.number_snapshot(name)
         _add_plan(digest, plan)
         self.room: Room | None = None
         places = np.arange(len(catalogue), dtype=np.int32)
@@ -99,7 +109,9 @@ class Decider:
         self.plan, self.roster = plan, Roster(rows, places, numbers)
         self.flags = self.room.flags if self.room is not None else Flags.none()
         """Places that may be shown to anybody."""
-        self.seats = Seats(plan, store, self.roster, self.snapshot, digest.digest(), memory)
+        self.contexts = Contexts(store, self.snapshot, name, features, plan.items.shape[1])
+        self.plan = plan = plan._replace(gates=self.contexts.gates)
+        self.seats = Seats(plan, store, self.roster, self.contexts, self.snapshot, digest.digest(), memory)
         hidden = blake2b(store.secret(), digest_size=8, person=b"draws").digest()
         self._seed = int.from_bytes(hidden, "little") >> 1 if seed is None else seed
         self._begun, self._call_stream = 0, rng.stream("calls", store.begin())
@@ -112,31 +124,33 @@ class Decider:
             choose, plan, self.seats.state, batch, 1, False, Screen.open(), self._seed, *self._room, made(0)
         )
 
-    def decide(self, users: Sequence[User], n: int, closed: Closed) -> Calls:
+    def decide(self, users: Sequence[User], n: int, closed: Closed, context: Context | None = None) -> Calls:
         """Decide n times for each user; raise `NothingLeft`, and change nothing, if that cannot be."""
+        snapshot, gate = self.contexts.of(context)
         count, most = len(users), self.seats.most
         counters = np.arange(self._begun, self._begun + count)
         self._begun += count
         nonces = rng.lanes(self._seed, np.full(count, self._call_stream), counters) >> SLOT_BITS << SLOT_BITS
-        calls = Calls(nonces, np.zeros(count, dtype=np.int64), made(count * n))
+        calls = Calls(nonces, np.zeros(count, dtype=np.int64), made(count * n), snapshot)
         for first in range(0, count, most):
             last = min(count, first + most)
             seats = self.seats.seat(users[first:last])
             calls.events[first:last] = self.seats.seen(seats)
             part, here = calls.decisions[first * n : last * n], closed._replace(ends=closed.ends[first : last + 1])
             streams = self.seats.streams[seats]
-            self._choose(self.seats.state, seats, streams, nonces[first:last], n, here, self._room, part)
+            with _through(self.seats.state.posterior, seats, gate):
+                self._choose(self.seats.state, seats, streams, nonces[first:last], n, here, self._room, part)
         if calls.decisions["place"].min() < 0:
             at = int(np.argmax(calls.decisions["place"] < 0))
             left = at % n
             raise NothingLeft(f"{n} item(s) were asked for, but only {left} may be shown to {users[at // n]!r}")
         return calls
 
-    def adopted(self, user: User, rows: NDArray[np.int64]) -> Calls:
+    def adopted(self, user: User, rows: NDArray[np.int64], context: Context | None = None) -> Calls:
         """Return the calls of decisions that were made elsewhere."""
         nonce = rng.lanes(self._seed, np.array([self._call_stream]), np.array([self._begun])) >> SLOT_BITS << SLOT_BITS
         self._begun += 1
-        calls = Calls(nonce, np.array([self._store.count(user)]), made(len(rows)))
+        calls = Calls(nonce, np.array([self._store.count(user)]), made(len(rows)), self.contexts.of(context)[0])
         calls.decisions["item"], calls.decisions["node"] = rows, -1
         calls.decisions["mean"] = calls.decisions["width"] = np.nan
         calls.decisions["propensity"], calls.decisions["exact"] = 1.0, True
@@ -144,6 +158,7 @@ class Decider:
 
     def state_after(self, events: Events) -> State:
         """Return a state of its own, in seat 0, that knows these events of a user."""
+        self.plan = self.seats.up_to_date()
         state, seat = room(self.plan, 1, 0), np.zeros(1, dtype=np.int64)
         sit_all(self.plan, state, seat)
         return absorb(self.plan, state, seat, np.array([0, len(events.kind)]), events)
@@ -156,7 +171,10 @@ class Decider:
         trace = Trace.empty(MOST_STEPS, len(candidates.arm))
         out = made(ticket.slot + 1)
         stream = np.array([rng.stream("user", ticket.user)])
-        self._choose(state, seat, stream, np.array([ticket.call]), ticket.slot + 1, closed, (candidates, trace), out)
+        _, gate = self.contexts.of(self.contexts.context_of(ticket.snapshot))
+        with _through(state.posterior, seat, gate):
+            call = np.array([ticket.call])
+            self._choose(state, seat, stream, call, ticket.slot + 1, closed, (candidates, trace), out)
         return state, trace, int(out["place"][-1])
 
     def _choose(
@@ -180,6 +198,20 @@ class Decider:
         lanes = rng.lanes(self._seed, streams, nonces)
         batch = Batch(seats, lanes, np.zeros(len(seats), dtype=np.int64), closed.extra, closed.ends)
         self._kernel(self.plan, state, batch, n, closed.diverse, screen, self._seed, *room, out)
+
+
+@contextmanager
+def _through(posterior: Posterior, seats: NDArray[np.int64], gate: Floats | None) -> Iterator[None]:
+    """Have theta and A^-1 of some seats for a while as they are for vectors that pass a gate."""
+    if gate is None:
+        yield
+        return
+    inverse, theta = posterior.inverse[seats], posterior.theta[seats]
+    posterior.inverse[seats], posterior.theta[seats] = inverse * np.outer(gate, gate), theta * gate
+    try:
+        yield
+    finally:
+        posterior.inverse[seats], posterior.theta[seats] = inverse, theta
 
 
 def _add_plan(digest: "blake2b", part: object) -> None:

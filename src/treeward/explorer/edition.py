@@ -89,7 +89,7 @@ class Edition:
         )
         plan = policy.plan_on(self.tree, seen, once=how.once, rest=how.rest)
         self._metric = policy.metric(seen.dim)
-        self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare, self._metric)
+        self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare, self._metric, policy.features)
         if spare > 0:
             how.store.number_items(catalogue.ids.head(0))  # makes a table of them now, not at the first change
         self.filters = Filters(self)

@@ -15,6 +15,7 @@ from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.growing import Growing
 from treeward.data.interactions import Interactions
+from treeward.embed.features import Context
 from treeward.explorer.changes import first_page
 from treeward.explorer.decider import SLOT_BITS, Calls
 from treeward.explorer.edition import SPARE, Edition, How
@@ -188,6 +189,7 @@ class Explorer(Living):
         allow: Iterable[Id] | None = None,
         where: Where | None = None,
         diverse: bool = False,
+        context: Context | None = None,
     ) -> list[Decision]:
         """Choose `n` different items for each user; somebody unknown is a cold start, not an error.
 
@@ -209,6 +211,8 @@ class Explorer(Living):
             ``{"price": {"max": 10}}``, all of them together, or a polars expression.
         diverse
             Spread each user's n over the tree: no two from one leaf before every other leaf had its turn.
+        context
+            What the request tells: ``{"device": "phone", "hour": 9}``; the policy's features say what it may.
 
         Raises
         ------
@@ -222,7 +226,7 @@ class Explorer(Living):
             raise NothingLeft(f"{n} items were asked for, but there are only {len(self.catalogue)}")
         with self._lock:
             closed = self._closed(who, exclude, allow, where, diverse)
-            calls = self._decider.decide(who, n, closed) if who else None
+            calls = self._decider.decide(who, n, closed, context) if who else None
             if calls is None:
                 return []
             self._now.shown(calls.decisions["place"])
@@ -242,15 +246,16 @@ class Explorer(Living):
         allow: Iterable[Id] | None = None,
         where: Where | None = None,
         diverse: bool = False,
+        context: Context | None = None,
     ) -> list[Decision]:
         """Choose items for a user as `recommend` does, without recording that they were shown."""
         [who] = users_of("Explorer.preview", [user])
         n = checks.integer("Explorer.preview", "n", n, low=1, high=min(len(self.catalogue), 1 << SLOT_BITS))
         with self._lock:
             closed = self._closed([who], exclude, allow, where, diverse)
-            return self._described([who], n, self._decider.decide([who], n, closed))
+            return self._described([who], n, self._decider.decide([who], n, closed, context))
 
-    def adopt(self, user: User, items: Sequence[Id]) -> list[Decision]:
+    def adopt(self, user: User, items: Sequence[Id], *, context: Context | None = None) -> list[Decision]:
         """Take items that somebody else chose for a user as decisions, so that feedback to them can be learned from.
 
         They have no mean, width and path, and a propensity of 1: this explorer could not have chosen otherwise.
@@ -260,7 +265,7 @@ class Explorer(Living):
             raise InvalidArgument("Explorer.adopt", "items", "a list of at least one item", items)
         rows = [self.catalogue.row(item) for item in items]
         with self._lock:
-            calls = self._decider.adopted(who, np.array(rows))
+            calls = self._decider.adopted(who, np.array(rows), context)
             if self._records:
                 self._record_shown([who], len(rows), calls)
             made = self._described([who], len(rows), calls)
@@ -273,7 +278,7 @@ class Explorer(Living):
         events = np.zeros(len(made), dtype=EVENT)
         events["item"], events["node"] = self._decider.roster.numbers[made["item"]], made["node"]
         events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
-        events["kind"], events["snapshot"], events["time"] = SHOWN, self._decider.snapshot, now()
+        events["kind"], events["snapshot"], events["time"] = SHOWN, calls.snapshot, now()
         events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
         self.store.append([user for user in who for _ in range(n)], events, within=self._within or 0.0)
         self._decider.seats.passed(who, n)
@@ -282,7 +287,7 @@ class Explorer(Living):
 
     def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
         """Return decisions as their caller sees them."""
-        now, epoch, snapshot = time_ns() // 1_000_000, self.store.epoch, self._decider.snapshot
+        now, epoch, snapshot = time_ns() // 1_000_000, self.store.epoch, calls.snapshot
         rows = calls.decisions["item"]
         numbers, items = self._decider.roster.numbers[rows].tolist(), self._ids_of(rows)
         nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self.ledger.sealer.seal

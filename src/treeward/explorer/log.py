@@ -1,5 +1,7 @@
 """What was decided and what came of it, as one table."""
 
+from collections.abc import Callable
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -10,14 +12,21 @@ from treeward.store.base import EventStore
 from treeward.store.events import EVENT, SHOWN
 
 
-def decision_log(store: EventStore, catalogue: Catalogue, row_of: NDArray[np.integer]) -> pl.DataFrame:
-    """Return the decisions a store holds, user by user in the order they were made."""
+def decision_log(
+    store: EventStore, catalogue: Catalogue, row_of: NDArray[np.integer], told: Callable[[int], str | None]
+) -> pl.DataFrame:
+    """Return the decisions a store holds, user by user in the order they were made.
+
+    `told` tells the context, as JSON, that a snapshot's number stands for.
+    """
     parts = list(store.read_all())
     users = [user for user, _ in parts]
     counts = [len(events) for _, events in parts]
     events = np.frombuffer(b"".join(part.tobytes() for _, part in parts), dtype=EVENT)
     who = np.repeat(np.arange(len(parts)), counts)
-    table = pl.DataFrame({"who": who, **{name: events[name] for name in ("item", "reward", "nonce", "kind")}})
+    table = pl.DataFrame(
+        {"who": who, **{name: events[name] for name in ("item", "reward", "nonce", "kind", "snapshot")}}
+    )
     shown = table.filter(pl.col("kind") == SHOWN).rename({"reward": "propensity"})
     earned = table.filter(pl.col("kind") != SHOWN).group_by("who", "nonce").agg(pl.col("reward").sum())
     joined = shown.join(earned, on=["who", "nonce"], how="left", maintain_order="left")
@@ -28,15 +37,17 @@ def decision_log(store: EventStore, catalogue: Catalogue, row_of: NDArray[np.int
     joined = joined.with_columns(
         pl.Series("row", rows), (pl.col("nonce") % (1 << SLOT_BITS)).alias("slot").cast(pl.Int64)
     ).filter(pl.col("row") >= 0)
+    contexts = {number: told(number) for number in joined["snapshot"].unique().to_list()}
     text = any(isinstance(user, str) for user in users)
     written = [user if isinstance(user, str) else f"int:{user}" for user in users] if text else users
-    names = pl.Series("user", written, pl.String if text else pl.Int64)
+    people = pl.Series("user", written, pl.String if text else pl.Int64)
     return joined.select(
-        names[joined["who"].to_numpy()].alias("user"),
+        people[joined["who"].to_numpy()].alias("user"),
         catalogue.ids[joined["row"].to_numpy()].alias("item"),
         "row",
         "slot",
         pl.col("propensity").abs(),
         (pl.col("propensity") > 0).alias("exact"),
         "reward",
+        joined["snapshot"].replace_strict(contexts, return_dtype=pl.String).alias("context"),
     )

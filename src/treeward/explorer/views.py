@@ -141,14 +141,14 @@ class Views:
         return paths[node]
 
     def log(self) -> pl.DataFrame:
-        """Return every decision that was recorded: user, item, row, slot, propensity, exact, reward (null: none came).
+        """Return every decision that was recorded: user, item, row, slot, propensity, exact, reward, context.
 
-        Where some users are strings and some integers, integers are written ``int:1``.
-        Needs ``exposures="all"`` or ``repeats=False``, from before the decisions were made. Items the catalogue does
+        Null: no reward came, nothing was told. Where some users are strings and some integers, integers are written
+        ``int:1``. Needs ``exposures="all"`` or ``repeats=False``, from before the decisions were made. Items the catalogue does
         not have are left out. `off_policy` and `write_open_bandit` take it from here.
         """
         with self._lock:
-            return decision_log(self.store, self.catalogue, self._decider.roster.row_of)
+            return decision_log(self.store, self.catalogue, self._decider.roster.row_of, self._decider.contexts.told)
 
     def verify(self, progress: Progress = silent) -> tuple[list[User], int]:
         """Recompute every state the store remembers from the events; return whose differ, and how many there were."""
@@ -191,7 +191,7 @@ class Views:
         state, trace, place = self._decider.again(user, ticket, closed)
         plan = self._decider.plan
         steps = steps_of(plan, state, 0, trace, self.tree, self.catalogue)
-        known = ticket.snapshot == self._decider.snapshot
+        known = self._decider.contexts.trees_of(np.array([ticket.snapshot]))[0] == self._decider.snapshot
         with self._lock:
             path = self._path(ticket.node if known else -1)
         way = way_to(plan, state, self.tree, path)

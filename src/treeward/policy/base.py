@@ -141,7 +141,8 @@ class Policy:
         rules, search = self._rules(owner, items), self._search(walked, ordered)
         personal = self._personal()
         watched = ordered[:0]
-        if not (personal or len(search.width) or rules.shortlist):
+        told = self.features is not None and bool(self.features.contexts)  # then means depend on the request
+        if not (personal or len(search.width) or rules.shortlist or told):
             watched = worth_watching(walked.arrays, ordered, rule.kind, (nodes, items))
         return Plan(
             tree=walked.arrays,
@@ -164,6 +165,7 @@ class Policy:
             search=search,
             rules=rules,
             remembers=personal or rule.kind == GREEDY_MEAN or rules.shortlist > 0,
+            gates=np.zeros((0, catalogue.dim), dtype=np.float32),
             bonus=np.zeros(0, dtype=np.float32),
         )
 

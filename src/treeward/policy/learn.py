@@ -25,6 +25,8 @@ class Events(NamedTuple):
     node: Integers
     """The node the item was taken from; -1: whichever would have been."""
     reward: NDArray[np.float64]
+    gate: Integers = np.zeros(0, dtype=np.int32)
+    """Which of the plan's gates was the request's; -1: none. Empty: none of them had one."""
 
 
 @kernel
@@ -54,7 +56,7 @@ def sit_all(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
 def absorb(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.int64], events: Events) -> State:
     """Apply events ends[i]:ends[i + 1] to seat i, in order, and return the state, with more room where needed."""
     done, until = ends[:-1].copy(), np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
-    z = np.empty(plan.items.shape[1], dtype=np.float32)
+    z = np.empty(2 * plan.items.shape[1], dtype=np.float32)
     while (stuck := _replay_all(plan, state, seats, ends, events, done, until, z)) >= 0:
         state = _widen(plan, state, int(seats[stuck]), int(ends[stuck + 1] - done[stuck]))
     return state
@@ -103,10 +105,11 @@ def _replay_all(
                 return user
             if plan.once:
                 _close(plan, state, seat, place, events.kind[i])
+            gate = events.gate[i] if len(events.gate) > 0 else -1
             if events.kind[i] == REWARD:
-                _teach(plan, state, seat, place, at, events.node[i], events.reward[i], until, z)
+                _teach(plan, state, seat, place, at, events.node[i], gate, events.reward[i], until, z)
             elif events.kind[i] == CHANGE:
-                _mend(plan, state, seat, place, at, events.node[i], events.reward[i], z)
+                _mend(plan, state, seat, place, at, events.node[i], gate, events.reward[i], z)
     return -1
 
 
@@ -161,9 +164,9 @@ def teach(
 ) -> None:
     """Learn a reward for the item at `place`, taken from `node`: it goes to the item and every node on its path.
 
-    `until` says up to how many observations a slot is not kept up (see `_replay_all`); `z` is room to work in.
+    `until` says up to how many observations a slot is not kept up (see `_replay_all`); `z` is room to work in, twice d.
     """
-    _teach(plan, state, seat, place, holder(plan, state, seat, place), node, reward, until, z)
+    _teach(plan, state, seat, place, holder(plan, state, seat, place), node, -1, reward, until, z)
 
 
 @inner
@@ -174,25 +177,37 @@ def _teach(
     place: int,
     at: int,
     node: int,
+    gate: int,
     reward: float,
     until: NDArray[np.int64],
     z: Floats,
 ) -> None:
-    items = state.posterior.theta.shape[1] - 1
+    items, dim = state.posterior.theta.shape[1] - 1, plan.items.shape[1]
+    x, z = z[dim:], z[:dim]
     node = _taken_from(plan, state, seat, place, at, node)
     if plan.personal:
-        _add(plan, state, seat, 0, plan.tree.vectors[node], reward, until, z)
+        _through(plan.tree.vectors[node], plan.gates, gate, x)
+        _add(plan, state, seat, 0, x, reward, until, z)
     elif len(plan.search.width) == 0:
         while node > 0:
-            _add(plan, state, seat, plan.tree.level[node] - 2, plan.tree.vectors[node], reward, until, z)
+            _through(plan.tree.vectors[node], plan.gates, gate, x)
+            _add(plan, state, seat, plan.tree.level[node] - 2, x, reward, until, z)
             node = plan.tree.parent[node]
-    _add(plan, state, seat, items, plan.items[place], reward, until, z)
+    _through(plan.items[place], plan.gates, gate, x)
+    _add(plan, state, seat, items, x, reward, until, z)
     if plan.remembers:
         record(state.history, seat, place, reward)
     if plan.rules.shortlist > 0:
         _shortlist(plan, state, seat, place)
     if plan.personal:
         _expand(plan, state, seat, at)
+
+
+@inner
+def _through(vector: Floats, gates: Floats, gate: int, x: Floats) -> None:
+    """Write a vector as a request saw it."""
+    for j in range(len(x)):
+        x[j] = vector[j] * gates[gate, j] if gate >= 0 else vector[j]
 
 
 @inner_apart
@@ -231,20 +246,26 @@ def _close(plan: Plan, state: State, seat: int, place: int, kind: int) -> None:
 
 
 @inner_apart
-def _mend(plan: Plan, state: State, seat: int, place: int, at: int, node: int, change: float, z: Floats) -> None:
+def _mend(
+    plan: Plan, state: State, seat: int, place: int, at: int, node: int, gate: int, change: float, z: Floats
+) -> None:
     """Change the reward of an earlier event by so much."""
-    items = state.posterior.theta.shape[1] - 1
+    items, dim = state.posterior.theta.shape[1] - 1, plan.items.shape[1]
+    x, z = z[dim:], z[:dim]
     node = _taken_from(plan, state, seat, place, at, node)
     if plan.personal:
-        correct(state.posterior, seat, 0, plan.tree.vectors[node], change, z)
+        _through(plan.tree.vectors[node], plan.gates, gate, x)
+        correct(state.posterior, seat, 0, x, change, z)
     elif len(plan.search.width) == 0:
         while node > 0:
             slot = plan.tree.level[node] - 2
-            correct(state.posterior, seat, slot, plan.tree.vectors[node], change, z)
+            _through(plan.tree.vectors[node], plan.gates, gate, x)
+            correct(state.posterior, seat, slot, x, change, z)
             if slot == 0 and len(plan.watched) > 0:
                 _shift_board(plan.watched, state.board, seat, z, np.float32(0.0), np.float32(change))
             node = plan.tree.parent[node]
-    correct(state.posterior, seat, items, plan.items[place], change, z)
+    _through(plan.items[place], plan.gates, gate, x)
+    correct(state.posterior, seat, items, x, change, z)
     if items == 0 and len(plan.watched) > 0:
         _shift_board(plan.watched, state.board, seat, z, np.float32(0.0), np.float32(change))
     amend(state.history, seat, place, change)

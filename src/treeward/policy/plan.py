@@ -100,6 +100,8 @@ class Plan(NamedTuple):
     rules: Rules
     remembers: bool
     """Whether a user's history is needed."""
+    gates: Floats
+    """(contexts, d): by which vectors are multiplied, elementwise, in a request's context; there may be none."""
     bonus: Floats
     """(items,): what the score of an item that few have seen gains; none where no item is new."""
 

@@ -87,7 +87,9 @@ class Changing(Handlers):
             raise Refused(409, "swapping", "another snapshot is being loaded")
         async with self._swapping:
             held = await asyncio.to_thread(choice_of, self.service.explorer.store, self.settings)
-            choice = held.after(held.back() if asked.back else held.named(asked.items, asked.tree, asked.prior))
+            choice = held.after(
+                held.back() if asked.back else held.named(asked.items, asked.tree, asked.prior, asked.features)
+            )
             try:
                 explorer = await self._beside(choice)
             except (TreewardError, OSError) as error:
@@ -156,7 +158,7 @@ class Changing(Handlers):
         made = folder / f"{explorer.page:012d}"
         shutil.rmtree(made, ignore_errors=True)
         explorer.save(made / "items", made / "tree")
-        choice = before.after(Snapshot(str(made / "items"), str(made / "tree"), before.now.prior))
+        choice = before.after(Snapshot(str(made / "items"), str(made / "tree"), before.now.prior, before.now.features))
         choice.keep(store)
         self._choice = choice
         kept = {Path(one.items).parent for one in (choice.now, choice.before)}

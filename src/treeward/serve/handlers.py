@@ -186,8 +186,8 @@ class Handlers:
     def _document(self) -> dict[str, Any]:
         shop, settings = self.service.explorer.catalogue, self.settings
         shape = Shape(
-            "integer" if shop.ids.dtype.is_integer() else "string", _kinds(shop), shop.dim, settings.max_batch,
-            (settings.reward_low, settings.reward_high),
+            "integer" if shop.ids.dtype.is_integer() else "string", _kinds(shop), shop.dim, self.service.contexts,
+            settings.max_batch, (settings.reward_low, settings.reward_high),
         )  # fmt: skip
         return document((route for route in ROUTES if not route.admin), bool(settings.keys), shape)
 

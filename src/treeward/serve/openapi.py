@@ -59,6 +59,8 @@ class Shape(NamedTuple):
     """What the catalogue's columns hold, those that can be filtered by."""
     dim: int
     """Of the items' vectors."""
+    contexts: tuple[str, ...]
+    """What requests may tell."""
     most: int
     """Rows of a batch, and items of a recommendation."""
     rewards: tuple[float, float]
@@ -106,6 +108,7 @@ def _fit(parts: dict[str, Any], shape: Shape) -> None:
         {"type": "null"},
     ]
     put = parts["PutItem"]["properties"]
+    ask["context"]["anyOf"] = [_contexts(ask["context"], shape.contexts), {"type": "null"}]
     reward["item"] = put["item"] = parts["RemoveItems"]["properties"]["items"]["items"] = item
     put["vector"] |= {"minItems": shape.dim, "maxItems": shape.dim}
     put["vector"]["items"] |= {"minimum": -1e6, "maximum": 1e6}
@@ -117,6 +120,13 @@ def _fit(parts: dict[str, Any], shape: Shape) -> None:
         {**by_id, "not": {"anyOf": [by_item, {"required": ["user"]}]}},
         {"required": ["user", "item"], "not": by_id},
     ]
+
+
+def _contexts(schema: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return a request's context, with the names that have a meaning here."""
+    whole = next(one for one in schema["anyOf"] if one.get("type") == "object")
+    values = whole["additionalProperties"]
+    return {"type": "object", "properties": dict.fromkeys(names, values), "additionalProperties": False}
 
 
 def _value(kind: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from treeward.bandit.population import PopulationPrior
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
+from treeward.embed.features import load_features
 from treeward.explorer.explorer import Explorer
 from treeward.policy import TREE_POLICIES
 from treeward.policy.base import Policy
@@ -47,7 +48,8 @@ def explorer_over(store: EventStore, settings: Settings, progress: Progress = si
     """Return the explorer that settings ask for, over a store that is open."""
     catalogue = Catalogue.load(settings.items)
     prior = PopulationPrior.load(settings.prior) if settings.prior else None
-    policy = TREE_POLICIES[settings.policy](settings.make_bandit(), prior=prior)
+    features = load_features(settings.features) if settings.features else None
+    policy = TREE_POLICIES[settings.policy](settings.make_bandit(), prior=prior, features=features)
     policy = replace(policy, budget=settings.budget) if settings.budget else policy
     tree = ItemTree.load(settings.tree) if settings.tree else _grown(policy, catalogue, progress)
     made = Explorer(

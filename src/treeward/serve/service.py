@@ -75,6 +75,12 @@ class Service:
             key=lambda one: one[0],
         )
 
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """What requests may tell."""
+        features = self.explorer.policy.features
+        return () if features is None else tuple(features.contexts)
+
     def held_out(self, user: User) -> bool:
         """Tell whether a user belongs to those who are not explored for: the same answer for ever."""
         if not self.settings.holdout:
@@ -98,8 +104,8 @@ class Service:
                     answers[i] = error
                 continue
             key: object = ask.n
-            if ask.allow is not None or ask.where is not None or ask.diverse:
-                key = (ask.n, ask.diverse, repr(ask.allow), repr(ask.where))
+            if ask.allow is not None or ask.where is not None or ask.diverse or ask.context is not None:
+                key = (ask.n, ask.diverse, repr(ask.allow), repr(ask.where), repr(ask.context))
             calls = groups.setdefault(key, [])
             for call in calls:  # one call, one decision a user
                 if ask.user not in call:
@@ -120,7 +126,7 @@ class Service:
         try:
             made = self.explorer.recommend(
                 [ask.user for _, ask in group], first.n, exclude=exclude, allow=first.allow, where=first.where,
-                diverse=first.diverse,
+                diverse=first.diverse, context=first.context,
             )  # fmt: skip
         except TreewardError as error:
             if len(group) == 1:
@@ -143,13 +149,19 @@ class Service:
         chosen, kind = list(ask.fallback[: ask.n]), "fallback"
         if len(chosen) < ask.n:
             chosen, kind = self._popular_for(ask), "popular"
-        return self._answer(self.explorer.adopt(ask.user, chosen), kind)
+        return self._answer(self.explorer.adopt(ask.user, chosen, context=ask.context), kind)
 
     def _compare(self, ask: wire.Ask) -> None:
         """Count how often the explorer would have shown what the caller shows."""
         try:
             own = self.explorer.preview(
-                ask.user, ask.n, exclude=ask.exclude, allow=ask.allow, where=ask.where, diverse=ask.diverse
+                ask.user,
+                ask.n,
+                exclude=ask.exclude,
+                allow=ask.allow,
+                where=ask.where,
+                diverse=ask.diverse,
+                context=ask.context,
             )
         except TreewardError:  # it would have had nothing to show
             return

@@ -46,6 +46,7 @@ class Settings:
     store: str = _of("the file events live in, `memory`, or `postgresql://user@host/database`", "treeward.db")
     policy: str = _of("how to explore: `beam`, `phcb`, `hcb`, `cb-leaf`, `cb-category` or `flat`", "beam")
     prior: str = _of("what `treeward prior fit` wrote; none by default", "")
+    features: str = _of("what `treeward embed neural` wrote, or other saved features; none by default", "")
     bandit: str = _of("`linucb`, `thompson` or `epsilon`", "linucb")
     strength: float = _of("the bandit's alpha, v or epsilon; 0: its own default", 0.0)
     budget: int = _of("score computations a decision; 0: the policy's own default", 0)
@@ -91,7 +92,12 @@ class Settings:
         checks.one_of(owner, "policy", self.policy, TREE_POLICIES)
         self.make_bandit().rule(1)
         checked_range((self.reward_low, self.reward_high))
-        for name, what in (("tree", "saved tree"), ("prior", "saved prior"), ("reports", "folder")):
+        for name, what in (
+            ("tree", "saved tree"),
+            ("prior", "saved prior"),
+            ("features", "saved features"),
+            ("reports", "folder"),
+        ):
             path = getattr(self, name)
             if path and not (Path(path).is_dir() if name == "reports" else Path(path).exists()):
                 raise InvalidArgument(owner, name, f"a {what} that exists", path)

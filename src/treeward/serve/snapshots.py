@@ -23,15 +23,16 @@ class Snapshot(msgspec.Struct, frozen=True):
     tree: str = ""
     """Empty: grown from the items when they are loaded."""
     prior: str = ""
+    features: str = ""
 
     @classmethod
     def of(cls, settings: Settings) -> "Snapshot":
         """Return what settings ask for."""
-        return cls(*map(_absolute, (settings.items, settings.tree, settings.prior)))
+        return cls(*map(_absolute, (settings.items, settings.tree, settings.prior, settings.features)))
 
     def into(self, settings: Settings) -> Settings:
         """Return settings that ask for this."""
-        return replace(settings, items=self.items, tree=self.tree, prior=self.prior)
+        return replace(settings, items=self.items, tree=self.tree, prior=self.prior, features=self.features)
 
 
 def _absolute(path: str) -> str:
@@ -55,12 +56,14 @@ class Choice(msgspec.Struct, frozen=True):
             raise InvalidArgument("snapshot", "back", "used after another snapshot was served", "there was none")
         return self.before
 
-    def named(self, items: str, tree: str, prior: str) -> Snapshot:
+    def named(self, items: str, tree: str, prior: str, features: str) -> Snapshot:
         """Return a snapshot that somebody names; where the items stay, so does what is not named."""
-        if not (items or tree or prior):
+        if not (items or tree or prior or features):
             raise InvalidArgument("snapshot", "items", "a saved catalogue, or a file of item vectors", "nothing")
-        given = Snapshot(*map(_absolute, (items, tree, prior)))
-        return given if items else Snapshot(self.now.items, given.tree or self.now.tree, given.prior or self.now.prior)
+        given, now = Snapshot(*map(_absolute, (items, tree, prior, features))), self.now
+        if items:
+            return given
+        return Snapshot(now.items, given.tree or now.tree, given.prior or now.prior, given.features or now.features)
 
     def keep(self, store: EventStore) -> None:
         """Write it down for everybody."""

@@ -25,6 +25,8 @@ class Ask(Struct, forbid_unknown_fields=True):
     """A condition on the catalogue's columns: a value, a list of values, or {"min": ..., "max": ...}."""
     diverse: bool = False
     """Spread the n over the tree."""
+    context: dict[str, Annotated[str, Meta(max_length=200)] | int | float] | None = None
+    """What is known of the request: device, hour, place; what the service's features have a meaning for."""
     fallback: list[Item] = []
     """The caller's own items, best first: for users held out, and what an apprentice serves."""
 
@@ -161,6 +163,7 @@ class Swap(Struct, forbid_unknown_fields=True):
     items: Annotated[str, Meta(max_length=2_000, description="A saved catalogue, or a file of item vectors.")] = ""
     tree: Annotated[str, Meta(max_length=2_000)] = ""
     prior: Annotated[str, Meta(max_length=2_000)] = ""
+    features: Annotated[str, Meta(max_length=2_000)] = ""
     back: bool = False
 
 

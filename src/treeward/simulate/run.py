@@ -52,7 +52,7 @@ def _live(
 ) -> None:
     """Run one user through all rounds, in seat 0; `shown` receives the places."""
     until = np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
-    z = np.empty(plan.items.shape[1], dtype=np.float32)
+    z = np.empty(2 * plan.items.shape[1], dtype=np.float32)
     sit(plan, state, 0)
     screen.closed[0] = 0
     for turn in range(len(rewards)):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from treeward.core import rng
 from treeward.core.errors import InvalidArgument
-from treeward.core.types import AnyArray, Integers
+from treeward.core.types import AnyArray, Floats, Integers
 from treeward.policy.learn import Events, absorb, sit_all
 from treeward.policy.plan import Plan, room
 from treeward.state.frozen import belongs, freeze, thaw
@@ -31,6 +31,23 @@ class Roster(Protocol):
         ...
 
 
+class Contexts(Protocol):
+    """Who knows what requests told."""
+
+    @property
+    def gates(self) -> Floats:
+        """By which vectors are multiplied, one row a context."""
+        ...
+
+    def trees_of(self, numbers: AnyArray) -> AnyArray:
+        """Return the numbers of the trees that events were decided on."""
+        ...
+
+    def gates_of(self, numbers: AnyArray) -> Integers:
+        """Return which gate each event passes; nothing at all if there are none."""
+        ...
+
+
 class Seats:
     """As many users as a memory budget holds; whoever was asked for longest ago gives up their seat.
 
@@ -42,6 +59,8 @@ class Seats:
         Where the events are.
     roster
         Knows the place in leaf order of every item number of the store.
+    contexts
+        Knows what requests told, by the snapshots of events.
     snapshot
         The store's number for the plan's tree.
     digest
@@ -51,9 +70,17 @@ class Seats:
     """
 
     def __init__(
-        self, plan: Plan, store: EventStore, roster: Roster, snapshot: int, digest: bytes, memory: int
+        self,
+        plan: Plan,
+        store: EventStore,
+        roster: Roster,
+        contexts: Contexts,
+        snapshot: int,
+        digest: bytes,
+        memory: int,
     ) -> None:
         self.plan, self.store, self._roster, self._snapshot, self.digest = plan, store, roster, snapshot, digest
+        self._contexts = contexts
         """Sixteen bytes that name the plan."""
         self._moves: list[NDArray[np.int32]] = []
         self.each = seat_bytes(plan)
@@ -161,7 +188,7 @@ class Seats:
         state, seat = room(self.plan, 1, 0), np.zeros(1, dtype=np.int64)
         sit_all(self.plan, state, seat)
         events = self.seen_by_plan(self.store.read(user)[: kept.events])
-        state = absorb(self.plan, state, seat, np.array([0, len(events.kind)]), events)
+        state = absorb(self.up_to_date(), state, seat, np.array([0, len(events.kind)]), events)
         return freeze(state, 0, self.digest) == kept.state
 
     def _catch_up(self, behind: list[tuple[int, AnyArray]]) -> None:
@@ -170,7 +197,14 @@ class Seats:
         ends = np.zeros(len(behind) + 1, dtype=np.int64)
         np.cumsum([len(events) for _, events in behind], out=ends[1:])
         seats = np.array([seat for seat, _ in behind], dtype=np.int64)
-        self.state = absorb(self.plan, self.state, seats, ends, self.seen_by_plan(events))
+        seen = self.seen_by_plan(events)
+        self.state = absorb(self.up_to_date(), self.state, seats, ends, seen)
+
+    def up_to_date(self) -> Plan:
+        """Return the plan with the gates that are known by now."""
+        if len(self.plan.gates) != len(self._contexts.gates):
+            self.plan = self.plan._replace(gates=self._contexts.gates)
+        return self.plan
 
     def seen_by_plan(self, events: AnyArray) -> Events:
         """Return the store's events with places for item numbers, and without the nodes of other trees."""
@@ -180,8 +214,9 @@ class Seats:
         return Events(
             np.ascontiguousarray(events["kind"]),
             places,
-            np.where(events["snapshot"] == self._snapshot, events["node"], np.int32(-1)),
+            np.where(self._contexts.trees_of(events["snapshot"]) == self._snapshot, events["node"], np.int32(-1)),
             np.ascontiguousarray(events["reward"]),
+            self._contexts.gates_of(events["snapshot"]),
         )
 
     def _take_seat(self, user: User, kept: Kept | None, fresh: list[int]) -> int:

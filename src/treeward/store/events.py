@@ -27,6 +27,10 @@ EVENT = np.dtype(
 1970 (0: not known). In place of a reward, what was shown has its propensity, negative where that is an estimate."""
 
 
+MOST_SNAPSHOTS = 1 << 16
+"""So many there are numbers for."""
+
+
 def now() -> int:
     """Return the time as events have it."""
     return int(time.time())
