@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from treeward.core.errors import InvalidArgument, StoreVersion
 from treeward.core.types import AnyArray, Floats, Integers
-from treeward.embed.features import Context, Features, word
+from treeward.embed.features import Context, Features
 from treeward.store.base import EventStore
 
 _BEGIN = "context/"
@@ -18,7 +18,7 @@ class Told(msgspec.Struct, frozen=True):
 
     tree: int
     """The number of the tree alone."""
-    context: dict[str, str]
+    context: dict[str, str | int | float]
 
 
 class Contexts:
@@ -66,7 +66,7 @@ class Contexts:
                 raise InvalidArgument("Explorer.recommend", "context", rule, context)
             return self._tree, None
         gate = self._features.gate(context)  # which refuses names that it does not know
-        plain = {name: word("Explorer.recommend", value) for name, value in sorted((context or {}).items())}
+        plain = {name: _plain(value) for name, value in sorted((context or {}).items())}
         key = msgspec.json.encode(plain).decode()
         if key not in self._number_of:
             if len(self._number_of) >= _MOST:
@@ -135,6 +135,13 @@ class Contexts:
 
     def _whole(self, gate: Floats) -> Floats:
         return np.concatenate([gate, np.ones(self._dim - len(gate), dtype=np.float32)])
+
+
+def _plain(value: str | int | float) -> str | int | float:
+    """Return a value as it is written down: 9 and 9.0 are the same."""
+    if isinstance(value, str):
+        return value
+    return int(value) if float(value).is_integer() else float(value)
 
 
 def _read(held: bytes) -> Told:
