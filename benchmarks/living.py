@@ -2,8 +2,8 @@
 
 A service under load: first as it is, then while 10,000 items come and 10,000 go (over HTTP, 500 at a time), then while
 another snapshot of all items is swapped in. The load is 32 keep-alive connections at a fixed rate, about half of what
-the machine can do, the same in all of them; every answer is looked at. The baseline is the same service without changes,
-in the same run. Then the explorer alone, without HTTP: what a change costs, and a decision with and without free places.
+the machine can do, the same in all of them; every answer is looked at. The baseline is the same service without
+changes, in the same run. Then the explorer alone: what a change costs, and a decision with and without free places.
 
 Prints a table and writes bench-out/living.json; exits 1 if a target is missed.
 """
@@ -32,7 +32,8 @@ def load(url: str, seconds: float, rate: float = RATE) -> dict:
     """Load from a process of its own."""
     made = subprocess.run(
         [sys.executable, str(HERE / "load.py"), url + "/v1/recommend", str(CONNECTIONS), str(seconds), str(rate)],
-        input="\n".join(body.decode() for body in zipf_users(50_000, USERS)), capture_output=True, text=True, check=True,
+        input="\n".join(body.decode() for body in zipf_users(50_000, USERS)), capture_output=True, text=True,
+        check=True,
     )  # fmt: skip
     return json.loads(made.stdout)
 
@@ -115,7 +116,8 @@ def service(folder: Path, url: str, admin: str, new: list[dict], gone: list[int]
                 resurrected += len(bad.intersection(shown))
     p99 = normal["p99"] * 1e3
     made: list[Row] = [
-        ("added over HTTP, under load", f"{took_add / len(new) * 1e6:.0f} us an item", "<= 50 us", took_add / len(new) <= 5e-5),
+        ("added over HTTP, under load", f"{took_add / len(new) * 1e6:.0f} us an item", "<= 50 us",
+         took_add / len(new) <= 5e-5),
         ("recommend p99 meanwhile", f"{added['p99'] * 1e3:.1f} ms, {added['p99'] / normal['p99']:.2f}x of {p99:.1f} ms",
          "<= 2x", added["p99"] <= 2 * normal["p99"]),
         ("removed over HTTP, under load", f"{took_remove / len(gone) * 1e6:.0f} us an item", "<= 50 us",
@@ -140,7 +142,7 @@ def _parts(call, rows: list) -> None:
 
 
 def alone(shop: tw.Catalogue, tree: tw.ItemTree, vectors: np.ndarray) -> list[Row]:
-    """What a change, and a decision, cost without a service."""
+    """Measure what a change, and a decision, cost without a service."""
     times = {}
     for spare in (0.0, 0.125):
         explorer = tw.Explorer(shop, tree, spare=spare, seed=0, memory=1 << 28)

@@ -29,7 +29,7 @@ from treeward.tree.item_tree import ItemTree
 
 FORMAT, VERSION = "treeward.living", 1
 _EARLIER, _SHOWINGS = 2_000, 30
-_ITS_USERS = 0.02
+_ITS_USERS = 0.002
 """An item's users are those for whom it is among the best so many of what there is on the day it comes."""
 
 
@@ -231,6 +231,8 @@ def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Conte
             waits.come(come, day, chances, there)
             if way.every and day % way.every == 0:
                 explorer.rebuild()
+            elif way.adds and explorer.fitness().due(0.0):
+                explorer.refit()
         earned[:, day] = _spend(explorer, world, chances, spec.rounds, seed, day, waits)
     rewards = pl.DataFrame(
         {"user": np.repeat(np.arange(spec.users, dtype=np.int32), spec.days),

@@ -84,7 +84,7 @@ def write_living(lived: Lived, folder: StrPath) -> list[Path]:
         text(
             f"{spec.users:,} users get {spec.rounds} recommendations a day for {spec.days} days, no item twice. Every",
             "day a share of the catalogue goes and as many items come. Static: what is gone is not shown, what is new",
-            "is not known. Overlay: what comes hangs on the nearest leaf. Rebuilt: besides, all is clustered anew.",
+            "is not known. Overlay: what comes hangs on the nearest leaf; leaves are split and joined. Rebuilt: besides, all is clustered anew.",
         )
     ]
     for share in spec.churn:
@@ -97,7 +97,8 @@ def write_living(lived: Lived, folder: StrPath) -> list[Path]:
     parts += [
         heading("How this was made"),
         text(
-            "An item's users: those for whom it is among the best 2 % of what there is on the day it comes.", soft=True
+            "An item's users: those for whom it is among the best 0.2 % of what there is on the day it comes.",
+            soft=True,
         ),
         facts([(name, getattr(spec, name)) for name in spec.__dataclass_fields__] + [("treeward", __version__)]),
     ]

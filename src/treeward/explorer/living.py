@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from threading import RLock
 from time import sleep
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,6 +24,8 @@ from treeward.store.events import now
 from treeward.tree.edit import limits
 from treeward.tree.item_tree import ItemTree
 
+_MANY = 0.05
+"""The share of leaves without a free place, too large or too small, from which on a refit is worth while."""
 _SLICE = 100
 _PAUSE = 0.0002
 """Changes are made a few at a time, and whoever waits for a decision goes first."""
@@ -44,6 +46,13 @@ class Fitness(NamedTuple):
     starved: int
     """... and with so few that they are to join another."""
     leaves: int
+
+    def due(self, share: float = 0.2) -> Literal["", "refit", "rebuild"]:
+        """Return what is to be done about it: a rebuild once a `share` of the items came or went (0: never), a refit."""
+        moved = self.came + self.gone
+        if share and moved > share * self.items:
+            return "rebuild"
+        return "refit" if moved and self.full + self.crowded + self.starved > _MANY * self.leaves else ""
 
 
 class Living(Views):
@@ -233,8 +242,11 @@ class Living(Views):
         )  # fmt: skip
 
     def refit(self) -> None:
-        """Split leaves that overflow and join those that starve, beside what is served, and serve that from then on."""
-        self._renew(lambda settled: settled.edited())
+        """Split leaves that overflow and join those that starve, beside what is served, and serve that from then on.
+
+        What is gone, and nobody ever met, is forgotten.
+        """
+        self._renew(lambda settled: settled.edited(), anew=False)
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Cluster the items there are into a new tree, beside what is served, and serve that from then on.
@@ -242,7 +254,7 @@ class Living(Views):
         Users are replayed onto it from their events as they come. What is gone, and nobody ever met, is forgotten.
         """
         grown = lambda settled: self._how.policy.grow(settled.catalogue, progress=progress)  # noqa: E731
-        self._renew(grown, self._met(), progress)
+        self._renew(grown, anew=True, progress=progress)
 
     def save(self, items: StrPath, tree: StrPath) -> None:
         """Write the catalogue and the tree as they are now to two new folders, for another process to go on with."""
@@ -262,12 +274,14 @@ class Living(Views):
     def _renew(
         self,
         tree_of: Callable[[Settled], ItemTree],
-        needed: NDArray[np.bool_] | None = None,
+        *,
+        anew: bool,
         progress: Progress | None = None,
     ) -> None:
+        needed = self._met()
         with self._lock:
             settled = self._now.settled(needed)
-        made = settled.edition(self._how, tree_of(settled), anew=needed is not None, progress=progress)
+        made = settled.edition(self._how, tree_of(settled), anew=anew, progress=progress)
         while True:
             # What came meanwhile; the last of it while nobody changes anything.
             for number, page in changes.pages_after(self.store, made.page):

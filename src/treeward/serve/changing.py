@@ -27,8 +27,6 @@ from treeward.store.base import EventStore
 
 _SECONDS_BETWEEN = 10.0
 """A tree is laid out anew at most so often."""
-_MANY_FULL = 0.05
-"""The share of leaves without a free place, or too large or too small, from which on that is worth while."""
 _NICE = 10
 
 
@@ -130,11 +128,10 @@ class Changing(Handlers):
         busy = self._renewing is not None and not self._renewing.done()
         if busy or self._swapping.locked() or monotonic() - self._renewed < _SECONDS_BETWEEN:
             return
-        fit, share = self.service.explorer.fitness(), self.settings.rebuild
-        if share and fit.came + fit.gone > share * fit.items:
-            self._renewing = asyncio.create_task(self._renew(self._rebuild))
-        elif fit.full + fit.crowded + fit.starved > _MANY_FULL * fit.leaves and fit.came + fit.gone:
-            self._renewing = asyncio.create_task(self._renew(lambda: self.service.explorer.refit()))
+        due = self.service.explorer.fitness().due(self.settings.rebuild)
+        if due:
+            work = self._rebuild if due == "rebuild" else self.service.explorer.refit
+            self._renewing = asyncio.create_task(self._renew(work))
 
     async def _renew(self, work: Callable[[], None]) -> None:
         begun = monotonic()
