@@ -1,7 +1,7 @@
 """Linear against neural-linear: `python benchmarks/deep.py [DATA...] [--out FOLDER] [--users 200] [--repeats 5]`.
 
 First a made-up world whose rewards are not linear, then DATA, as `treeward data inspect` reads them; each is run with
-`treeward experiment deep` (finished cells are not run again). The baseline is the same policy at the same budget, in the
+`treeward experiment deep` (finished cells are not run again). The baseline is the same policy at the same budget, in
 items' own vectors. Only the world without a prior has a target; the rest is told as it is.
 """
 
