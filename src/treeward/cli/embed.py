@@ -146,7 +146,7 @@ def neural(
     options: Options = None,
     dim: Dim = 32,
     hidden: Annotated[str, typer.Option(help="Widths of the layers between.")] = "128,64",
-    negatives: Annotated[int, typer.Option(help="Non-events a reward, where the log has none.", min=1)] = 4,
+    negatives: Annotated[int, typer.Option(help="Non-events a reward; drawn where the log has too few.", min=1)] = 4,
     users: Annotated[int, typer.Option(help="At most so many training users are looked at.", min=10)] = 10_000,
     rate: Annotated[float, typer.Option(help="Learning rate of Adam.", min=0)] = 0.002,
     passes: Annotated[int, typer.Option(help="Over the users, at most.", min=1)] = 40,

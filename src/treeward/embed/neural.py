@@ -117,7 +117,7 @@ class NeuralLinear(Features):
         Parameters
         ----------
         interactions
-            The log; give it training users only. One without a single reward of 0 or less gets non-events drawn.
+            The log; give it training users only. Rewards above 0 count, others are non-events.
         catalogue
             The items, with vectors.
         dim
@@ -127,7 +127,7 @@ class NeuralLinear(Features):
         contexts
             One row an event, one column a feature of its request (time, device, place): texts or numbers that repeat.
         negatives
-            Non-events a reward, where the log has none of its own.
+            Non-events a reward: those that the log does not have are drawn from all items.
         users
             At most so many of the log's users are looked at, and at most 200 events of each.
         epochs, patience
@@ -276,7 +276,7 @@ def _told(contexts: pl.DataFrame | None, events: int) -> _Told:
 def _samples(
     interactions: Interactions, catalogue: Catalogue, told: _Told, negatives: int, users: int, seed: int
 ) -> Samples:
-    """Return the log in numbers, user by user, with non-events drawn if it has none."""
+    """Return the log in numbers, user by user, with non-events drawn if it has too few."""
     marked = copy(interactions)
     marked.table = interactions.table.with_row_index("at")
     found = numbered(OWNER, marked, catalogue).select("user", "row", "reward", "at").collect()
@@ -287,9 +287,11 @@ def _samples(
     reward = found["reward"].to_numpy().astype(np.float64)
     if int(user.max()) + 1 < _LEAST_USERS:
         raise DataError(f"{OWNER}: the log has {int(user.max()) + 1} users; at least {_LEAST_USERS} are needed")
-    if (reward > 0).all():
+    liked = np.flatnonzero(reward > 0)
+    lacking = round(negatives - (len(reward) - len(liked)) / len(liked))
+    if lacking > 0:
         known, items = np.unique(user * len(catalogue) + row), len(catalogue)
-        again = np.repeat(np.arange(len(user)), negatives)
+        again = np.repeat(liked, lacking)
         drawn = (rng.uniforms(seed, rng.stream("neural", "negatives"), len(again)) * items).astype(np.int64)
         fresh = ~np.isin(user[again] * items + drawn, known)
         user, at = np.concatenate([user, user[again][fresh]]), np.concatenate([at, at[again][fresh]])

@@ -84,7 +84,8 @@ def write_living(lived: Lived, folder: StrPath) -> list[Path]:
         text(
             f"{spec.users:,} users get {spec.rounds} recommendations a day for {spec.days} days, no item twice. Every",
             "day a share of the catalogue goes and as many items come. Static: what is gone is not shown, what is new",
-            "is not known. Overlay: what comes hangs on the nearest leaf; leaves are split and joined. Rebuilt: besides, all is clustered anew.",
+            "is not known. Overlay: what comes hangs on the nearest leaf; leaves are split and joined. Rebuilt:",
+            "besides, all is clustered anew.",
         )
     ]
     for share in spec.churn:

@@ -48,7 +48,7 @@ class Fitness(NamedTuple):
     leaves: int
 
     def due(self, share: float = 0.2) -> Literal["", "refit", "rebuild"]:
-        """Return what is to be done about it: a rebuild once a `share` of the items came or went (0: never), a refit."""
+        """Return what is to be done about it; a rebuild, once a `share` of the items came or went (0: never)."""
         moved = self.came + self.gone
         if share and moved > share * self.items:
             return "rebuild"

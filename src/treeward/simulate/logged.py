@@ -28,7 +28,7 @@ def logged(world: World, users: Sequence[int], shown: int = 100, seed: int = 0) 
     --------
     >>> world = World.synthetic(items=500, users=20, dim=4, seed=0)
     >>> logged(world, range(10), shown=30)
-    Interactions(300 events, 10 users, 230 items)
+    Interactions(300 events, 10 users, 228 items)
     """
     owner = "logged"
     checks.kinds(owner, ("world", world, World))
