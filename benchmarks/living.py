@@ -1,8 +1,8 @@
 """A living catalogue: ``python benchmarks/living.py [ITEMS]`` (1,000,000 by default, in 64 dimensions).
 
-A service under load: first as it is, then while 10,000 items come and 10,000 go (over HTTP, 500 at a time), then while
-another snapshot of all items is swapped in. The load is 32 keep-alive connections at a fixed rate, about half of what
-the machine can do, the same in all of them; every answer is looked at. The baseline is the same service without
+A service under load: first as it is, then while 10,000 items come and 10,000 go (over HTTP, 1,000 at a time), then
+while another snapshot of all items is swapped in. The load is 32 keep-alive connections at a fixed rate, about half of
+what the machine can do, the same in all of them; every answer is looked at. The baseline is the same service without
 changes, in the same run. Then the explorer alone: what a change costs, and a decision with and without free places.
 
 Prints a table and writes bench-out/living.json; exits 1 if a target is missed.
@@ -24,7 +24,7 @@ from serve import HERE, Row, fill, running, zipf_users
 from treeward.client import Client
 from treeward.data.synthetic import synthetic_catalogue
 
-DIM, USERS, EVENTS, CHANGES, AT_ONCE = 64, 20_000, 50, 10_000, 500
+DIM, USERS, EVENTS, CHANGES, AT_ONCE = 64, 20_000, 50, 10_000, 1_000
 CONNECTIONS, RATE, CHECKED = 32, 1_000, 100_000
 
 

@@ -47,7 +47,7 @@ class _Calls:
     def _slices(items: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
         """Return items in as many bodies as they need."""
         longest = max((len(one.get("vector", ())) for one in items), default=0)
-        most = max(1, min(1_000, 500_000 // (12 * longest + 200)))
+        most = max(1, min(1_000, 900_000 // (12 * longest + 100)))
         return [list(items[first : first + most]) for first in range(0, len(items), most)]
 
     @staticmethod

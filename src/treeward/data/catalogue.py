@@ -77,6 +77,7 @@ class Catalogue:
         """How many pages of an explorer's changes it knows; see `Explorer.add`."""
         self.made_at: int | None = None
         """When the file it was read from was written, in seconds since 1970."""
+        self._text = self.ids.dtype == pl.String
         keys = _keys(self.ids)
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
@@ -101,6 +102,11 @@ class Catalogue:
         return self._table
 
     @property
+    def schema(self) -> pl.Schema:
+        """The table's columns and what they hold."""
+        return self._table.schema
+
+    @property
     def dim(self) -> int:
         """The vectors' dimension; 0 if there are none yet."""
         return int(self.vectors.shape[1])
@@ -109,6 +115,11 @@ class Catalogue:
     def ids(self) -> pl.Series:
         """The external ids, in row order."""
         return self.table["id"]
+
+    @property
+    def ids_are_integers(self) -> bool:
+        """Whether ids are integers, and not strings."""
+        return self.schema["id"].is_integer()
 
     @property
     def titles(self) -> pl.Series | None:
@@ -141,16 +152,16 @@ class Catalogue:
             place = int(np.searchsorted(self._sorted, key))
             while place < len(self) and self._sorted[place] == key:
                 row = int(self._order[place])
-                if self.ids[row] == id:
+                if not self._text or self.ids[row] == id:  # integers are their own keys
                     return row
                 place += 1
         raise UnknownId(f"no item has the id {id!r}")
 
     def _key(self, id: Id) -> np.int64 | None:
         if isinstance(id, str):
-            return np.int64(hash(id)) if self.ids.dtype == pl.String else None
+            return np.int64(hash(id)) if self._text else None
         whole = isinstance(id, int | np.integer) and not isinstance(id, bool)
-        return np.int64(id) if whole and self.ids.dtype == pl.Int64 and -(2**63) <= id < 2**63 else None
+        return np.int64(id) if whole and not self._text and -(2**63) <= id < 2**63 else None
 
     def with_vectors(self, vectors: ArrayLike) -> "Catalogue":
         """Return the same items with these vectors."""

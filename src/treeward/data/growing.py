@@ -50,6 +50,16 @@ class Growing(Catalogue):
         return len(self.base) + len(self._late_ids)
 
     @property
+    def schema(self) -> pl.Schema:
+        """The table's columns and what they hold."""
+        return self.base.schema
+
+    @property
+    def ids_are_integers(self) -> bool:
+        """Whether ids are integers, and not strings."""
+        return self.base.ids_are_integers
+
+    @property
     def dim(self) -> int:
         """The vectors' dimension."""
         return self.base.dim

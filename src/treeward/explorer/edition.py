@@ -178,11 +178,9 @@ class Edition:
         numbers, places, former, same = numbers[:last], places[:last], former[:last], same[:last]
         if not last:
             return 0
-        for place in places[same].tolist():
-            reopen(room, place)
+        reopen(room, places[same])
         moved = ~same & (former >= 0)
-        for place in former[moved].tolist():
-            leave(room, place, True)
+        leave(room, former[moved], True)
         self.catalogue.append(table[:last], vectors[:last])
         room.tree.items[places] = roster.enter(numbers, places)
         self.version += 1
@@ -194,13 +192,11 @@ class Edition:
 
     def remove(self, rows: Iterable[int]) -> int:
         """Let items be shown no more, and return how many could be until now."""
-        count = 0
-        for row in rows:
-            room, place = self.decider.room, int(self.decider.roster.place_of[row])
-            assert room is not None
-            if place >= 0 and room.flags.open[place]:
-                leave(room, place, False)
-                count += 1
+        room, places = self.decider.room, self.decider.roster.place_of[list(rows)].astype(np.int64)
+        if not len(places):
+            return 0
+        assert room is not None
+        count = leave(room, places[places >= 0], False)
         self.version += count > 0
         self.since = self.since._replace(went=self.since.went + count)
         return count

@@ -26,7 +26,7 @@ from treeward.tree.item_tree import ItemTree
 
 _MANY = 0.05
 """The share of leaves without a free place, too large or too small, from which on a refit is worth while."""
-_SLICE = 100
+_SLICE = 250
 _PAUSE = 0.0002
 """Changes are made a few at a time, and whoever waits for a decision goes first."""
 
@@ -109,11 +109,12 @@ class Living(Views):
 
     def _fitting(self, owner: str, items: Catalogue) -> Catalogue:
         """Return items with the columns of the catalogue."""
-        if items.ids.dtype.is_integer() != self.catalogue.ids.dtype.is_integer():
-            raise InvalidArgument(owner, "items", f"with ids that are {self.catalogue.ids.dtype}", items.ids.dtype)
+        schema = self.catalogue.schema
+        if items.ids_are_integers != self.catalogue.ids_are_integers:
+            raise InvalidArgument(owner, "items", f"with ids that are {schema['id']}", items.ids.dtype)
         if not items.dim:
             raise InvalidArgument(owner, "items", "with vectors", "none")
-        table = self.catalogue.table.clear()
+        table = pl.DataFrame(schema=schema)
         extra = [name for name in items.table.columns if name not in table.columns]
         if extra:
             raise InvalidArgument(owner, "items", f"with columns among {table.columns}", extra)

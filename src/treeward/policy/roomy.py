@@ -294,20 +294,29 @@ def _climb(ladder: Floats, begin: int, count: int, value: np.float32, sign: int)
 
 
 @kernel
-def reopen(room: Room, place: int) -> None:
-    """Let an item that is gone be shown again."""
-    if not room.flags.open[place]:
-        _count(room, leaf_at(room.tree, place), place, 1)
+def reopen(room: Room, places: NDArray[np.int64]) -> None:
+    """Let items that are gone be shown again."""
+    for i in range(len(places)):
+        if not room.flags.open[places[i]]:
+            _count(room, leaf_at(room.tree, places[i]), places[i], 1)
 
 
 @kernel
-def leave(room: Room, place: int, free: bool) -> None:
-    """Let a place be shown no more; `free`: nor does anything need its vector, so another item may have it."""
-    leaf = leaf_at(room.tree, place)
-    if room.flags.open[place]:
-        _count(room, leaf, place, -1)
-    if free and room.taken[place]:
-        room.taken[place] = False
-        room.tree.items[place] = -1
-        room.spare[leaf] += 1
-        room.cursor[leaf] = min(room.cursor[leaf], place)
+def leave(room: Room, places: NDArray[np.int64], free: bool) -> int:
+    """Let places be shown no more, and return how many could be until now.
+
+    `free`: nor does anything need their vectors, so other items may have them.
+    """
+    count = 0
+    for i in range(len(places)):
+        place = places[i]
+        leaf = leaf_at(room.tree, place)
+        if room.flags.open[place]:
+            _count(room, leaf, place, -1)
+            count += 1
+        if free and room.taken[place]:
+            room.taken[place] = False
+            room.tree.items[place] = -1
+            room.spare[leaf] += 1
+            room.cursor[leaf] = min(room.cursor[leaf], place)
+    return count

@@ -163,10 +163,12 @@ def _items(
 ) -> tuple[int, int]:
     """Offer all items of the leaves that were reached."""
     arm, rank, plain = candidates.arm, candidates.mean, clear(screen)
-    kept, some_are_new = 0, len(bonus) > 0
+    kept, some_are_new, flagged = 0, len(bonus) > 0, not screen.only and len(screen.flags.open) > 0
     for i in range(count):
         begin, end = ranges[leaves[i], 0], ranges[leaves[i], 1]
         for place in range(begin, end):
+            if flagged and not screen.flags.open[place]:  # most likely a free place
+                continue
             worth = dot(items[place], theta)
             if some_are_new:
                 worth += bonus[place]

@@ -102,7 +102,7 @@ class Handlers:
         return _json(await self._look(self.looks.field, _user_of(request.argument), request.query))
 
     async def _item(self, request: Request) -> Reply:
-        integers = self.service.explorer.catalogue.ids.dtype.is_integer()
+        integers = self.service.explorer.catalogue.ids_are_integers
         return _json(self.service.item(parse_id(request.argument, integers, "item")))
 
     async def _node(self, request: Request) -> Reply:
@@ -186,7 +186,7 @@ class Handlers:
     def _document(self) -> dict[str, Any]:
         shop, settings = self.service.explorer.catalogue, self.settings
         shape = Shape(
-            "integer" if shop.ids.dtype.is_integer() else "string", _kinds(shop), shop.dim, self.service.contexts,
+            "integer" if shop.ids_are_integers else "string", _kinds(shop), shop.dim, self.service.contexts,
             settings.max_batch, (settings.reward_low, settings.reward_high),
         )  # fmt: skip
         return document((route for route in ROUTES if not route.admin), bool(settings.keys), shape)
@@ -208,7 +208,7 @@ class Handlers:
 def _kinds(shop: Catalogue) -> dict[str, str]:
     """Return what the columns hold that a request can filter by."""
     kinds = {}
-    for name, kind in shop.table.schema.items():
+    for name, kind in shop.schema.items():
         if kind == pl.String:
             kinds[name] = "string"
         elif kind == pl.Boolean:

@@ -276,7 +276,7 @@ class Service:
     def put_items(self, rows: Sequence[wire.PutItem]) -> int:
         """Add items, or change what is known of them, and return how many."""
         shop = self.explorer.catalogue
-        names = [name for name in shop.table.columns if name != "id"]
+        names = [name for name in shop.schema if name != "id"]
         ids, vectors, columns = [], [], []
         for row in rows:
             unknown = [name for name in row.columns if name not in names]
@@ -373,9 +373,9 @@ class Service:
 
 def _table(ids: list[Id], columns: dict[str, list[Any]], shop: Catalogue) -> pl.DataFrame:
     try:
-        return pl.DataFrame({"id": ids, **columns}, schema=shop.table.schema)
+        return pl.DataFrame({"id": ids, **columns}, schema=shop.schema)
     except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
-        kinds = {name: str(kind) for name, kind in shop.table.schema.items()}
+        kinds = {name: str(kind) for name, kind in shop.schema.items()}
         raise InvalidArgument("items", "items", f"as {kinds}", str(error).splitlines()[0]) from error
 
 
