@@ -151,7 +151,7 @@ def deep(data: str, **options: Any) -> Spec:
     given: dict[str, Any] = {"users": 200, "rounds": 300, "repeats": 5, "reward": "click", "once": True, **options}
     if data == SYNTHETIC:
         given = {"shown": 100, **given}
-        given["loader_options"] = {"items": 10_000, "users": 5_200, "dim": 16, "nonlinear": 2.0} | dict(
+        given["loader_options"] = {"items": 10_000, "users": 20_200, "dim": 16, "nonlinear": 2.0} | dict(
             given.get("loader_options", {})
         )
     return Spec("deep", data, DEEP, **given)
