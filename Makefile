@@ -70,6 +70,7 @@ torture: .venv/dev .venv/system .venv/kernels ## services and databases killed, 
 	$(BIN)/python tests/torture.py 200
 	$(BIN)/python tests/torture.py 20 --database
 	TORTURE=1 $(BIN)/python -m pytest -q tests/test_postgres.py tests/test_swap.py -k "decide_as_one or killed"
+	TORTURE=1 $(BIN)/python -m pytest -q tests/test_living.py -k Interleavings
 	TORTURE=1 $(BIN)/python -m pytest -q tests/test_sqlite.py tests/test_serve.py -k "torn or fuzz or schemathesis"
 
 docs: .venv/docs ## build the documentation into site/

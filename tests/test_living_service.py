@@ -188,7 +188,7 @@ def test_killed_while_items_change(shop, tmp_path):
     """What was acknowledged is there after the next start; what was not is there whole, or not at all."""
     known, next_id = set(range(400)), 10_000
     maybe = set()
-    for turn in range(3):
+    for turn in range(2):
         running = start(tmp_path, shop / "items")
         url, client = running.url, Client(running.url, tries=1)
         there = {id for id in known | maybe if httpx.get(f"{url}/v1/items/{id}").status_code == 200}

@@ -1,5 +1,6 @@
 """`treeward items`: let items come and go in a running service."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +31,10 @@ def put(
     if not shop.dim:
         raise InvalidArgument("items put", "items", "with vectors", str(items))
     rows: list[dict[str, Any]] = []
+    gone = set(shop.gone)
     for row, vector in zip(shop.table.iter_rows(named=True), shop.vectors, strict=True):
+        if row["id"] in gone:
+            continue
         columns = {name: value for name, value in row.items() if name != "id" and value is not None}
         rows.append({"item": row["id"], "vector": [float(f"{one:.8g}") for one in vector.tolist()], "columns": columns})
     _send(service, key, rows, "put_items", "Putting items in")
@@ -47,10 +51,11 @@ def remove(
     wanted: list[str] = []
     for one in ids:
         try:
-            wanted += Path(one[1:]).read_text(encoding="utf-8").split() if one.startswith("@") else [one]
+            lines = Path(one[1:]).read_text(encoding="utf-8").splitlines() if one.startswith("@") else [one]
+            wanted += [line.strip() for line in lines if line.strip()]
         except OSError as error:
             raise InvalidArgument("items remove", "ids", "a file that can be read", f"{one[1:]} ({error})") from error
-    whole = all(one.lstrip("-").isdigit() for one in wanted)
+    whole = all(re.fullmatch("-?[0-9]{1,18}", one) for one in wanted)
     gone = _send(service, key, [int(one) for one in wanted], "remove_items", "Taking items away") if whole else 0
     gone = gone or _send(service, key, wanted, "remove_items", "Taking items away")  # ids may be strings of digits
     say(f"{gone:,} item(s) were there, and are gone.")

@@ -98,7 +98,10 @@ def number(
     rule = f"a finite number {rule}".strip()
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InvalidArgument(owner, parameter, rule, value)
-    made = float(value)
+    try:
+        made = float(value)
+    except OverflowError as error:
+        raise InvalidArgument(owner, parameter, rule, "one of very many digits") from error
     inside = (low is None or made >= low) and (high is None or made <= high)
     strictly = (above is None or made > above) and (below is None or made < below)
     if not (np.isfinite(made) and inside and strictly):

@@ -66,7 +66,7 @@ class Catalogue:
         self._table = pl.DataFrame(
             [_unique(as_ids("Catalogue", "ids", ids, len(self._vectors)))]
             + [
-                column("Catalogue", name, values, len(self._vectors))
+                _text(name, column("Catalogue", name, values, len(self._vectors)))
                 for name, values in {"title": titles, "category": categories, **extra}.items()
                 if values is not None
             ]
@@ -165,7 +165,9 @@ class Catalogue:
 
     def with_vectors(self, vectors: ArrayLike) -> "Catalogue":
         """Return the same items with these vectors."""
-        return type(self).of_table(self.table, vectors)
+        made = type(self).of_table(self.table, vectors)
+        made.gone, made.pages, made.made_at = list(self.gone), self.pages, self.made_at
+        return made
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the catalogue to a directory, checksummed."""
@@ -238,6 +240,11 @@ def _names(columns: Mapping[str, Any] | pl.DataFrame) -> list[str]:
         if name in _RESERVED:
             raise InvalidArgument("Catalogue", "columns", f"named other than {', '.join(_RESERVED)}", name)
     return names
+
+
+def _text(name: str, values: pl.Series) -> pl.Series:
+    """Return titles and categories as text also where there are none."""
+    return values.cast(pl.String) if name in _RESERVED and values.dtype == pl.Null else values
 
 
 def _unique(ids: pl.Series) -> pl.Series:

@@ -1,10 +1,14 @@
 """`Growing`: a catalogue that items are added to; rows that were there stay as they are."""
 
 from bisect import bisect_right
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
+from treeward.core.artefact import StrPath
 from treeward.core.types import AnyArray, Floats
 from treeward.data.catalogue import Catalogue, Id
 
@@ -36,18 +40,37 @@ class Growing(Catalogue):
         self._rows: dict[Id, int] = {}
         self._late_ids: list[Id] = []
         self._whole = 0, base.table
+        self._lock = Lock()
 
     def append(self, table: pl.DataFrame, vectors: Floats) -> None:
         """Add rows, whose columns are the catalogue's."""
-        first, ids = len(self), table["id"].to_list()
-        self._tables.append(table)
-        self._parts.append(vectors)
-        self._starts.append(first)
-        self._rows.update(zip(ids, range(first, first + len(ids)), strict=True))
-        self._late_ids += ids
+        ids = table["id"].to_list()
+        with self._lock:
+            first = len(self)
+            self._tables.append(table)
+            self._parts.append(vectors)
+            self._starts.append(first)
+            self._rows.update(zip(ids, range(first, first + len(ids)), strict=True))
+            self._late_ids += ids
 
     def __len__(self) -> int:
         return len(self.base) + len(self._late_ids)
+
+    def latest(self) -> Catalogue:
+        """Return every id's latest row, as a catalogue of its own."""
+        rows = np.array(sorted({**{id: row for row, id in enumerate(self.base.ids)}, **self._rows}.values()))
+        return Catalogue.of_table(self.some(rows), self.vectors[rows])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.latest().__reduce__()
+
+    def save(self, path: StrPath, *, overwrite: bool = False) -> None:
+        """Write every id's latest row to a directory; `Explorer.save` also writes what became of the items."""
+        self.latest().save(path, overwrite=overwrite)
+
+    def with_vectors(self, vectors: ArrayLike) -> Catalogue:
+        """Return every id's latest row with these vectors."""
+        return self.latest().with_vectors(vectors)
 
     @property
     def schema(self) -> pl.Schema:
@@ -67,20 +90,24 @@ class Growing(Catalogue):
     @property
     def vectors(self) -> Floats:
         """(items, dimensions), in row order; put together when asked for."""
-        return np.concatenate([self.base.vectors, *self._parts])
+        with self._lock:
+            parts = list(self._parts)
+        return np.concatenate([self.base.vectors, *parts])
 
     @property
     def table(self) -> pl.DataFrame:
         """One row an item, in row order."""
-        known, table = self._whole
-        if known < len(self._tables):
-            table = pl.concat([self.base.table, self._late()], rechunk=True)
-            self._whole = len(self._tables), table
-        return table
+        with self._lock:
+            known, table = self._whole
+            if known < len(self._late_ids):
+                table = pl.concat([self.base.table, self._late()], rechunk=True)
+                self._whole = len(self._late_ids), table
+            return table
 
     def _late(self) -> pl.DataFrame:
+        """Return the later rows; whoever asks holds the lock."""
         if len(self._tables) > 1:
-            self._tables[:] = [pl.concat(self._tables, rechunk=True), *(one.clear() for one in self._tables[1:])]
+            self._tables = [pl.concat(self._tables, rechunk=True)]
         return self._tables[0]
 
     def some(self, rows: AnyArray | list[int]) -> pl.DataFrame:
@@ -89,7 +116,9 @@ class Growing(Catalogue):
         early = at < size
         if early.all():
             return self.base.table[at]
-        parts = pl.concat([self.base.table[at[early]], self._late()[at[~early] - size]])
+        with self._lock:
+            late = self._late()
+        parts = pl.concat([self.base.table[at[early]], late[at[~early] - size]])
         order = np.empty(len(at), dtype=np.int64)
         order[np.concatenate([np.flatnonzero(early), np.flatnonzero(~early)])] = np.arange(len(at))
         return parts[order]

@@ -73,12 +73,11 @@ def write_page(store: EventStore, number: int, content: bytes) -> bool:
 
 
 def pages_after(store: EventStore, number: int) -> list[tuple[int, Page]]:
-    """Return the pages behind one; those that nobody needs any more are empty, and passed over."""
+    """Return the pages behind one."""
     found = []
     for name, content in store.notes(_BEGIN, _name(number)):
         at = int(name.removeprefix(_BEGIN))
-        if content:
-            found.append((at, Page.unpacked(store, at, content)))
+        found.append((at, Page.unpacked(store, at, content)))
     return found
 
 
@@ -94,7 +93,7 @@ def first_page(store: EventStore, catalogue: Catalogue) -> int:
     if known is None:
         made, known_pages = catalogue.made_at, last
         if made is not None:
-            known_pages = max((number for number, page in pages_after(store, 0) if page.time <= made), default=0)
+            known_pages = max((number for number, page in pages_after(store, 0) if page.time < made), default=0)
         remember(store, catalogue, known_pages)
         return known_pages
     return int(known)
@@ -109,13 +108,6 @@ def _seen(catalogue: Catalogue) -> str:
     digest = blake2b(pack_items(0, catalogue.ids)[1], digest_size=16)
     digest.update(np.ascontiguousarray(catalogue.vectors).data)
     return f"catalogue/{digest.hexdigest()}"
-
-
-def drop_pages(store: EventStore, upto: int) -> None:
-    """Empty the pages up to one: a catalogue that has them was saved."""
-    for name, content in store.notes(_BEGIN):
-        if content and int(name.removeprefix(_BEGIN)) <= upto:
-            store.take_note(name, b"")
 
 
 def _name(number: int) -> str:

@@ -1,4 +1,4 @@
-"""The contexts of requests: each has a number beside its tree's, which events carry, and a gate that vectors pass."""
+"""The contexts of requests: each has a number that events carry in place of a tree's, and a gate that vectors pass."""
 
 import msgspec
 import numpy as np
@@ -6,146 +6,144 @@ from numpy.typing import NDArray
 
 from treeward.core.errors import InvalidArgument, StoreVersion
 from treeward.core.types import AnyArray, Floats, Integers
-from treeward.embed.features import Context, Features
+from treeward.embed.features import Context, Features, word
 from treeward.store.base import EventStore
 
 _BEGIN = "context/"
 _MOST = 4_096
+_LARGEST = 2**53
+_OWNER = "Explorer.recommend"
 
-
-class Told(msgspec.Struct, frozen=True):
-    """What a number of the store's stands for, if it is not a tree's own."""
-
-    tree: int
-    """The number of the tree alone."""
-    context: dict[str, str | int | float]
+Plain = dict[str, str | int | float]
 
 
 class Contexts:
     """Numbers for what requests tell, the same in every process, and their gates.
+
+    A number stands for a context whatever the tree: which node an item was taken from is then not written down, and a
+    replay takes it from wherever it lies.
 
     Parameters
     ----------
     store
         Where the numbers live.
     tree
-        The store's number of the tree, and ...
-    name
-        ... what it is numbered by.
+        The store's number of the tree: that of decisions of which nothing is told.
     features
         What makes gates of contexts; None: nothing may be told.
     dim
         Of the vectors that pass the gates; those behind the features' own pass as they are.
     """
 
-    def __init__(self, store: EventStore, tree: int, name: str, features: Features | None, dim: int) -> None:
-        self._store, self._tree, self._name, self._dim = store, tree, name, dim
+    def __init__(self, store: EventStore, tree: int, features: Features | None, dim: int) -> None:
+        self._store, self._tree, self._dim = store, tree, dim
         self._features = features if features is not None and features.contexts else None
         self.gates: Floats = np.zeros((0, dim), dtype=np.float32)
-        """(contexts, d)"""
-        self._row_of: dict[str, int] = {}
+        """(contexts, d); the first is that of events of which nothing was told."""
         self._number_of: dict[str, int] = {}
-        self._last = ""
         self._gate: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
-        self._trees: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._told: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._sure: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         if self._features is not None:
-            self.gates = self._whole(self._features.gate(None))[None]  # of events that nothing was told of
-            self._row_of["{}"] = 0
-            self._read()
-
-    @property
-    def used(self) -> bool:
-        """Whether requests may tell anything."""
-        return self._features is not None
+            self.gates = self._whole(self._features.gate(None))[None]
 
     def of(self, context: Context | None) -> tuple[int, Floats | None]:
         """Return the number that decisions in a context have, and their gate; None: there is none."""
         if self._features is None:
             if context:
                 rule = "empty: the policy's features know of none (see Crossed and NeuralLinear)"
-                raise InvalidArgument("Explorer.recommend", "context", rule, context)
+                raise InvalidArgument(_OWNER, "context", rule, context)
             return self._tree, None
         gate = self._features.gate(context)  # which refuses names that it does not know
-        plain = {name: _plain(value) for name, value in sorted((context or {}).items())}
+        plain = self._plain(context or {})
+        if not plain:
+            return self._tree, self.gates[0]
         key = msgspec.json.encode(plain).decode()
         if key not in self._number_of:
             if len(self._number_of) >= _MOST:
                 rule = f"of at most {_MOST} different contexts: round numbers to a few values"
-                raise InvalidArgument("Explorer.recommend", "context", rule, context)
-            number = self._store.number_snapshot(f"{self._name}?{key}")
-            told = msgspec.json.encode(Told(self._tree, plain))
-            self._store.take_note(f"{_BEGIN}{number:08d}", told, new=True)
-            self._learn(number, Told(self._tree, plain))
+                raise InvalidArgument(_OWNER, "context", rule, context)
+            number = self._store.number_snapshot(f"?{key}")
+            self._store.take_note(_name(number), key.encode(), new=True)
+            self._learn(number, plain)
             self._number_of[key] = number
         return self._number_of[key], self._whole(gate)
 
-    def context_of(self, number: int) -> Context | None:
-        """Return the context that a number stands for."""
-        held = self._store.note(f"{_BEGIN}{number:08d}")
-        return None if held is None else _read(held).context
+    def _plain(self, context: Context) -> Plain:
+        """Return what is known of a context, as it is written down; a value that nobody has seen is left out."""
+        assert self._features is not None
+        made: Plain = {}
+        for name in sorted(context):
+            value, known = context[name], self._features.contexts[name]
+            if known:
+                if word(_OWNER, value) in known:
+                    made[name] = word(_OWNER, value)
+            elif not isinstance(value, str) and abs(value) <= _LARGEST:
+                made[name] = int(value) if float(value).is_integer() else float(value)
+            else:
+                raise InvalidArgument(_OWNER, "context", f"with a number of usual size for {name}", str(value)[:40])
+        return made
+
+    def gate_at(self, number: int) -> Floats | None:
+        """Return the gate of decisions with a number."""
+        if self._features is None:
+            return None
+        gate: Floats = self.gates[self.gates_of(np.array([number]))[0]]
+        return gate
 
     def told(self, number: int) -> str | None:
-        """Return the context that a number stands for, as JSON."""
-        context = self.context_of(number)
-        return None if not context else msgspec.json.encode(context).decode()
+        """Return the context that a number stands for, as JSON; None if it is a tree's."""
+        held = self._store.note(_name(number))
+        return None if held is None else held.decode()
 
     def trees_of(self, numbers: AnyArray) -> AnyArray:
-        """Return the numbers of the trees alone."""
+        """Return the numbers of the trees that events were decided on; -1 where a context stands in its place."""
         if self._features is None:
             return numbers
         self._know(numbers)
-        return self._trees[numbers]
+        return np.where(self._told[numbers], -1, numbers.astype(np.int64))
 
     def gates_of(self, numbers: AnyArray) -> Integers:
-        """Return which gate each of some events passes."""
+        """Return which gate each of some events passes; nothing at all if there are none."""
         if self._features is None:
             return np.zeros(0, dtype=np.int32)
         self._know(numbers)
         return self._gate[numbers]
 
     def _know(self, numbers: AnyArray) -> None:
-        most = int(numbers.max()) if len(numbers) else -1
-        if most >= len(self._trees):
-            self._read()
-            self._grow(most)
+        """Find out what numbers stand for; whoever made a decision has written that down before."""
+        if len(numbers):
+            self._grow(int(numbers.max()))
+        for number in np.unique(numbers[~self._sure[numbers]]).tolist():
+            held = self._store.note(_name(number))
+            if held is not None:
+                try:
+                    self._learn(number, msgspec.json.decode(held, type=Plain))
+                except msgspec.DecodeError as error:
+                    raise StoreVersion(f"a context in the store is of another version ({error})") from error
+            self._sure[number] = True
 
-    def _read(self) -> None:
-        """Read what other processes have numbered."""
-        for name, held in self._store.notes(_BEGIN, self._last):
-            self._learn(int(name.removeprefix(_BEGIN)), _read(held))
-            self._last = name
-
-    def _learn(self, number: int, told: Told) -> None:
+    def _learn(self, number: int, context: Plain) -> None:
         assert self._features is not None
         self._grow(number)
-        key = msgspec.json.encode(told.context).decode()
-        if key not in self._row_of:
-            known = {name: value for name, value in told.context.items() if name in self._features.contexts}
-            self._row_of[key] = len(self.gates)
-            self.gates = np.concatenate([self.gates, self._whole(self._features.gate(known))[None]])
-        self._gate[number], self._trees[number] = self._row_of[key], told.tree
-        if told.tree == self._tree:
-            self._number_of.setdefault(key, number)
+        known = {name: value for name, value in context.items() if name in self._features.contexts}
+        try:
+            gate = self._features.gate(known)
+        except InvalidArgument:  # it meant something else to the features of then
+            gate = self._features.gate(None)
+        self.gates = np.concatenate([self.gates, self._whole(gate)[None]])
+        self._gate[number], self._told[number], self._sure[number] = len(self.gates) - 1, True, True
 
     def _grow(self, number: int) -> None:
-        more = number + 1 - len(self._trees)
+        more = number + 1 - len(self._sure)
         if more > 0:
             self._gate = np.concatenate([self._gate, np.zeros(more, dtype=np.int32)])
-            self._trees = np.concatenate([self._trees, np.arange(len(self._trees), number + 1)])
+            self._told = np.concatenate([self._told, np.zeros(more, dtype=np.bool_)])
+            self._sure = np.concatenate([self._sure, np.zeros(more, dtype=np.bool_)])
 
     def _whole(self, gate: Floats) -> Floats:
         return np.concatenate([gate, np.ones(self._dim - len(gate), dtype=np.float32)])
 
 
-def _plain(value: str | int | float) -> str | int | float:
-    """Return a value as it is written down: 9 and 9.0 are the same."""
-    if isinstance(value, str):
-        return value
-    return int(value) if float(value).is_integer() else float(value)
-
-
-def _read(held: bytes) -> Told:
-    try:
-        return msgspec.json.decode(held, type=Told)
-    except msgspec.DecodeError as error:
-        raise StoreVersion(f"a context in the store is of another version ({error})") from error
+def _name(number: int) -> str:
+    return f"{_BEGIN}{number:08d}"

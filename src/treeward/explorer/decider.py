@@ -12,7 +12,7 @@ from treeward.bandit.choose import Candidates
 from treeward.bandit.posterior import Posterior
 from treeward.core import rng
 from treeward.core.compiled import bound
-from treeward.core.errors import NothingLeft
+from treeward.core.errors import NothingLeft, StoreError
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.embed.features import Context, Features
@@ -27,6 +27,7 @@ from treeward.policy.session import DECISION, Batch, choose, nothing_closed
 from treeward.policy.steps import MOST_STEPS, Trace
 from treeward.state.seats import Seats
 from treeward.store.base import EventStore, User
+from treeward.store.events import NAMELESS
 
 SLOT_BITS = 16
 """The low bits of a call's nonce are left to its slots."""
@@ -98,20 +99,23 @@ class Decider:
         digest = blake2b(np.ascontiguousarray(numbers[plan.tree.items]).data, digest_size=16)
         for array in (plan.tree.first_child, plan.tree.item_range):
             digest.update(np.ascontiguousarray(array).data)
-        name = digest.hexdigest()
-        self.snapshot = store.number_snapshot(name)
+        try:
+            self.snapshot = named = store.number_snapshot(digest.hexdigest())
+        except StoreError:  # all numbers are taken: what this tree's nodes are is not written down
+            self.snapshot, named = NAMELESS, -1
         _add_plan(digest, plan)
         self.room: Room | None = None
         places = np.arange(len(catalogue), dtype=np.int32)
         rows = plan.tree.items
         if spare > 0:
             plan, self.room, places = roomy(plan, spare, metric)
+            digest.update(plan.tree.item_range.tobytes())  # states hold places
         self.plan, self.roster = plan, Roster(rows, places, numbers)
         self.flags = self.room.flags if self.room is not None else Flags.none()
         """Places that may be shown to anybody."""
-        self.contexts = Contexts(store, self.snapshot, name, features, plan.items.shape[1])
+        self.contexts = Contexts(store, self.snapshot, features, plan.items.shape[1])
         self.plan = plan = plan._replace(gates=self.contexts.gates)
-        self.seats = Seats(plan, store, self.roster, self.contexts, self.snapshot, digest.digest(), memory)
+        self.seats = Seats(plan, store, self.roster, self.contexts, named, digest.digest(), memory)
         hidden = blake2b(store.secret(), digest_size=8, person=b"draws").digest()
         self._seed = int.from_bytes(hidden, "little") >> 1 if seed is None else seed
         self._begun, self._call_stream = 0, rng.stream("calls", store.begin())
@@ -171,7 +175,7 @@ class Decider:
         trace = Trace.empty(MOST_STEPS, len(candidates.arm))
         out = made(ticket.slot + 1)
         stream = np.array([rng.stream("user", ticket.user)])
-        _, gate = self.contexts.of(self.contexts.context_of(ticket.snapshot))
+        gate = self.contexts.gate_at(ticket.snapshot)
         with _through(state.posterior, seat, gate):
             call = np.array([ticket.call])
             self._choose(state, seat, stream, call, ticket.slot + 1, closed, (candidates, trace), out)

@@ -1,6 +1,6 @@
 """`Edition`: a catalogue laid out for deciding, with room for items to come and go until the next one is laid out."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -96,7 +96,6 @@ class Edition:
         self.version = 0
         """How often items came or went."""
         self._base = self.decider.seats.digest
-        self._updates = 0
         self._new = dict(new or {})
         self.since = since or Since(set(), 0)
         self.paths: dict[int, tuple[int, ...]] = {}
@@ -185,7 +184,11 @@ class Edition:
         room.tree.items[places] = roster.enter(numbers, places)
         self.version += 1
         self.since.came.update(numbers[~same].tolist())
-        self._moved(numbers[moved])
+        unknown = self.decider.seats.unknown
+        stale = moved | np.array([number in unknown for number in numbers.tolist()])
+        self._moved(numbers, numbers[stale])
+        bonus = self.decider.plan.bonus
+        bonus[former[moved]] = bonus[places[~same]] = 0.0
         self._new.update(dict.fromkeys(numbers[former < 0].tolist(), 0))
         self._welcome(numbers)
         return last
@@ -201,20 +204,21 @@ class Edition:
         self.since = self.since._replace(went=self.since.went + count)
         return count
 
-    def _moved(self, numbers: NDArray[np.int32]) -> None:
-        """Let states that know these items be rebuilt."""
-        if len(numbers):
-            self._updates += 1
-            digest = blake2b(self._base + self._updates.to_bytes(8, "little") + numbers.tobytes(), digest_size=16)
-            self._base = digest.digest()
-            self.decider.seats.items_moved(numbers, self._base)
+    def _moved(self, numbers: NDArray[np.int32], stale: NDArray[np.int32]) -> None:
+        """Let no kept state be taken up that was made without some items; rebuild those that know the stale ones."""
+        self._base = blake2b(self._base + numbers.tobytes(), digest_size=16).digest()
+        self.decider.seats.items_moved(stale, self._base)
 
     # --- newcomers ---------------------------------------------------------------------------------------------------
 
-    @property
-    def new(self) -> dict[int, int]:
-        """How often items that are new were shown, by the store's number."""
-        return self._new
+    def met(self, shown: Callable[[AnyArray], AnyArray]) -> None:
+        """Take it from somebody who has counted how often items that are new were shown."""
+        numbers = np.array(list(self._new), dtype=np.int64)
+        for number, count in zip(numbers.tolist(), shown(numbers).tolist(), strict=True):
+            self._new[number] = count
+        self._new = {number: count for number, count in self._new.items() if count < NEW}
+        self.decider.plan.bonus[:] = 0.0
+        self._welcome(numbers)
 
     def _welcome(self, numbers: AnyArray) -> None:
         """Give those of some items that are new what newcomers get."""
@@ -233,7 +237,7 @@ class Edition:
             return
         for place in places[bonus[places] > 0].tolist() if self.how.cold else ():
             number = int(self.decider.roster.numbers[self.rows[place]])
-            count = self._new.get(number, 0) + 1
+            count = self._new.get(number, int(NEW)) + 1
             if count >= NEW:
                 self._new.pop(number, None)
                 bonus[place] = 0.0

@@ -9,11 +9,9 @@ import numpy as np
 import polars as pl
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument, NothingLeft, StoreError, TreewardError
+from treeward.core.errors import InvalidArgument, NothingLeft, StoreError, TreewardError, UnknownId
 from treeward.core.progress import Progress, silent
-from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
-from treeward.data.growing import Growing
 from treeward.data.interactions import Interactions
 from treeward.embed.features import Context
 from treeward.explorer.changes import first_page
@@ -146,9 +144,9 @@ class Explorer(Living):
         self._begun_with = catalogue
         self._how = How(policy, self.store, once, rest, seed, memory, cold)
         spare = spare or (SPARE if catalogue.gone else 0.0)
-        self._now = Edition(
-            self._how, catalogue, tree, spare=spare, page=first_page(self.store, catalogue), progress=progress
-        )
+        self._first_page = first_page(self.store, catalogue)
+        self._shown = np.zeros(0, dtype=np.bool_)
+        self._now = Edition(self._how, catalogue, tree, spare=spare, page=self._first_page, progress=progress)
         served(self.store)
         self._lock, self._changing = RLock(), RLock()
         self._tally = Tally() if checks.flag(owner, "counts", counts) else None
@@ -156,7 +154,7 @@ class Explorer(Living):
             self._tally.add_all(self.store, progress or silent)
         self.ledger = Ledger(
             self.store,
-            lambda item: int(self._decider.roster.numbers[self.catalogue.row(item)]),
+            self._number_of,
             checks.one_of(owner, "on_repeat", on_repeat, REPEATS),
             checked_range(reward_range),
             None if window is None else checks.number(owner, "window", window, above=0),
@@ -164,6 +162,8 @@ class Explorer(Living):
             self._tally,
         )
         self.catch_up()
+        if self._tally is not None:
+            self._now.met(lambda numbers: self._tally.look(numbers)[0] if self._tally is not None else numbers)
 
     def __repr__(self) -> str:
         return f"Explorer({len(self):,} items, {self.policy.name}, {self.store!r})"
@@ -229,7 +229,7 @@ class Explorer(Living):
             calls = self._decider.decide(who, n, closed, context) if who else None
             if calls is None:
                 return []
-            self._now.shown(calls.decisions["place"])
+            self._take_note(calls)
             if self._records:
                 self._record_shown(who, n, calls)
             made = self._described(who, n, calls)
@@ -263,8 +263,11 @@ class Explorer(Living):
         [who] = users_of("Explorer.adopt", [user])
         if not 0 < len(items) <= 1 << SLOT_BITS:
             raise InvalidArgument("Explorer.adopt", "items", "a list of at least one item", items)
-        rows = [self.catalogue.row(item) for item in items]
         with self._lock:
+            rows = [self.catalogue.row(item) for item in items]
+            missing = next((item for item in items if item not in self), None)
+            if missing is not None:
+                raise UnknownId(f"the item {missing!r} was taken away")
             calls = self._decider.adopted(who, np.array(rows), context)
             if self._records:
                 self._record_shown([who], len(rows), calls)
@@ -300,12 +303,6 @@ class Explorer(Living):
             path = self._path(node)
             out.append(Decision(id, user, items[at], slot, mean, width, propensity, exact, path, scores, bold))
         return out
-
-    def _ids_of(self, rows: AnyArray) -> list[Id]:
-        """Return the ids of a few rows: for one or two, asking for each is faster than for all at once."""
-        shop = self.catalogue
-        ids = shop.id_at if isinstance(shop, Growing) else shop.ids.__getitem__
-        return [ids(row) for row in rows.tolist()]
 
     def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
         """Say what came of decisions: rewards by decision id, in any order, any time later, as often as one likes.
@@ -357,7 +354,11 @@ class Explorer(Living):
         skip = checks.one_of(owner, "unknown", unknown, ("error", "skip")) == "skip"
         if not interactions.users.dtype.is_integer():
             users_of(owner, interactions.users.unique().cast(pl.String).to_list())
-        made = imported(interactions, self.catalogue, self._decider.roster.numbers, self.ledger.limits, skip)
+        with self._lock:
+            now = self._now
+            here = np.flatnonzero(now.decider.roster.place_of >= 0)  # every item's latest row
+            ids, numbers = now.catalogue.ids[here], now.decider.roster.numbers[here]
+        made = imported(interactions, ids, numbers, self.ledger.limits, skip)
         with self._lock:
             self.store.extend(made.users, made.counts, made.events)
             if self._tally is not None:

@@ -109,7 +109,7 @@ class Filters:
         """Return the rows of ids; one the catalogue has not is passed over, one it could never have is refused."""
         if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
             raise InvalidArgument("Explorer.recommend", parameter, "a list of item ids", ids)
-        text = self._catalogue.ids.dtype == pl.String
+        text = not self._catalogue.ids_are_integers
         rows = []
         for id in ids:
             if isinstance(id, str) != text or (

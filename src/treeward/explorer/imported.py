@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from treeward.core.errors import InvalidArgument, UnknownId
 from treeward.core.types import AnyArray
-from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
 from treeward.store.base import User
 from treeward.store.events import EVENT, REWARD
@@ -34,18 +33,21 @@ class Ingested(NamedTuple):
 
 
 def imported(
-    log: Interactions, catalogue: Catalogue, numbers: NDArray[np.int32], limits: tuple[float, float], skip: bool
+    log: Interactions, ids: pl.Series, numbers: NDArray[np.int32], limits: tuple[float, float], skip: bool
 ) -> Imported:
-    """Return a log's events, user by user, in the order of their times if there are any, else of the log."""
+    """Return a log's events, user by user, in the order of their times if there are any, else of the log.
+
+    `ids` and `numbers`: of the items there are, each once.
+    """
     owner = "Explorer.ingest"
-    if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
-        rule = f"with item ids of type {catalogue.ids.dtype}, as in the catalogue"
+    if log.items.dtype.is_integer() != ids.dtype.is_integer():
+        rule = f"with item ids of type {ids.dtype}, as in the catalogue"
         raise InvalidArgument(owner, "interactions", rule, str(log.items.dtype).partition("(")[0])
     outside = log.rewards.filter(~log.rewards.is_between(*limits))
     if len(outside):
         rule = f"with rewards from {limits[0]:g} to {limits[1]:g} (the explorer's reward_range)"
         raise InvalidArgument(owner, "interactions", rule, outside.head(3).to_list())
-    known = pl.DataFrame({"item": catalogue.ids, "number": numbers})
+    known = pl.DataFrame({"item": ids, "number": numbers})
     table = log.table.lazy()
     if "time" in log.table.columns:
         table = table.sort("time", maintain_order=True)

@@ -13,10 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from treeward.core.artefact import StrPath
 from treeward.core.errors import InvalidArgument, UnknownId
 from treeward.core.progress import Progress
+from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.columns import ids as as_ids
+from treeward.data.growing import Growing
 from treeward.explorer import changes, health
 from treeward.explorer.changes import GONE, VECTOR, WHOLE, Page
+from treeward.explorer.decider import Calls
 from treeward.explorer.edition import SPARE, Edition, How, Settled
 from treeward.explorer.health import Health
 from treeward.explorer.views import Views
@@ -46,13 +49,16 @@ class Fitness(NamedTuple):
     starved: int
     """... and with so few that they are to join another."""
     leaves: int
+    dead: int
+    """Rows that no item is in any more."""
 
     def due(self, share: float = 0.2) -> Literal["", "refit", "rebuild"]:
         """Return what is to be done about it; a rebuild, once a `share` of the items came or went (0: never)."""
         moved = self.came + self.gone
         if share and moved > share * self.items:
             return "rebuild"
-        return "refit" if moved and self.full + self.crowded + self.starved > _MANY * self.leaves else ""
+        unfit = self.full + self.crowded + self.starved > _MANY * self.leaves
+        return "refit" if moved and (unfit or self.dead > 1_000 + self.items // 4) else ""
 
 
 class Living(Views):
@@ -60,7 +66,14 @@ class Living(Views):
 
     _how: How
     _begun_with: Catalogue | None
+    _first_page: int
+    _shown: NDArray[np.bool_]
     _changing: RLock
+
+    @property
+    def changing(self) -> RLock:
+        """What is held by whoever changes items: others wait."""
+        return self._changing
 
     def add(self, items: Catalogue) -> int:
         """Add items, or new versions of items: they can be recommended when this returns. Return how many.
@@ -72,6 +85,11 @@ class Living(Views):
         owner = "Explorer.add"
         if not isinstance(items, Catalogue):
             raise InvalidArgument(owner, "items", "a Catalogue", items)
+        if items.gone:  # of a catalogue that was saved
+            left = ~items.ids.is_in(items.gone)
+            items = Catalogue.of_table(items.table.filter(left), items.vectors[left.to_numpy()])
+        if not len(items):
+            return 0
         fitting = self._fitting(owner, items)
         self._now.seen(fitting)
         for first in range(0, len(items), changes.AT_ONCE):
@@ -123,6 +141,9 @@ class Living(Views):
         except pl.exceptions.PolarsError as error:
             kinds = {name: str(kind) for name, kind in table.schema.items()}
             raise InvalidArgument(owner, "items", f"with columns as {kinds}", str(error).splitlines()[0]) from error
+        for name, kind in items.schema.items():
+            if kind.is_numeric() and not (items.table[name].eq_missing(made[name])).all():
+                raise InvalidArgument(owner, "items", f"with {table.schema[name]} in {name}", kind)
         return Catalogue.of_table(made, items.vectors)
 
     # --- pages -------------------------------------------------------------------------------------------------------
@@ -132,7 +153,7 @@ class Living(Views):
         content = page.packed()
         with self._changing:
             if self._begun_with is not None:
-                changes.remember(self.store, self._begun_with, self._now.page)
+                changes.remember(self.store, self._begun_with, self._first_page)
                 self._begun_with = None
             while not changes.write_page(self.store, self._now.page + 1, content):
                 self.catch_up()
@@ -164,7 +185,7 @@ class Living(Views):
                 _yield(first, len(rows))
             return edition
         items, at = _whole(edition, page), 0
-        if not len(items):
+        if items is None or not len(items):
             return edition
         numbers, seen = self.store.number_items(items.ids), edition.seen(items)
         while at < len(items):
@@ -188,6 +209,25 @@ class Living(Views):
                 self._now = made
         return made
 
+    def _take_note(self, calls: Calls) -> None:
+        """Note what is shown: what newcomers get falls, and no rebuild forgets what feedback may still come to."""
+        self._now.shown(calls.decisions["place"])
+        numbers = self._decider.roster.numbers[calls.decisions["item"]]
+        most = int(numbers.max()) + 1
+        if most > len(self._shown):
+            self._shown = np.pad(self._shown, (0, most + most // 8 - len(self._shown)))
+        self._shown[numbers] = True
+
+    def _number_of(self, item: Id) -> int:
+        now = self._now
+        return int(now.decider.roster.numbers[now.catalogue.row(item)])
+
+    def _ids_of(self, rows: AnyArray) -> list[Id]:
+        """Return the ids of a few rows: for one or two, asking for each is faster than for all at once."""
+        shop = self.catalogue
+        ids = shop.id_at if isinstance(shop, Growing) else shop.ids.__getitem__
+        return [ids(row) for row in rows.tolist()]
+
     # --- the next edition --------------------------------------------------------------------------------------------
 
     def fitness(self) -> Fitness:
@@ -196,12 +236,13 @@ class Living(Views):
             edition, room = self._now, self._decider.room
             leaves = self.tree.leaves
             if room is None:
-                return Fitness(len(edition), 0, 0, 0, 0, 0, len(leaves))
+                return Fitness(len(edition), 0, 0, 0, 0, 0, len(leaves), 0)
             count, spare = room.held[leaves], room.spare[leaves]
+            dead = len(edition.catalogue) - int(np.count_nonzero(room.taken))
         most, least = limits(self.tree)
         crowded, starved = int((count > most).sum()), int((count < least).sum())
         came, went = len(edition.since.came), edition.since.went
-        return Fitness(len(edition), came, went, int((spare == 0).sum()), crowded, starved, len(leaves))
+        return Fitness(len(edition), came, went, int((spare == 0).sum()), crowded, starved, len(leaves), dead)
 
     def health(self, *, users: int = 100, anew: bool = True, progress: Progress | None = None) -> Health:
         """Tell how well the tree still fits its items, and whether clustering them anew would pay.
@@ -215,6 +256,8 @@ class Living(Views):
         progress
             Called with (stage, done, total) as they are clustered.
         """
+        if not len(self):
+            raise InvalidArgument("Explorer.health", "items", "at least one that may be shown", "none")
         with self._lock:
             edition, seats = self._now, self._decider.seats
             now, settled, fit = health.look(edition), edition.settled(), self.fitness()
@@ -254,7 +297,12 @@ class Living(Views):
 
         Users are replayed onto it from their events as they come. What is gone, and nobody ever met, is forgotten.
         """
-        grown = lambda settled: self._how.policy.grow(settled.catalogue, progress=progress)  # noqa: E731
+
+        def grown(settled: Settled) -> ItemTree:
+            tree = self._how.policy.grow(settled.catalogue, progress=progress)
+            titles = settled.catalogue.titles
+            return tree if titles is None or settled.tree.names is None else tree.named(titles)
+
         self._renew(grown, anew=True, progress=progress)
 
     def save(self, items: StrPath, tree: StrPath) -> None:
@@ -279,8 +327,11 @@ class Living(Views):
         anew: bool,
         progress: Progress | None = None,
     ) -> None:
+        if not len(self):  # nothing to make a tree of: what there was stays
+            return
         needed = self._met()
         with self._lock:
+            needed[: len(self._shown)] |= self._shown[: len(needed)]
             settled = self._now.settled(needed)
         made = settled.edition(self._how, tree_of(settled), anew=anew, progress=progress)
         while True:
@@ -303,11 +354,22 @@ def _yield(done: int, of: int) -> None:
         sleep(_PAUSE)
 
 
-def _whole(edition: Edition, page: Page) -> Catalogue:
-    """Return a page's items with all that is known of them; other vectors of items that are gone mean nothing."""
-    if page.kind == WHOLE:
-        return page.items
+def _whole(edition: Edition, page: Page) -> Catalogue | None:
+    """Return a page's items with all that is known of them; other vectors of items that are gone mean nothing.
+
+    A page written for a catalogue of another kind, which a swap has taken the place of, is passed over: None.
+    """
     catalogue = edition.catalogue
+    if page.items.dim != catalogue.dim or page.items.ids_are_integers != catalogue.ids_are_integers:
+        return None
+    if page.kind == WHOLE:
+        held = page.items.table
+        fitted = [
+            pl.col(name).cast(kind, strict=False) if name in held.columns else pl.lit(None, dtype=kind).alias(name)
+            for name, kind in catalogue.schema.items()
+        ]
+        same = held.schema == catalogue.schema
+        return page.items if same else Catalogue.of_table(held.select(fitted), page.items.vectors)
     known = page.items.rows(id for id in page.items.ids if edition.contains(id))
     rows = catalogue.rows(page.items.ids[known])
     return Catalogue.of_table(catalogue.some(rows), page.items.vectors[known])

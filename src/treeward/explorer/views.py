@@ -8,7 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument, UnknownDecision
+from treeward.core.errors import InvalidArgument, UnknownDecision, UnknownId
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue, Id
@@ -69,6 +69,15 @@ class Views:
             places = self._decider.roster.place_of[rows]
             return (places >= 0) & self._now.open_places[places]
 
+    def is_gone(self, item: Id) -> bool:
+        """Tell whether an item was there, and was taken away."""
+        now = self._now
+        try:
+            now.catalogue.row(item)
+        except UnknownId:
+            return False
+        return not now.contains(item)
+
     def sizes(self, nodes: Integers | slice = slice(None)) -> NDArray[np.int64]:
         """Return how many items under each of some nodes, or of all, may be shown."""
         return self._now.sizes(nodes)
@@ -90,8 +99,8 @@ class Views:
 
     def open_to(
         self, user: User, exclude: Iterable[Id], allow: Iterable[Id] | None, where: Where | None
-    ) -> NDArray[np.bool_]:
-        """Return which of the catalogue's rows a user may be shown."""
+    ) -> tuple[Catalogue, NDArray[np.bool_]]:
+        """Return the catalogue, and which of its rows a user may be shown."""
         with self._lock:
             now = self._now
             named, only, flags = now.filters.base(allow, where)
@@ -107,10 +116,10 @@ class Views:
         if plan.once:
             events = self.store.read(user)
             numbers = events["item"][events["kind"] == SHOWN][-plan.rest :] if plan.rest else events["item"]
-            rows = self.rows_of(numbers)
-            places[place_of[rows[rows >= 0]]] = False
-        found: NDArray[np.bool_] = places[place_of] & (place_of >= 0)
-        return found
+            known = now.decider.roster.places
+            met = known[numbers[numbers < len(known)]]
+            places[met[met >= 0]] = False
+        return now.catalogue, places[place_of] & (place_of >= 0)
 
     def _closed(
         self,
@@ -187,16 +196,19 @@ class Views:
         if ticket.node < 0:  # somebody else chose it
             return Explanation(ticket.user, self.catalogue.ids[row], item_name(self.catalogue, row), [], False, [])
         with self._lock:
+            now = self._now
+            [row] = self.rows_of(np.array([ticket.item])).tolist()
             closed = self._closed([ticket.user], exclude, allow, where, diverse)
-        state, trace, place = self._decider.again(user, ticket, closed)
-        plan = self._decider.plan
-        steps = steps_of(plan, state, 0, trace, self.tree, self.catalogue)
-        known = self._decider.contexts.trees_of(np.array([ticket.snapshot]))[0] == self._decider.snapshot
-        with self._lock:
-            path = self._path(ticket.node if known else -1)
-        way = way_to(plan, state, self.tree, path)
-        same = known and place >= 0 and int(plan.tree.items[place]) == row
-        return Explanation(ticket.user, self.catalogue.ids[row], item_name(self.catalogue, row), steps, same, way)
+            decider, shop = now.decider, now.catalogue
+            state, trace, place = decider.again(user, ticket, closed)
+            steps = steps_of(decider.plan, state, 0, trace, now.tree, shop)
+            # In a context it is not written down which tree's node it was: the item's own leaf says it.
+            told = decider.contexts.told(ticket.snapshot) is not None
+            known = told or ticket.snapshot == decider.snapshot
+            path = self.path_of(row) if told else self._path(ticket.node if known else -1)
+            way = way_to(decider.plan, state, now.tree, path)
+            same = known and place >= 0 and int(decider.plan.tree.items[place]) == row
+            return Explanation(ticket.user, shop.ids[row], item_name(shop, row), steps, same, way)
 
     def field(self, user: User, *, node: int = 0, upto: int | None = None) -> Field:
         """Tell what is known of a user's interest in the nodes around one, now or after the first `upto` events.

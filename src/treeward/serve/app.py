@@ -286,6 +286,8 @@ class App(Changing):
                 self._tend()
             except TreewardError as error:
                 self.log.note({"error": str(error)})
+            except Exception as error:  # the next sweep may do better; without one nothing would
+                self.log.problem(error, b"-")
 
     async def _write_log(self) -> None:
         while True:

@@ -5,14 +5,15 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
+from secrets import token_hex
 from threading import get_native_id
 from time import monotonic
 
 import msgspec
 
 from treeward.core.errors import InvalidArgument, TreewardError
-from treeward.explorer.changes import drop_pages
 from treeward.explorer.explorer import Explorer
 from treeward.serve import wire
 from treeward.serve.batch import Batcher
@@ -58,17 +59,27 @@ class Changing(Handlers):
         rows = request.body.items
         if not 0 < len(rows) <= self.settings.max_batch:
             raise InvalidArgument("items", "items", f"1 to {self.settings.max_batch} rows", f"{len(rows)} rows")
-        added = await asyncio.to_thread(self.service.put_items, rows)
+        service = self.service
+        added = await asyncio.to_thread(service.put_items, rows)
+        await self._also(service)
         return Reply(200, wire.encode(wire.Changed(added, len(self.service.explorer))))
 
     async def _remove_items(self, request: Request) -> Reply:
         ids = request.body.items
         if not 0 < len(ids) <= self.settings.max_batch:
             raise InvalidArgument("items", "items", f"1 to {self.settings.max_batch} ids", f"{len(ids)} ids")
-        gone = await asyncio.to_thread(self.service.explorer.remove, ids)
+        service = self.service
+        gone = await asyncio.to_thread(service.explorer.remove, ids)
+        await self._also(service)
         if self._asks is not None:
             await self._asks.passed()  # answers that were on their way are out before this one
         return Reply(200, wire.encode(wire.Changed(gone, len(self.service.explorer))))
+
+    async def _also(self, service: Service) -> None:
+        """Let what was changed hold for what is served now, if that is something else by now."""
+        while service is not self.service:
+            service = self.service
+            await asyncio.to_thread(service.explorer.catch_up)
 
     async def _health(self, request: Request) -> Reply:
         asked: wire.HowHealthy = request.query
@@ -98,9 +109,9 @@ class Changing(Handlers):
 
     async def _follow(self) -> None:
         """Serve what another replica was told to, and know what items it was told of."""
+        await asyncio.to_thread(self.service.explorer.catch_up)
         if self._swapping.locked():
             return
-        await asyncio.to_thread(self.service.explorer.catch_up)
         choice = await asyncio.to_thread(choice_of, self.service.explorer.store, self.settings)
         if choice.now == self._choice.now or choice == self._refused:
             return
@@ -119,6 +130,7 @@ class Changing(Handlers):
         self._choice, service = choice, Service.following(self.service, explorer)
         self.count.service = self.live.service = service
         self.looks, self.service = Looks(service), service
+        await asyncio.to_thread(explorer.catch_up)  # and with what came in between
         self.log.note({"snapshot": choice.now.items, "tree": choice.now.tree})
 
     # --- what follows from changes -----------------------------------------------------------------------------------
@@ -140,8 +152,8 @@ class Changing(Handlers):
                 await asyncio.to_thread(_patiently, work)
                 fit = self.service.explorer.fitness()
                 self.log.note({"tree": "laid out anew", "items": fit.items, "seconds": round(monotonic() - begun, 1)})
-            except (TreewardError, OSError) as error:
-                self.log.note({"error": f"the tree could not be laid out anew: {error}"})
+            except Exception as error:
+                self.log.note({"error": f"the tree could not be laid out anew: {type(error).__name__}: {error}"})
             self._renewed = monotonic()
 
     def _rebuild(self) -> None:
@@ -152,24 +164,23 @@ class Changing(Handlers):
         if folder is None:
             return
         before = self._choice
-        made = folder / f"{explorer.page:012d}"
-        shutil.rmtree(made, ignore_errors=True)
+        made = folder / f"{explorer.page:012d}-{token_hex(4)}"
         explorer.save(made / "items", made / "tree")
+        if choice_of(store, self.settings) != before:  # somebody chose another meanwhile: that holds
+            shutil.rmtree(made, ignore_errors=True)
+            return
         choice = before.after(Snapshot(str(made / "items"), str(made / "tree"), before.now.prior, before.now.features))
         choice.keep(store)
         self._choice = choice
-        kept = {Path(one.items).parent for one in (choice.now, choice.before)}
-        former = Path(choice.before.items).parent
-        if former.parent == folder and former.name.isdigit():  # whoever goes back needs no page before it
-            drop_pages(store, int(former.name))
-        for old in folder.iterdir():
-            if old not in kept and old.name.isdigit():
-                shutil.rmtree(old, ignore_errors=True)
+        dropped = Path(before.before.items).parent
+        if dropped.parent == folder and before.before not in (choice.now, choice.before):
+            shutil.rmtree(dropped, ignore_errors=True)  # nobody can go back to it any more
 
     def _folder(self) -> Path | None:
         """Return where snapshots are written: as the settings say, or beside the file that is the store."""
-        if self.settings.snapshots:
-            return Path(self.settings.snapshots).resolve()
+        if self.settings.snapshots:  # in which others may have theirs
+            name = blake2b(self.service.explorer.store.secret(), digest_size=8, person=b"snapshots").hexdigest()
+            return Path(self.settings.snapshots).resolve() / name
         path = getattr(self.service.explorer.store, "path", None)
         return None if path is None else Path(path).resolve().with_name(f"{Path(path).name}.snapshots")
 

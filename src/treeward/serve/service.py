@@ -146,7 +146,7 @@ class Service:
                 raise InvalidArgument("recommend", "fallback", rule, ask.fallback)
             if not self.held_out(ask.user):
                 self._compare(ask)
-        chosen, kind = list(ask.fallback[: ask.n]), "fallback"
+        chosen, kind = [item for item in ask.fallback if not self.explorer.is_gone(item)][: ask.n], "fallback"
         if len(chosen) < ask.n:
             chosen, kind = self._popular_for(ask), "popular"
         return self._answer(self.explorer.adopt(ask.user, chosen, context=ask.context), kind)
@@ -172,11 +172,12 @@ class Service:
         if self._popular_of is not self.explorer.catalogue:  # laid out anew
             self._counted = -math.inf
             self.refresh()
-        may = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where)
-        rows = self._popular[may[self._popular]][: ask.n]
+        shop, may = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where)
+        popular = self._popular if self._popular_of is shop else np.arange(len(shop))
+        rows = popular[may[popular]][: ask.n]
         if len(rows) < ask.n:
             raise NothingLeft(f"{ask.n} item(s) were asked for, but only {len(rows)} may be shown")
-        found: list[Id] = self.explorer.catalogue.ids[rows].to_list()
+        found: list[Id] = shop.some(rows)["id"].to_list()
         return found
 
     def refresh(self) -> None:
@@ -275,6 +276,11 @@ class Service:
 
     def put_items(self, rows: Sequence[wire.PutItem]) -> int:
         """Add items, or change what is known of them, and return how many."""
+        with self.explorer.changing:  # nobody may change in between what is taken over
+            return self.explorer.add(self._whole(rows))
+
+    def _whole(self, rows: Sequence[wire.PutItem]) -> Catalogue:
+        """Return items with all that is to be known of them: what is not given is as it was."""
         shop = self.explorer.catalogue
         names = [name for name in shop.schema if name != "id"]
         ids, vectors, columns = [], [], []
@@ -282,7 +288,7 @@ class Service:
             unknown = [name for name in row.columns if name not in names]
             if unknown:
                 raise InvalidArgument("items", "columns", f"among {names}", unknown)
-            with suppress(UnknownId):
+            if row.item in self.explorer:
                 at = shop.row(row.item)
                 known = {name: value for name, value in shop.some([at]).row(0, named=True).items() if name != "id"}
                 columns.append({**known, **row.columns})
@@ -297,7 +303,7 @@ class Service:
         if any(len(vector) != shop.dim for vector in vectors):
             raise InvalidArgument("items", "vector", f"{shop.dim} numbers", f"{[len(one) for one in vectors][:5]}")
         held = {name: [one.get(name) for one in columns] for name in names}
-        return self.explorer.add(Catalogue.of_table(_table(ids, held, shop), np.array(vectors, dtype=np.float32)))
+        return Catalogue.of_table(_table(ids, held, shop), np.array(vectors, dtype=np.float32))
 
     def node(self, node: int) -> wire.NodeView:
         """Return a node of the tree."""

@@ -81,7 +81,8 @@ class Seats:
     ) -> None:
         self.plan, self.store, self._roster, self._snapshot, self.digest = plan, store, roster, snapshot, digest
         self._contexts = contexts
-        """Sixteen bytes that name the plan."""
+        self.unknown: set[int] = set()
+        """Numbers of items that events were about, but that nobody knew: the states then made know nothing of them."""
         self._moves: list[NDArray[np.int32]] = []
         self.each = seat_bytes(plan)
         self.most = memory // self.each
@@ -211,6 +212,8 @@ class Seats:
         # Another catalogue on the same store may have items, and numbers, that this one does not have.
         items, known = events["item"], self._roster.places
         places = np.where(items < len(known), known[np.minimum(items, len(known) - 1)], np.int32(-1))
+        if (places < 0).any():
+            self.unknown.update(items[places < 0].tolist())
         return Events(
             np.ascontiguousarray(events["kind"]),
             places,
@@ -243,7 +246,9 @@ class Seats:
 
         `digest` names the plan from now on.
         """
-        self._moves.append(numbers)
+        if len(numbers):
+            self._moves.append(numbers)
+            self.unknown.difference_update(numbers.tolist())
         self.digest = digest
 
     def _outdated(self, user: User, seat: int) -> bool:

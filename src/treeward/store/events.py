@@ -27,8 +27,8 @@ EVENT = np.dtype(
 1970 (0: not known). In place of a reward, what was shown has its propensity, negative where that is an estimate."""
 
 
-MOST_SNAPSHOTS = 1 << 16
-"""So many there are numbers for."""
+NAMELESS = (1 << 16) - 1
+"""The number of whatever came after all others were taken."""
 
 
 def now() -> int:

@@ -13,7 +13,7 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument, StoreError
 from treeward.core.types import AnyArray
 from treeward.store.base import User
-from treeward.store.events import EVENT, MOST_SNAPSHOTS, NOTED, REWARD, SHOWN, Kept
+from treeward.store.events import EVENT, NAMELESS, NOTED, REWARD, SHOWN, Kept
 from treeward.store.heads import Head
 from treeward.store.moves import Moves
 from treeward.store.numbers import Numbers
@@ -238,7 +238,7 @@ class MemoryStore:
         """Return the number that events have for a tree, giving a new one to a tree not seen before."""
         with self._lock:
             if digest not in self._snapshots:
-                if len(self._snapshots) >= MOST_SNAPSHOTS:
+                if len(self._snapshots) >= NAMELESS:
                     raise StoreError(f"{self}: holds as many trees and contexts as there are numbers for")
                 self._snapshots.append(digest)
             return self._snapshots.index(digest)

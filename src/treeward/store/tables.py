@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from treeward.core.errors import StoreError, StoreVersion
 from treeward.store.database import Connection
-from treeward.store.events import MOST_SNAPSHOTS, Kept
+from treeward.store.events import NAMELESS, Kept
 from treeward.store.heads import Head
 from treeward.store.moves import Move
 from treeward.store.numbers import Numbers
@@ -82,7 +82,7 @@ def number_snapshot(db: Connection, digest: str) -> int:
             (digest,),
         )
         [[number]] = db.execute("SELECT number FROM treeward.snapshots WHERE digest = %s", (digest,)).fetchall()
-        if number >= MOST_SNAPSHOTS:
+        if number >= NAMELESS:
             raise StoreError("PostgreSQL: holds as many trees and contexts as there are numbers for")
         return int(number)
 
