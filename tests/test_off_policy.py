@@ -125,7 +125,7 @@ def test_explorers_log_what_they_showed(world):
     made = explorer.recommend(["ada", "bob"], n=2) + explorer.recommend(["ada"])
     explorer.feedback({made[0].id: 1.0, made[4].id: 0.5})
     log = explorer.log()
-    assert log.columns == ["user", "item", "row", "slot", "propensity", "exact", "reward"]
+    assert log.columns == ["user", "item", "row", "slot", "propensity", "exact", "reward", "context"]
     assert log["exact"].all()
     told = log.sort("user", maintain_order=True).rows()
     wanted = [made[0], made[1], made[4], made[2], made[3]]

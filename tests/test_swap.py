@@ -98,7 +98,7 @@ def test_swapped_under_load_and_back_and_after_a_restart(shops, tmp_path):
         assert events_of(running) == 5
     with serving(tmp_path, shops / "new") as running:  # other settings: another choice
         assert httpx.get(running.admin + "/admin/snapshot").json()["now"] == {
-            "items": str(shops / "new"), "tree": "", "prior": "",
+            "items": str(shops / "new"), "tree": "", "prior": "", "features": "",
         }  # fmt: skip
     assert "clean" in cli("fsck", tmp_path / "events.db", "--items", shops / "old")
 

@@ -56,8 +56,15 @@ def remove(
         except OSError as error:
             raise InvalidArgument("items remove", "ids", "a file that can be read", f"{one[1:]} ({error})") from error
     whole = all(re.fullmatch("-?[0-9]{1,18}", one) for one in wanted)
-    gone = _send(service, key, [int(one) for one in wanted], "remove_items", "Taking items away") if whole else 0
-    gone = gone or _send(service, key, wanted, "remove_items", "Taking items away")  # ids may be strings of digits
+    ids_of: list[list[Any]] = [[int(one) for one in wanted], list(wanted)] if whole else [list(wanted)]
+    gone = 0
+    for attempt, given in enumerate(ids_of):
+        try:
+            gone = _send(service, key, given, "remove_items", "Taking items away")
+            break
+        except TreewardError as error:  # ids may be strings of digits
+            if attempt + 1 == len(ids_of) or "ids, which are" not in str(error):
+                raise
     say(f"{gone:,} item(s) were there, and are gone.")
 
 

@@ -283,7 +283,7 @@ class App(Changing):
                 await asyncio.to_thread(self.service.refresh)
                 if self.service.explorer.store.remote:
                     await self._follow()
-                self._tend()
+                await self._tend()
             except TreewardError as error:
                 self.log.note({"error": str(error)})
             except Exception as error:  # the next sweep may do better; without one nothing would

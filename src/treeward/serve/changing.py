@@ -69,6 +69,9 @@ class Changing(Handlers):
         if not 0 < len(ids) <= self.settings.max_batch:
             raise InvalidArgument("items", "items", f"1 to {self.settings.max_batch} ids", f"{len(ids)} ids")
         service = self.service
+        if any(isinstance(id, str) == service.explorer.catalogue.ids_are_integers for id in ids):
+            kind = "integers" if service.explorer.catalogue.ids_are_integers else "strings"
+            raise InvalidArgument("items", "items", f"ids, which are {kind} here", ids)
         gone = await asyncio.to_thread(service.explorer.remove, ids)
         await self._also(service)
         if self._asks is not None:
@@ -135,12 +138,12 @@ class Changing(Handlers):
 
     # --- what follows from changes -----------------------------------------------------------------------------------
 
-    def _tend(self) -> None:
+    async def _tend(self) -> None:
         """Begin to lay the tree out anew, if that is due."""
         busy = self._renewing is not None and not self._renewing.done()
         if busy or self._swapping.locked() or monotonic() - self._renewed < _SECONDS_BETWEEN:
             return
-        due = self.service.explorer.fitness().due(self.settings.rebuild)
+        due = (await asyncio.to_thread(self.service.explorer.fitness)).due(self.settings.rebuild)
         if due:
             work = self._rebuild if due == "rebuild" else self.service.explorer.refit
             self._renewing = asyncio.create_task(self._renew(work))

@@ -111,7 +111,6 @@ def _fit(parts: dict[str, Any], shape: Shape) -> None:
     ask["context"]["anyOf"] = [_contexts(ask["context"], shape.contexts), {"type": "null"}]
     reward["item"] = put["item"] = parts["RemoveItems"]["properties"]["items"]["items"] = item
     put["vector"] |= {"minItems": shape.dim, "maxItems": shape.dim}
-    put["vector"]["items"] |= {"minimum": -1e6, "maximum": 1e6}
     values = {name: {"anyOf": [_value(kind), {"type": "null"}]} for name, kind in shape.columns.items() if name != "id"}
     put["columns"] |= {"properties": values, "additionalProperties": False}
     reward["reward"] |= {"minimum": shape.rewards[0], "maximum": shape.rewards[1]}
