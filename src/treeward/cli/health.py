@@ -7,8 +7,9 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from treeward.cli.calling import calling
 from treeward.cli.console import console, progress, say, timed
-from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.core.errors import InvalidArgument
 
 _ROWS = (
     ("items that can be shown", "items", "{:,}"),
@@ -59,18 +60,8 @@ def health(
 
 
 def _asked(address: str, users: int, anew: bool, key: str | None) -> dict[str, Any]:
-    try:
-        import httpx
-
-        from treeward.client import Client, ServiceError
-    except ImportError as error:
-        rule = "preceded by: pip install 'treeward[serve]'"
-        raise InvalidArgument("tree health", "command", rule, f"no {error.name}") from error
-    try:
-        with Client(address, key=key, timeout=3_600, tries=1) as client, timed("Looking at the tree"):
-            return client.health(users=users, anew=anew)
-    except (ServiceError, httpx.TransportError, httpx.InvalidURL) as error:
-        raise TreewardError(f"{address}: {error}") from error
+    with calling("treeward tree health", address, key) as client, timed("Looking at the tree"):
+        return client.health(users=users, anew=anew)
 
 
 def _found(

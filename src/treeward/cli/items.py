@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from treeward.cli.calling import calling
 from treeward.cli.console import progress, say
 from treeward.core.errors import InvalidArgument, TreewardError
 
@@ -69,19 +70,9 @@ def remove(
 
 
 def _send(service: str, key: str | None, rows: list[Any], call: str, stage: str) -> int:
-    try:
-        import httpx
-
-        from treeward.client import Client, ServiceError
-    except ImportError as error:
-        rule = "preceded by: pip install 'treeward[serve]'"
-        raise InvalidArgument("treeward items", "command", rule, f"no {error.name}") from error
     done = 0
-    try:
-        with Client(service, key=key, timeout=60) as client, progress() as report:
-            for first in range(0, len(rows), _AT_ONCE):
-                done += int(getattr(client, call)(rows[first : first + _AT_ONCE]))
-                report(stage, min(first + _AT_ONCE, len(rows)), len(rows))
-    except (ServiceError, httpx.TransportError, httpx.InvalidURL) as error:
-        raise TreewardError(f"{service}: {error}") from error
+    with calling("treeward items", service, key, timeout=60, tries=5) as client, progress() as report:
+        for first in range(0, len(rows), _AT_ONCE):
+            done += int(getattr(client, call)(rows[first : first + _AT_ONCE]))
+            report(stage, min(first + _AT_ONCE, len(rows)), len(rows))
     return done

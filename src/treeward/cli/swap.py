@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from treeward.cli.calling import calling
 from treeward.cli.console import say, timed
-from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.core.errors import InvalidArgument
 
 
 def swap(
@@ -30,26 +31,15 @@ def swap(
     within seconds, and a service that is killed on the way comes back with one or the other. Decisions made before
     still count. With neither ITEMS nor options, say what is served.
     """
-    try:
-        import httpx
-
-        from treeward.client import Client, ServiceError
-    except ImportError as error:
-        rule = "preceded by: pip install 'treeward[serve]'"
-        raise InvalidArgument("treeward swap", "command", rule, f"no {error.name}") from error
-
     given = [str(one.resolve()) if one is not None else "" for one in (items, tree, prior, features)]
     if back and any(given):
         raise InvalidArgument("swap", "--back", "used alone", "items, a tree or a prior besides")
-    try:
-        with Client(service, key=key, timeout=3_600, tries=1) as client:
-            if back or any(given):
-                with timed("Loading it beside what is served"):
-                    told = client.swap(*given, back=back)
-            else:
-                told = client.snapshot()
-    except (ServiceError, httpx.TransportError, httpx.InvalidURL) as error:
-        raise TreewardError(f"{service}: {error}") from error
+    with calling("treeward swap", service, key) as client:
+        if back or any(given):
+            with timed("Loading it beside what is served"):
+                told = client.swap(*given, back=back)
+        else:
+            told = client.snapshot()
     for name in ("now", "before"):
         parts = [f"{part} {path}" for part, path in told[name].items() if path]
         say(f"{name:>7}: {', '.join(parts)}")

@@ -268,6 +268,7 @@ class Edition:
         order = np.argsort(rows, kind="stable")
         rows, open, leaf = rows[order], open[order], leaf[order]
         made = Catalogue.of_table(self.catalogue.some(rows), self.catalogue.vectors[rows])
+        made.gone, made.pages = made.ids.filter(pl.Series(~open)).to_list(), self.page
         since = Since(set(self.since.came), self.since.went)
         return Settled(made, open, leaf, self.tree, self.page, dict(self._new), since)
 
@@ -276,6 +277,7 @@ class Settled(NamedTuple):
     """The items of an edition, without gaps."""
 
     catalogue: Catalogue
+    """Which knows what of it is gone, and how many pages it has read."""
     open: NDArray[np.bool_]
     """(items,): which may be shown."""
     leaf: Integers
@@ -289,14 +291,9 @@ class Settled(NamedTuple):
         """Return the tree with its leaves split and joined where that is due."""
         return edited(self.tree, Rows(self.catalogue.vectors, self.tree.normalized), self.leaf, self.open)
 
-    def saved(self) -> Catalogue:
-        """Return the catalogue with all that is to be known of it elsewhere."""
-        made = self.catalogue.with_vectors(self.catalogue.vectors)
-        made.gone, made.pages = self.catalogue.ids.filter(pl.Series(~self.open)).to_list(), self.page
-        return made
-
     def edition(self, how: How, tree: ItemTree, *, anew: bool = False, progress: Progress | None = None) -> Edition:
         """Return the next edition, over a tree that was kept, or clustered `anew`."""
-        known = self.saved()
         since = None if anew else self.since
-        return Edition(how, known, tree, spare=SPARE, page=self.page, new=self.new, since=since, progress=progress)
+        return Edition(
+            how, self.catalogue, tree, spare=SPARE, page=self.page, new=self.new, since=since, progress=progress
+        )

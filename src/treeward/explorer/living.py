@@ -20,7 +20,7 @@ from treeward.data.growing import Growing
 from treeward.explorer import changes, health
 from treeward.explorer.changes import GONE, VECTOR, WHOLE, Page
 from treeward.explorer.decider import Calls
-from treeward.explorer.edition import SPARE, Edition, How, Settled
+from treeward.explorer.edition import Edition, How, Settled
 from treeward.explorer.health import Health
 from treeward.explorer.views import Views
 from treeward.store.events import now
@@ -309,7 +309,7 @@ class Living(Views):
         """Write the catalogue and the tree as they are now to two new folders, for another process to go on with."""
         with self._changing, self._lock:
             settled = self._now.settled()
-        settled.saved().save(items)
+        settled.catalogue.save(items)
         settled.edited().save(tree)
 
     def _met(self) -> NDArray[np.bool_]:
@@ -379,6 +379,3 @@ def _part(items: Catalogue, first: int, last: int) -> Catalogue:
     if first == 0 and last >= len(items):
         return items
     return Catalogue.of_table(items.table[first:last], items.vectors[first:last])
-
-
-__all__ = ["SPARE", "Fitness", "Living"]

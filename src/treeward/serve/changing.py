@@ -153,8 +153,8 @@ class Changing(Handlers):
         async with self._swapping:
             try:
                 await asyncio.to_thread(_patiently, work)
-                fit = self.service.explorer.fitness()
-                self.log.note({"tree": "laid out anew", "items": fit.items, "seconds": round(monotonic() - begun, 1)})
+                items = len(self.service.explorer)
+                self.log.note({"tree": "laid out anew", "items": items, "seconds": round(monotonic() - begun, 1)})
             except Exception as error:
                 self.log.note({"error": f"the tree could not be laid out anew: {type(error).__name__}: {error}"})
             self._renewed = monotonic()

@@ -182,8 +182,8 @@ ROUTES = (
         wire.Copied, (400,), admin=True,
     ),
     Route(
-        "GET", "/admin/tree", "admin", "How well the tree still fits its items", "health", None, wire.HealthView,
-        (400,), admin=True, asks=wire.HowHealthy,
+        "GET", "/admin/tree", "admin", "How well the tree still fits its items", "health", errors=(400,), admin=True,
+        asks=wire.HowHealthy,
     ),
     Route("GET", "/admin/snapshot", "admin", "What is served, and was before", "snapshot", None, Choice, admin=True),
     Route(

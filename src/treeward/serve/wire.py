@@ -206,28 +206,6 @@ class HowHealthy(Struct, forbid_unknown_fields=True):
     """Cluster the items anew, to compare with."""
 
 
-class HealthView(Struct):
-    """How well the tree still fits its items."""
-
-    items: int
-    came: int
-    gone: int
-    leaves: int
-    largest: int
-    imbalance: float
-    full: int
-    crowded: int
-    starved: int
-    stale: int
-    distance: float
-    distance_came: float | None
-    distance_anew: float | None
-    lost: float
-    lost_anew: float | None
-    users: int
-    advice: str
-
-
 class Copied(Struct):
     """What a copy has come to."""
 
