@@ -1,7 +1,9 @@
 """The words are true: examples run, commands and options exist and are documented, links lead somewhere."""
 
+import importlib
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+import treeward
 from treeward.cli.app import app
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +71,56 @@ def test_every_command_and_option_is_documented():
             for option in [*parameter.opts, *parameter.secondary_opts]:
                 if option.startswith("--") and option != "--help":
                     assert f"`{option}`" in text, f"{name} {option}"
+
+
+def documented():
+    """What docs/api.md lists: every path, with its members where only some are shown."""
+    text = (ROOT / "docs" / "api.md").read_text()
+    for path, options in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", text, re.MULTILINE):
+        members = re.search(r"members: \[(.*)\]", options)
+        yield path, members and members[1].split(", ")
+
+
+def public(module):
+    if module is treeward:
+        return treeward._HOME
+    homes = {name: getattr(found, "__module__", "") for name, found in vars(module).items() if name[0] != "_"}
+    return {name: home for name, home in homes.items() if home == module.__name__}
+
+
+@pytest.mark.parametrize("module", ["treeward", "treeward.testing", "treeward.client"])
+def test_every_public_name_is_in_the_api(module):
+    listed = dict(documented())
+    assert treeward._HOME.keys() == set(treeward.__all__)
+    for name, home in public(importlib.import_module(module)).items():
+        alone = {f"{module}.{name}", f"{home}.{name}"} & listed.keys()
+        assert alone or (home in listed and name in (listed[home] or [name])), f"{module}.{name} is not in docs/api.md"
+
+
+def test_every_api_entry_exists():
+    for path, members in documented():
+        try:
+            found = importlib.import_module(path)
+        except ModuleNotFoundError:
+            found = getattr(importlib.import_module(path.rpartition(".")[0]), path.rpartition(".")[2])
+        assert all(hasattr(found, member) for member in members or []), path
+
+
+def test_figures_are_drawn_shown_and_small(tmp_path):
+    script = runpy.run_path(str(ROOT / "docs" / "figures.py"))
+    text = (ROOT / "docs" / "concepts.md").read_text()
+    for name in script["FIGURES"]:
+        assert f"](figures/{name}.svg)" in text
+        assert 1_000 < (ROOT / "docs" / "figures" / f"{name}.svg").stat().st_size < 150_000
+    drawn = script["save"]("tree", tmp_path).read_text()
+    assert drawn == script["save"]("tree", tmp_path).read_text()  # no dates, no random ids
+    assert all(f">{words}<" in drawn for words in ("root", "4 groups", "16 leaves"))
+
+
+def test_every_page_has_a_place_in_the_site():
+    nav = (ROOT / "mkdocs.yml").read_text()
+    for page in PAGES[1:]:
+        assert f" {page.relative_to(ROOT / 'docs')}\n" in nav
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
