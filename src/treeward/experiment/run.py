@@ -32,6 +32,11 @@ class Outcome(NamedTuple):
     cells: pl.DataFrame
     """Of every arm and repeat: scores, multiplications, coverage, seconds, questions; `JUDGED`, if it was."""
 
+    def __repr__(self) -> str:
+        users, arms = len(self.prepared["users"]), len(self.spec.arms)
+        size = f"{arms} arms x {self.spec.repeats} repeats, {users:,} users, {self.spec.rounds:,} rounds"
+        return f"Outcome({self.spec.name}: {size})"
+
 
 def run(
     spec: Spec,

@@ -69,6 +69,22 @@ class Health(NamedTuple):
             return f"A rebuild pays: it would win back {self.lost - self.lost_anew:.1%} of the reward."
         return f"A rebuild does not pay: it would change the reward by {self.lost - self.lost_anew:+.1%}."
 
+    def __repr__(self) -> str:
+        told = {"came": self.distance_came, "anew": self.distance_anew}
+        beside = ", ".join(f"{name} {value:.3f}" for name, value in told.items() if not np.isnan(value))
+        anew = "" if np.isnan(self.lost_anew) else f" (anew {self.lost_anew:.1%})"
+        whom = f"{self.users:,} users" if self.users else "users drawn from the prior"
+        lines = [
+            f"{self.items:,} items in {self.leaves:,} leaves; since the tree was laid out {self.came:,} came or changed"
+            f" and {self.gone:,} went",
+            f"leaves: largest {self.largest:,}, imbalance {self.imbalance:.2f}; {self.full:,} full, {self.crowded:,} to"
+            f" split, {self.starved:,} to join, {self.stale:,} stale",
+            f"distance of items from the middle of their leaf: {self.distance:.3f}" + f" ({beside})" * bool(beside),
+            f"expected reward lost by a narrow search: {self.lost:.1%}{anew}, over {whom}",
+            self.advice,
+        ]
+        return "\n".join(lines)
+
 
 class Look(NamedTuple):
     """A tree, what is in it, and the vectors of that."""

@@ -78,7 +78,7 @@ class Explanation(NamedTuple):
     way: list[Option]
     """The nodes from below the root to where the item was taken from, as they were thought of then."""
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [f"{self.title} for {self.user}"]
         for step in self.steps:
             chosen = next((option for option in step.considered if option.chosen), None)

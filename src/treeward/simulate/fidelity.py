@@ -1,7 +1,7 @@
 """`Fidelity`: how far to trust a world, and how much there is in it to personalise."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,9 @@ class Fidelity:
     accounts: tuple[Account, ...]
     """Of a learned world: with weights, without, popularity alone, a constant. Of another: none."""
     spread: tuple[Spread, ...]
-    gains: tuple[float, ...]
+    gains: tuple[float, ...] = field(repr=False)
     """For each user looked at: how much more their best item earns than the best common one."""
-    points: Mapping[str, list[float]]
+    points: Mapping[str, list[float]] = field(repr=False)
     """Of some items: rewarded, chance, and perhaps unweighted."""
 
     def json(self) -> bytes:

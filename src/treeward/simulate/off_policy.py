@@ -55,7 +55,7 @@ class OffPolicy(NamedTuple):
         wide = self.weight.high - self.weight.low
         return bool(np.isnan(wide) or abs(self.weight.value - 1) <= max(wide, 1e-6))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [str(one) for one in (self.logged, self.ips, self.snips, self.dr)]
         lines.append(
             f"worth {self.effective:,.0f} of {self.decisions:,} decisions; mean weight {self.weight.value:.3f}"

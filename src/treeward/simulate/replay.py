@@ -49,7 +49,7 @@ class Replayed(NamedTuple):
     def _by_user(self) -> pl.DataFrame:
         return self.log.group_by("user").agg(pl.col("reward", "random", "best").mean()).sort("user")
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return (
             f"{self.policy}: {self.mean:.4f} a choice (random {self.random:.4f}, best {self.best:.4f}), "
             f"{self.mean - self.random:+.4f} ± {1.96 * self.error:.4f} beyond random"

@@ -61,7 +61,7 @@ class Result(NamedTuple):
         """Share of the catalogue that anybody was shown."""
         return float(self.shown.mean())
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return (
             f"{self.policy}: {self.cumulative[-1]:.2f} ± {self.error:.2f} in {self.rewards.shape[1]} rounds, "
             f"{self.scores.mean():.1f} scores a round, {self.coverage:.1%} of the catalogue"

@@ -80,7 +80,7 @@ class TreeDescription(NamedTuple):
             f"{self.items:,} items x {self.dim} dimensions: {self.nodes:,} nodes, {self.leaves:,} leaves, {empty} empty"
         )
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         head, cells = self.table()
         widths = [max(len(row[i]) for row in [head, *cells]) for i in range(len(head))]
         lines = [

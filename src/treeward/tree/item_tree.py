@@ -22,6 +22,7 @@ from treeward.tree.assemble import assemble, faults, frozen
 from treeward.tree.build import default_widths, grow
 from treeward.tree.describe import TreeDescription, describe
 from treeward.tree.draw import draw
+from treeward.tree.picture import inline
 from treeward.tree.rows import Groups, Rows, mean_of
 from treeward.tree.sharded import grow_sharded
 from treeward.tree.shards import find
@@ -368,10 +369,11 @@ class ItemTree:
             What to write above it.
         """
         if titles is not None and len(titles) != len(self):
-            raise InvalidArgument(
-                "ItemTree.draw", "titles", f"{len(self)} titles, one an item", f"{len(titles)} titles"
-            )
+            raise InvalidArgument("ItemTree.draw", "titles", f"{len(self)} titles, one an item", f"{len(titles)}")
         return draw(self.arrays, self.names, titles, Path(path), heading)
+
+    def _repr_png_(self) -> bytes:  # how a notebook shows a tree
+        return inline(self.arrays, self.names)
 
 
 def _rebuilt(arrays: tuple[Any, ...], names: Sequence[str] | None, provenance: Mapping[str, Any]) -> ItemTree:

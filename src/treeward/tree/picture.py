@@ -15,12 +15,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_WEDGES = 20_000
+_MOST_INLINE = 2_000
 _LABEL_SHARE = 0.012
 _LONGEST_LABEL = 26
 
 
+def inline(tree: TreeArrays, names: Sequence[str] | None) -> bytes:
+    """Return a PNG that takes well under a second, for notebooks."""
+    return render(tree, names, None, "Item tree", _MOST_INLINE)
+
+
 def render(
-    tree: TreeArrays, names: Sequence[str] | None, titles: Sequence[str | None] | pl.Series | None, heading: str
+    tree: TreeArrays,
+    names: Sequence[str] | None,
+    titles: Sequence[str | None] | pl.Series | None,
+    heading: str,
+    most: int = _MOST_WEDGES,
 ) -> bytes:
     """Return a PNG of the levels that together have few enough nodes to tell apart."""
     from matplotlib.collections import PatchCollection
@@ -28,7 +38,7 @@ def render(
     from matplotlib.patches import Circle, Wedge
 
     counts = np.bincount(tree.level)[1:]
-    rings = max(1, int((np.cumsum(counts) <= _MOST_WEDGES).sum()) - 1) if len(counts) > 1 else 0
+    rings = max(1, int((np.cumsum(counts) <= most).sum()) - 1) if len(counts) > 1 else 0
     thickness = 1 / (rings + 0.6)
     inner = 0.6 * thickness
     figure = Figure(figsize=(9, 9.7), dpi=110)
