@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import treeward as tw
-from tests.test_cli import run as cli
+from tests.commands import run as cli
 from tests.work import die, die_once, double, halves, read_shared, refuse, rest
 from treeward.core.errors import DataError, InvalidArgument, TreewardError
 from treeward.core.tasks import RETRIES, tasks

@@ -4,9 +4,7 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -14,22 +12,7 @@ import polars as pl
 import pytest
 
 import treeward as tw
-
-TREEWARD = Path(sys.executable).with_name("treeward")
-
-
-def run(*arguments, cwd=None, code=0):
-    done = subprocess.run(
-        [TREEWARD, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env=os.environ | {"COLUMNS": "100"},
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout if code == 0 else done.stderr
+from tests.commands import TREEWARD, run
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import os
 import re
 import runpy
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import typer.main
 
 import treeward
+from tests.commands import run
 from treeward.cli.app import app
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +26,7 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES[1:] if blocks(page, "python")], ids=lambda page: page.name)
 def test_python_in_the_docs_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     space = {}
@@ -32,21 +34,42 @@ def test_python_in_the_docs_runs(page, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), space)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES[1:] if blocks(page, "console")], ids=lambda page: page.name)
 def test_commands_in_the_docs_run(page, tmp_path):
     """Lines that start with `$ treeward` run in order, in one folder a page."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for block in blocks(page, "console"):
-        for line in re.findall(r"^\$ (treeward .*)$", block, re.MULTILINE):
-            done = subprocess.run(
-                shlex.split(line),
-                cwd=tmp_path,
-                env=os.environ | {"PATH": path},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        for line in re.findall(r"^\$ treeward (.*)$", block, re.MULTILINE):
+            run(*shlex.split(line), cwd=tmp_path)
+
+
+def test_everything_in_the_readme_runs(tmp_path, monkeypatch):
+    """Its Python, then its commands as one shell would run them, on a port that is free."""
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(ROOT / "README.md", "python"):
+        exec(compile(block, "README.md", "exec"), {})
+    lines = re.findall(r"^\$ (.*)$", "\n".join(blocks(ROOT / "README.md", "console")), re.MULTILINE)
+    assert {line.split()[0] for line in lines} == {"treeward", "curl"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = "\n".join(lines).replace("treeward serve", f"treeward serve --port {port} --admin-port 0")
+    done = subprocess.run(
+        ["bash", "-euc", "trap 'kill $(jobs -p)' EXIT; curl() { command curl --fail \"$@\"; }\n"
+         + script.replace(":8000", f":{port}")],
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count('"decision_id"') >= 3
+    assert '"outcome":"recorded"' in done.stdout
+
+
+def test_what_the_readme_says_to_make_is_there():
+    """`make test` is what runs this; of the others it is known here that they exist and what they begin with."""
+    told = set(re.findall(r"`?make ([a-z]+)", (ROOT / "README.md").read_text()))
+    assert told >= {"demo", "test", "docs", "peers", "torture"}
+    for target in told:
+        subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

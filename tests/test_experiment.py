@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 import treeward as tw
-from tests.test_cli import TREEWARD
-from tests.test_cli import run as cli
+from tests.commands import TREEWARD
+from tests.commands import run as cli
 from tests.test_simulate import REFERENCE
 from treeward.core.errors import ArtefactCorrupt, ArtefactExists, DataError, InvalidArgument
 from treeward.experiment import Arm, Spec, load, run

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import treeward as tw
-from tests.test_cli import run
+from tests.commands import run
 from tests.test_world_fit import FAST, shown_to_everybody
 from treeward.core.errors import InvalidArgument
 from treeward.simulate import World, simulate

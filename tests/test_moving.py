@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 import treeward as tw
+from tests.commands import run as cli
 from tests.pg import cluster, needs_postgres  # noqa: F401
 from tests.serving import serving
-from tests.test_cli import run as cli
 from treeward.client import Client
 from treeward.core.errors import DataError, InvalidArgument, StoreError
 from treeward.data.synthetic import synthetic_catalogue

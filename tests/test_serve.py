@@ -18,8 +18,8 @@ import httpx
 import pytest
 
 import treeward as tw
+from tests.commands import run as cli
 from tests.serving import serving, stop
-from tests.test_cli import run as cli
 from treeward.client import AsyncClient, Client, ServiceError
 from treeward.core.errors import InvalidArgument, UnknownDecision
 from treeward.data.synthetic import synthetic_catalogue

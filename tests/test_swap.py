@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 import treeward as tw
+from tests.commands import run as cli
 from tests.pg import cluster, needs_postgres  # noqa: F401
 from tests.serving import kill, serving, start, stop
-from tests.test_cli import run as cli
 from treeward.client import Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
 
