@@ -14,6 +14,7 @@ from treeward.cli import (
     bench,
     data,
     demo,
+    doctor,
     embed,
     experiment,
     health,
@@ -48,6 +49,7 @@ app.add_typer(tree.app, name="tree")
 app.add_typer(world.app, name="world")
 app.command()(bench.bench)
 app.command()(demo.demo)
+app.command()(doctor.doctor)
 app.command()(experiment.report)
 app.command()(serve.serve)
 app.command()(simulate.simulate)

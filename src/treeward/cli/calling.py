@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.core.errors import ExtraMissing, TreewardError
 
 if TYPE_CHECKING:
     from treeward.client import Client
@@ -20,8 +20,7 @@ def calling(
 
         from treeward.client import Client, ServiceError
     except ImportError as error:
-        rule = "preceded by: pip install 'treeward[serve]'"
-        raise InvalidArgument(command, "command", rule, f"no {error.name}") from error
+        raise ExtraMissing.of(command, error.name, "serve") from error
     try:
         with Client(address, key=key, timeout=timeout, tries=tries) as client:
             yield client

@@ -143,13 +143,12 @@ def _serve(
     world: "World", out: Path, policy: str, users: int, visits: int, port: int, seed: int, *, stays: bool
 ) -> None:
     """Serve the world to its users until told to stop, or for a fixed number of visits."""
-    from treeward.core.errors import InvalidArgument
+    from treeward.core.errors import ExtraMissing, InvalidArgument
 
     try:
         from treeward.serve.server import serve
     except ImportError as error:
-        rule = "preceded by: pip install 'treeward[serve]'"
-        raise InvalidArgument("treeward demo", "command", rule, f"no {error.name}") from error
+        raise ExtraMissing.of("serving the demo", error.name, "serve") from error
     from treeward.serve.settings import Settings
 
     settings = Settings(

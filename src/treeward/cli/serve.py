@@ -55,7 +55,7 @@ def serve(
     Settings come from --config, then the environment (TREEWARD_PORT=...), then flags.
     """
     from treeward.core import checks
-    from treeward.core.errors import InvalidArgument
+    from treeward.core.errors import ExtraMissing, InvalidArgument
     from treeward.serve.settings import ROLES, read_settings
     from treeward.store.opening import without_password
 
@@ -83,8 +83,7 @@ def serve(
     try:
         from treeward.serve.server import serve as run
     except ImportError as error:
-        rule = "preceded by: pip install 'treeward[serve]'"
-        raise InvalidArgument("treeward serve", "command", rule, f"no {error.name}") from error
+        raise ExtraMissing.of("treeward serve", error.name, "serve") from error
 
     bars = ExitStack()
 

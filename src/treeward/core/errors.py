@@ -9,6 +9,7 @@
     ├── FeedbackConflict    (ValueError)         another reward for a decision that has one
     ├── FeedbackLate        (ValueError)         feedback after the window in which it counts
     ├── NothingLeft         (ValueError)         fewer items to show than were asked for
+    ├── ExtraMissing        (ImportError)        a package of an extra that is not installed
     ├── DataError           (ValueError)         a file the caller gave does not hold what it should
     ├── StoreError                               a store of events
     │   ├── StoreInUse                           another process has it open
@@ -22,6 +23,8 @@
         ├── ArtefactVersion                      a kind or version this treeward does not know
         └── ArtefactWrite   (OSError)            could not be written; nothing was changed
 """
+
+from typing import Self
 
 
 class TreewardError(Exception):
@@ -72,6 +75,21 @@ class FeedbackLate(TreewardError, ValueError):
 
 class NothingLeft(TreewardError, ValueError):
     """Fewer items may be shown to a user than were asked for."""
+
+
+class ExtraMissing(TreewardError, ImportError):
+    """Something needs a package that comes with an extra, and it is not installed.
+
+    Examples
+    --------
+    >>> str(ExtraMissing.of("treeward serve", "uvicorn", "serve"))
+    "treeward serve needs uvicorn: pip install 'treeward[serve]'"
+    """
+
+    @classmethod
+    def of(cls, what: str, package: str | None, extra: str) -> Self:
+        """Say what needs which package, and how to get it."""
+        return cls(f"{what} needs {package}: pip install 'treeward[{extra}]'")
 
 
 class DataError(TreewardError, ValueError):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +22,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.core.errors import ExtraMissing, InvalidArgument, TreewardError
 from treeward.core.parallel import cores
 from treeward.core.types import AnyArray
 
@@ -89,15 +90,21 @@ def tasks(on: str = "processes", count: int | None = None, scratch: Path | None 
         ):
             yield made
     elif on == "ray" or on.startswith("ray://"):
-        try:
-            from treeward.core.on_ray import on_ray
-        except ImportError as error:
-            rule = "processes, or preceded by: pip install 'treeward[ray]'"
-            raise InvalidArgument("treeward", "on", rule, f"{on!r} without {error.name}") from error
+        check_place(on)
+        from treeward.core.on_ray import on_ray
+
         with on_ray(None if on == "ray" else on, count) as cluster:
             yield cluster
     else:
+        check_place(on)
+
+
+def check_place(on: str) -> None:
+    """Refuse where `tasks` could not open workers, before anything is made ready for them."""
+    if on != "processes" and on != "ray" and not on.startswith("ray://"):
         raise InvalidArgument("treeward", "on", "processes, ray, or ray://host:port", on)
+    if on != "processes" and find_spec("ray") is None:
+        raise ExtraMissing.of(f"computing on {on}", "ray", "ray")
 
 
 def arrays(made: Any, parts: int) -> tuple[AnyArray, ...]:

@@ -1,8 +1,11 @@
 """The loaders by name, and which of them a path is for."""
 
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
+from types import ModuleType
 
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
@@ -11,26 +14,21 @@ from treeward.data import mind, movielens, sequences, table, taobao
 from treeward.data.dataset import Dataset
 from treeward.data.tabular import READERS
 
-LOADERS: dict[str, Callable[..., Dataset]] = {
-    "mind": mind.load,
-    "movielens": movielens.load,
-    "sequences": sequences.load,
-    "tabular": table.load,
-    "taobao": taobao.load,
+Loader = Callable[..., Dataset]
+
+_FORMS: dict[str, ModuleType] = {
+    "mind": mind,
+    "movielens": movielens,
+    "sequences": sequences,
+    "tabular": table,
+    "taobao": taobao,
 }
+"""One module a form: `load`, and `SIGNS`, the names of files that tell it."""
 
-_SIGNS = {
-    "behaviors.tsv": "mind",
-    "*/behaviors.tsv": "mind",
-    "UserBehavior.csv": "taobao",
-    "ratings.csv": "movielens",
-    "ratings.dat": "movielens",
-    "u.data": "movielens",
-    "sequences.txt": "sequences",
-}
+LOADERS: dict[str, Loader] = {name: form.load for name, form in _FORMS.items()}
 
 
-def load_dataset(path: StrPath, loader: str | None = None, **options: object) -> Dataset:
+def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: object) -> Dataset:
     """Read data in its original form, or what `Dataset.save` wrote.
 
     Parameters
@@ -39,6 +37,7 @@ def load_dataset(path: StrPath, loader: str | None = None, **options: object) ->
         A folder or file.
     loader
         ``"mind"``, ``"movielens"``, ``"sequences"``, ``"tabular"`` or ``"taobao"``; by default told by the file names.
+        One of your own: the function itself, ``"package.module:function"`` or ``"file.py:function"``.
     options
         What that loader takes.
     """
@@ -48,23 +47,54 @@ def load_dataset(path: StrPath, loader: str | None = None, **options: object) ->
         if others:
             raise InvalidArgument("load_dataset", "options", "none for saved data, which is as it was saved", others)
         return Dataset.load(place)
-    name = kind_of(place) if loader is None else checks.one_of("load_dataset", "loader", loader, LOADERS)
-    known = set(signature(LOADERS[name]).parameters) - {"path"}
+    name = kind_of(place) if loader is None else loader
+    load = find_loader("load_dataset", name)
+    name = name if isinstance(name, str) else getattr(name, "__qualname__", repr(name))
+    known = set(signature(load).parameters) - {"path"}
     for option in options:
         if option not in known:
             raise InvalidArgument("load_dataset", "options", f"one of {', '.join(sorted(known))} for {name}", option)
     for option in ("strict", "until_stable", "complete_only"):
         if option in options:
             checks.flag(name, option, options[option])
-    return LOADERS[name](place, **options)
+    return load(place, **options)
+
+
+def find_loader(owner: str, loader: str | Loader) -> Loader:
+    """Return a loader: one of `LOADERS` by name, one that is ``module:function`` or ``file.py:function``, or itself."""
+    if not isinstance(loader, str):
+        if not callable(loader):
+            raise InvalidArgument(owner, "loader", "a name or a function", loader)
+        return loader
+    where, colon, name = loader.rpartition(":")
+    if not colon:
+        return LOADERS[checks.one_of(owner, "loader", loader, LOADERS)]
+    try:
+        made: object = getattr(_module(where), name)
+    except (ImportError, AttributeError, OSError, ValueError) as error:
+        raise InvalidArgument(owner, "loader", f"a function that can be imported ({error})", loader) from error
+    if not callable(made):
+        raise InvalidArgument(owner, "loader", "a function", loader)
+    return made
+
+
+def _module(where: str) -> ModuleType:
+    if not where.endswith(".py"):
+        return import_module(where)
+    spec = spec_from_file_location(Path(where).stem, where)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{where} cannot be read")
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
 def kind_of(path: Path) -> str:
     """Return the name of the loader for a path."""
     if not path.exists():
         raise DataError(f"{path}: cannot be read: there is no such file or folder")
-    for sign, name in _SIGNS.items():
-        if (path.is_dir() and any(path.glob(sign))) or path.name == sign:
+    for name, form in _FORMS.items():
+        if any((path.is_dir() and any(path.glob(sign))) or path.name == sign for sign in form.SIGNS):
             return name
     if path.is_file() and path.suffix.lower() in READERS:
         return "tabular"

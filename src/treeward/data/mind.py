@@ -13,6 +13,8 @@ from treeward.data.dataset import Dataset, Sizes, given_split, left_out, split_u
 from treeward.data.interactions import Interactions
 from treeward.data.lines import Digest, Piece, Problems, read_pieces
 
+SIGNS = ("behaviors.tsv", "*/behaviors.tsv")
+
 _NEWS = ("id", "category", "subcategory", "title", "abstract", "url", "title_entities", "abstract_entities")
 _BEHAVIORS = ("impression", "user", "time", "history", "shown")
 _BEHAVIOURS = pl.Enum(["history", "skip", "click"])

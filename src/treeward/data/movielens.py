@@ -14,6 +14,8 @@ from treeward.data.dataset import Dataset, Sizes, split_users
 from treeward.data.interactions import Interactions
 from treeward.data.lines import Digest, Piece, Problems, read_pieces, typed
 
+SIGNS = ("ratings.csv", "ratings.dat", "u.data")
+
 _GENRES_100K = (
     "unknown", "Action", "Adventure", "Animation", "Children", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
     "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",

@@ -14,6 +14,8 @@ from treeward.data.dataset import Dataset, Sizes, split_users
 from treeward.data.interactions import Interactions
 from treeward.data.lines import Problems, read_pieces
 
+SIGNS = ("sequences.txt",)
+
 _COMMON = 0.1
 
 

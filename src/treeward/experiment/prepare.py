@@ -2,6 +2,7 @@
 
 import shutil
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from treeward.bandit import PopulationPrior
 from treeward.core import artefact, rng
-from treeward.core.errors import ArtefactError, DataError, InvalidArgument
+from treeward.core.errors import ArtefactError, DataError, ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset
@@ -151,6 +152,8 @@ def _clear(folder: Path) -> None:
 def _made(spec: Spec, folder: Path, progress: Progress) -> _Stage:
     """Make everything of a log."""
     torch_for("an experiment on a log")
+    if _needs_factors(spec) and find_spec("implicit") is None:  # told now, not when the world is fitted
+        raise ExtraMissing.of("ALS", "implicit", "als")
     data = load_dataset(spec.data, spec.loader or None, progress=progress, **spec.loader_options)
     _check_categories(spec, data.catalogue)
     _check_rounds(spec, len(data.catalogue))

@@ -16,7 +16,7 @@ from treeward.core import artefact
 from treeward.core.artefact import StrPath
 from treeward.core.errors import ArtefactExists, ArtefactWrite, InvalidArgument
 from treeward.core.progress import Progress, silent
-from treeward.core.tasks import Tasks, tasks
+from treeward.core.tasks import Tasks, check_place, tasks
 from treeward.experiment.cells import JUDGED, Cell, cells_of, held, keep, run_cell
 from treeward.experiment.prepare import PREPARED, prepare, read_prepared, read_spec
 from treeward.experiment.spec import Spec
@@ -61,6 +61,7 @@ def run(
     progress
         Called with (stage, done, total).
     """
+    check_place(on)
     spec.check()
     report, place = progress or silent, Path(folder)
     _refuse_strangers(place)

@@ -10,7 +10,7 @@ from treeward.bandit import BANDITS, PopulationPrior
 from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
-from treeward.data.loaders import LOADERS
+from treeward.data.loaders import find_loader
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.embed.features import Features
 from treeward.experiment.baselines import BASELINES, FORESEEING, Factors
@@ -171,7 +171,7 @@ class Spec:
         checks.integer(owner, "shown", self.shown, low=0)
         checks.one_of(owner, "exposure", self.exposure, EXPOSURES)
         if self.loader:
-            checks.one_of(owner, "loader", self.loader, LOADERS)
+            find_loader(owner, self.loader)
         shop = synthetic_catalogue(64, dim=4, seed=0)
         tree = ItemTree.build(shop.vectors, (4, 16), seed=0)
         for arm in self.arms:

@@ -5,10 +5,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.core.errors import ExtraMissing, InvalidArgument
 
 
-class TorchMissing(TreewardError, ImportError):
+class TorchMissing(ExtraMissing):
     """Something was to be trained, and torch is not installed."""
 
 
@@ -19,7 +19,7 @@ def torch_for(what: str) -> ModuleType:
     try:
         return import_module("torch")
     except ImportError as error:
-        raise TorchMissing(f"{what} needs torch: pip install 'treeward[train]'") from error
+        raise TorchMissing.of(what, "torch", "train") from error
 
 
 def usual_device() -> str:

@@ -1,6 +1,6 @@
 """What a store holds besides events: what it takes for them to mean the same in another."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import polars as pl
 
@@ -23,3 +23,25 @@ class Head(NamedTuple):
     notes: dict[str, bytes]
     unfinished: bool = False
     """Whether events are still to come from the store this is a copy of; nobody is served from it then."""
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON can hold it; a head with many items is as long as their ids."""
+        made = self._asdict() | {
+            "secret": self.secret.hex(),
+            "moves": [(sealed.hex(), *move) for sealed, move in self.moves],
+            "items": self.items.to_list(),
+            "notes": {name: note.hex() for name, note in self.notes.items()},
+        }
+        return made
+
+    @classmethod
+    def of_plain(cls, plain: dict[str, Any]) -> Self:
+        """Return the head that `plain` made that of."""
+        items = plain["items"]
+        changed: dict[str, Any] = {
+            "secret": bytes.fromhex(plain["secret"]),
+            "moves": [(bytes.fromhex(sealed), Move(*move)) for sealed, *move in plain["moves"]],
+            "items": pl.Series("id", items, dtype=None if items else pl.String),
+            "notes": {name: bytes.fromhex(note) for name, note in plain["notes"].items()},
+        }
+        return cls(**(plain | changed))

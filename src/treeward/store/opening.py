@@ -2,7 +2,7 @@
 
 import re
 
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import ExtraMissing
 from treeward.core.progress import Progress, silent
 from treeward.store.base import EventStore
 from treeward.store.memory import MemoryStore
@@ -30,6 +30,5 @@ def open_store(where: str, progress: Progress = silent, *, create: bool = True) 
     try:
         from treeward.store.postgres import PostgresStore
     except ImportError as error:
-        rule = "preceded by: pip install 'treeward[postgres]'"
-        raise InvalidArgument("store", "postgresql://", rule, f"no {error.name}") from error
+        raise ExtraMissing.of("a postgresql:// store", error.name, "postgres") from error
     return PostgresStore(where, create=create)

@@ -1,0 +1,113 @@
+"""What a loader promises."""
+
+import inspect
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+
+from treeward.core.artefact import StrPath
+from treeward.core.errors import DataError, InvalidArgument
+from treeward.data.dataset import SPLITS, Dataset
+from treeward.testing.contract import ContractBroken, refuses, require
+
+
+def check_loader(load: Callable[..., Dataset], path: StrPath, events: str | None = None) -> None:
+    r"""Check that a loader reads `path`, a sound sample, and says what it left out of a copy with a malformed line.
+
+    Parameters
+    ----------
+    load
+        The loader: a function of a path and, by keyword, `test`, `validation`, `seed`, `strict` and `progress`.
+    path
+        A small file or folder of its form, without a fault, with the events of at least three users.
+    events
+        In a folder: the file that holds the events, by its path in there.
+
+    Examples
+    --------
+    >>> from treeward.data import sequences
+    >>> with TemporaryDirectory() as folder:
+    ...     sample = Path(folder, "sequences.txt")
+    ...     _ = sample.write_text("1 10 11 12\n2 11 13\n3 10 13\n4 12\n")
+    ...     check_loader(sequences.load, sample)
+    """
+    taken = set(inspect.signature(load).parameters)
+    for option in ("test", "validation", "seed", "strict", "progress"):
+        require(option in taken, f"a loader takes {option}")
+    place = Path(path)
+    file = place / (events or "") if place.is_dir() else place
+    require(file.is_file(), "where the path is a folder, `events` names a file in it")
+    raw, told = file.read_bytes(), list[tuple[str, int, int]]()
+    made = load(place, seed=1, progress=lambda *step: told.append(step))
+    require(isinstance(made, Dataset), "it returns a Dataset")
+    _check_dataset(made)
+    require(told and all(0 < done <= total for _, done, total in told), "it tells its progress: stage, done, total")
+    require(_same_data(made, load(place, seed=1)), "the same file and seed give the same data")
+    if made.splits.height >= 10:
+        others = (load(place, seed=seed).splits for seed in range(2, 8))
+        require(not all(other.equals(made.splits) for other in others), "another seed splits users another way")
+    refuses(lambda: load(place, validation=-1), InvalidArgument, "a bad size of a split is an InvalidArgument")
+    with TemporaryDirectory() as folder:
+        _check_faults(load, made, place, file, Path(folder))
+    require(file.read_bytes() == raw, "reading changes nothing")
+
+
+def _check_dataset(made: Dataset) -> None:
+    log = made.interactions
+    require(made.name and isinstance(made.name, str), "the data has a name")
+    require(len(log) > 0, "a sample with events gives events")
+    require(made.splits.columns == ["user", "split"], "splits are a table of user and split")
+    require(set(made.splits["split"].cast(pl.String)) <= set(SPLITS), f"a split is one of {', '.join(SPLITS)}")
+    users = made.splits["user"]
+    require(not users.is_duplicated().any(), "every user is in one split only")
+    require(set(users.to_list()) == set(log.users.to_list()), "every user of the log is in a split, and nobody else")
+    require((made.splits["split"] == "train").any(), "somebody is left for training")
+    require(log.items.dtype.is_integer() == made.catalogue.ids.dtype.is_integer(), "items and ids are of one kind")
+    unlisted = len(set(log.items.to_list()) - set(made.catalogue.ids.to_list()))
+    require(unlisted == 0 or made.dropped, "items with events are in the catalogue, or it is told that they are not")
+    digest = str(made.source.get("sha256", ""))
+    require(made.source.get("loader"), 'source["loader"] says who read it')
+    require(re.fullmatch("[0-9a-f]{64}", digest), 'source["sha256"] is the digest of what was read')
+    with TemporaryDirectory() as folder:
+        try:
+            made.save(Path(folder, "saved"))
+        except TypeError as error:
+            raise ContractBroken(f"broken: source holds nothing that JSON does not: {error}") from error
+        require(_same_data(Dataset.load(Path(folder, "saved")), made), "what is saved is what is read again")
+
+
+def _same_data(one: Dataset, other: Dataset) -> bool:
+    return (
+        one.interactions.table.equals(other.interactions.table)
+        and one.catalogue.table.equals(other.catalogue.table)
+        and one.splits.equals(other.splits)
+        and (one.source, one.dropped) == (other.source, other.dropped)
+    )
+
+
+def _check_faults(load: Callable[..., Dataset], made: Dataset, place: Path, file: Path, folder: Path) -> None:
+    """Check what a loader makes of a malformed line, of an empty file, and of none at all."""
+    copy = folder / place.name
+    (shutil.copytree if place.is_dir() else shutil.copyfile)(place, copy)
+    spoilt, raw = copy / file.relative_to(place), file.read_bytes()
+    spoilt.write_bytes(raw + (b"" if raw.endswith(b"\n") else b"\n") + b"this is \xff no line of it\n")
+    try:
+        found: Dataset | None = load(copy, seed=1)
+    except DataError:  # as of a file that is damaged as a whole
+        found = None
+    except Exception as error:
+        raise ContractBroken(f"broken: a malformed line is counted or a DataError, not {error!r}") from error
+    if found is not None:
+        before, after = (sum(problem.times for problem in data.dropped.values()) for data in (made, found))
+        require(after > before, "a malformed line is counted in dropped, never passed over in silence")
+        require(len(found.interactions) == len(made.interactions), "a malformed line takes no other line with it")
+        require(found.source["sha256"] != made.source["sha256"], "another file has another sha256")
+    refuses(lambda: load(copy, strict=True), DataError, "with strict, a malformed line is a DataError")
+    spoilt.write_bytes(b"")
+    refuses(lambda: load(copy), DataError, "an empty file is a DataError")
+    spoilt.unlink()
+    refuses(lambda: load(copy), DataError, "a file that is not there is a DataError")

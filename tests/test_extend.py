@@ -1,0 +1,337 @@
+"""The worked examples of extending treeward, and the checks they go by."""
+
+import os
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import treeward as tw
+from tests.test_loaders import busy, mind, taobao
+from treeward.core.errors import DataError, StoreFailed
+from treeward.data.dataset import Dataset
+from treeward.data.loaders import LOADERS, find_loader
+from treeward.store import MemoryStore, WrittenStore
+from treeward.store.events import event
+from treeward.testing import ContractBroken, check_bandit, check_loader, check_policy
+
+EXTEND = Path(__file__).parents[1] / "examples" / "extend"
+EXAMPLES = sorted(EXTEND.glob("*.py"))
+
+
+def example(name, run_name="example"):
+    return runpy.run_path(str(EXTEND / f"{name}.py"), run_name=run_name)
+
+
+def test_there_is_an_example_of_each():
+    assert [path.stem for path in EXAMPLES] == ["bandit", "loader", "policy", "store"]
+    for path in EXAMPLES:
+        text = path.read_text()
+        assert len(text.splitlines()) < 60, path
+        assert f"check_{path.stem}(" in text.partition('if __name__ == "__main__":')[2], path
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("bandit", "alpha 4.78"),
+        ("loader", "7 items x 2 dimensions"),
+        ("policy", "TwoStep(LinUCB): reward"),
+        ("store", '[["ada"], [1], [['),
+    ],
+)
+def test_examples_keep_their_promises_and_work(name, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    example(name, "__main__")
+    assert told in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bandit_refuses_what_makes_no_sense():
+    confident = example("bandit")["Confident"]
+    assert confident(delta=0.01).rule(8).strength > confident().rule(8).strength
+    assert confident().rule(32).strength > confident().rule(8).strength
+    with pytest.raises(tw.InvalidArgument, match="Confident: delta must be a finite number above 0 and below 1"):
+        check_bandit(confident(delta=1.5))
+
+
+def test_the_policy_walks_the_level_it_is_told():
+    two_step = example("policy")["TwoStep"]
+    world = tw.World.synthetic(items=300, users=3, dim=8, seed=0)
+    tree = tw.ItemTree.build(world.catalogue.vectors, (4, 12), seed=0)
+    assert len(two_step().tree_for(tree, world.catalogue).leaves) == 4
+    assert len(two_step(depth=3).tree_for(tree, world.catalogue).leaves) == 12
+    assert len(two_step(depth=9).tree_for(tree, world.catalogue).leaves) == 12
+    with pytest.raises(tw.InvalidArgument, match="TwoStep: depth must be an integer of at least 2"):
+        check_policy(two_step(depth=1))
+
+
+# --- loaders ---------------------------------------------------------------------------------------------------------
+
+
+def sample(kind, folder):
+    """Write a small, sound file of a kind; return what to read, and which file holds the events."""
+    if kind == "taobao":
+        return taobao(folder, busy(users=12)), "UserBehavior.csv"
+    if kind == "mind":
+        lines = (f"{user}\tU{user}\t11/12/2019 2:14:46 PM\tN1 N2\tN2-1 N1-0\n" for user in range(12))
+        return mind(folder / "mind", "".join(lines)), "behaviors.tsv"
+    if kind == "movielens":
+        (folder / "movies.csv").write_text("movieId,title,genres\n1,A (1999),Drama\n2,B,Drama\n3,C,Comedy\n")
+        rows = (f"{user},{user % 3 + 1},4.0,100\n" for user in range(12))
+        (folder / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
+        return folder, "ratings.csv"
+    if kind == "sequences":
+        (folder / "sequences.txt").write_text("".join(f"{user} {user + 1} {user + 2}\n" for user in range(12)))
+        return folder / "sequences.txt", None
+    table = pl.DataFrame({"user": range(12), "item": [user % 3 for user in range(12)]})
+    (table.write_csv if kind == "tabular" else table.write_parquet)(folder / f"table.{kind.replace('tabular', 'csv')}")
+    return next(folder.iterdir()), None
+
+
+@pytest.mark.parametrize("kind", [*LOADERS, "parquet"])
+def test_every_loader_keeps_its_promises(kind, tmp_path):
+    check_loader(LOADERS["tabular" if kind == "parquet" else kind], *sample(kind, tmp_path))
+
+
+def swapped(**changes):
+    def change(data):
+        return Dataset(**{name: getattr(data, name) for name in
+                          ("name", "catalogue", "interactions", "splits", "dropped", "source")} | changes)  # fmt: skip
+
+    return change
+
+
+def silent(data):
+    return swapped(dropped={})(data)
+
+
+def unlisted(data):
+    return swapped(catalogue=tw.Catalogue(data.catalogue.ids[:1]))(data)
+
+
+def twice(data):
+    return swapped(splits=pl.concat([data.splits, data.splits[:1]]))(data)
+
+
+def someone_missing(data):
+    return swapped(splits=data.splits[1:])(data)
+
+
+def nobody_trains(data):
+    return swapped(splits=data.splits.with_columns(pl.lit("test").alias("split")))(data)
+
+
+def without_digest(data):
+    return swapped(source={"loader": "mine"})(data)
+
+
+def with_a_path(data):
+    return swapped(source=data.source | {"where": Path("here")})(data)
+
+
+def by_hand(data):
+    return data.interactions
+
+
+@pytest.mark.parametrize(
+    ("change", "promise"),
+    [
+        (silent, "a malformed line is counted in dropped, never passed over in silence"),
+        (unlisted, "items with events are in the catalogue"),
+        (twice, "every user is in one split only"),
+        (someone_missing, "every user of the log is in a split, and nobody else"),
+        (nobody_trains, "somebody is left for training"),
+        (without_digest, "sha256"),
+        (with_a_path, "source holds nothing that JSON does not"),
+        (by_hand, "it returns a Dataset"),
+    ],
+)
+def test_a_loader_whose_data_is_wrong_is_told(change, promise, tmp_path):
+    def load(path, *, test=0.2, validation=0.1, seed=0, strict=False, progress=None):
+        sizes = {"test": test, "validation": validation, "seed": seed}
+        return change(LOADERS["sequences"](path, strict=strict, progress=progress, **sizes))
+
+    with pytest.raises(ContractBroken, match=f"broken: .*{promise}"):
+        check_loader(load, *sample("sequences", tmp_path))
+
+
+def deaf(path, *, test=0.2, validation=0.1, strict=False, progress=None):
+    return LOADERS["sequences"](path)
+
+
+def mute(path, *, test=0.2, validation=0.1, seed=0, strict=False, progress=None):
+    return LOADERS["sequences"](path, validation=validation, seed=seed, strict=strict)
+
+
+def lenient(path, *, test=0.2, validation=0.1, seed=0, strict=False, progress=None):
+    return LOADERS["sequences"](path, validation=validation, seed=seed, progress=progress)
+
+
+def always_the_same(path, *, test=0.2, validation=0.1, seed=0, strict=False, progress=None):
+    return LOADERS["sequences"](path, validation=validation, strict=strict, progress=progress)
+
+
+def moody(path, *, test=0.2, validation=0.1, seed=0, strict=False, progress=None):
+    moody.turn += 1
+    return LOADERS["sequences"](path, validation=validation, seed=moody.turn, strict=strict, progress=progress)
+
+
+def rash(path, *, test=0.2, validation=0.1, seed=0, strict=False, progress=None):
+    for line in Path(path).read_text().splitlines():
+        _ = [int(word) for word in line.split()]
+    return LOADERS["sequences"](path, validation=validation, seed=seed, strict=strict, progress=progress)
+
+
+def bare(path, *, test=0.2, validation=0.1, seed=0, strict=False, progress=None):
+    Path(path).stat()
+    return LOADERS["sequences"](path, validation=validation, seed=seed, strict=strict, progress=progress)
+
+
+def untidy(path, *, test=0.2, validation=0.1, seed=0, strict=False, progress=None):
+    data = LOADERS["sequences"](path, validation=validation, seed=seed, strict=strict, progress=progress)
+    with Path(path).open("a") as file:
+        file.write("\n99 1 2")
+    return data
+
+
+@pytest.mark.parametrize(
+    ("load", "promise"),
+    [
+        (deaf, "a loader takes seed"),
+        (mute, "it tells its progress"),
+        (lenient, "with strict, a malformed line is a DataError"),
+        (always_the_same, "another seed splits users another way"),
+        (moody, "the same file and seed give the same data"),
+        (rash, "a malformed line is counted or a DataError, not UnicodeDecodeError"),
+        (bare, "a file that is not there is a DataError, not FileNotFoundError"),
+        (untidy, "the same file and seed give the same data"),
+    ],
+)
+def test_a_loader_that_behaves_badly_is_told(load, promise, tmp_path):
+    moody.turn = 0
+    with pytest.raises(ContractBroken, match=f"broken: {promise}"):
+        check_loader(load, *sample("sequences", tmp_path))
+
+
+def test_a_sample_that_is_none_is_told(tmp_path):
+    with pytest.raises(ContractBroken, match="`events` names a file in it"):
+        check_loader(LOADERS["sequences"], tmp_path)
+
+
+def test_loaders_of_ones_own_are_found(tmp_path):
+    (tmp_path / "clicks.jsonl").write_text(
+        '{"user": "a", "item": "x", "ts": 1}\n{"user": 7, "item": "x", "ts": 1, "click": "no"}\n{"user"}\n'
+    )
+    name = f"{EXTEND / 'loader.py'}:load"
+    data = tw.load_dataset(tmp_path, name, test=0)
+    assert {reason: problem.times for reason, problem in data.dropped.items()} == {
+        "bad time or click": 1,
+        "no user or item": 1,
+    }
+    assert data.interactions.rewards.to_list() == [1.0]
+    assert tw.load_dataset(tmp_path, find_loader("test", name)).source == data.source | {"seed": 0}
+    assert find_loader("test", "treeward.data.taobao:load") is LOADERS["taobao"]
+    with pytest.raises(DataError, match="clicks.jsonl, line 2: bad time or click|line 3: no user or item"):
+        tw.load_dataset(tmp_path, name, strict=True)
+    with pytest.raises(tw.InvalidArgument, match="one of .*progress, seed, strict.* for .*loader.py:load"):
+        tw.load_dataset(tmp_path, name, least=3)
+    for wrong in (
+        "nothing:load",
+        "nothing.py:load",
+        f"{EXTEND / 'loader.py'}:lode",
+        "treeward.data.taobao:_COLUMNS",
+        7,
+    ):
+        with pytest.raises(tw.InvalidArgument, match="loader must be a"):
+            tw.load_dataset(tmp_path, wrong)
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def json_lines(tmp_path):
+    kind = example("store")["JsonLinesStore"]
+    return lambda: kind(tmp_path / "events.jsonl")
+
+
+def test_the_store_is_read_again_as_it_was(json_lines, tmp_path):
+    store = json_lines()
+    store.number_items(pl.Series([7, 8]))
+    store.append(["ada", 7], np.concatenate([event(1, 0.1, nonce=11), event(0, 1.0, nonce=12)]))
+    store.take_note("a", b"\x00\xff")
+    store.merge(7, "bob")
+    store.begin()
+    again = json_lines()
+    assert again.secret() == store.secret()
+    assert again.head()._replace(items=None) == store.head()._replace(items=None)
+    assert again.head().items.to_list() == [7, 8]
+    assert again.read("ada").tobytes() == store.read("ada").tobytes()
+    assert again.resolve(7, 0) == "bob"
+    assert not again.append(["bob"], event(0, 1.0, nonce=12)).any()
+
+
+def test_a_torn_line_is_cut_off_at_every_byte(json_lines, tmp_path):
+    store = json_lines()
+    store.append(["ada"], event(1, 0.5, nonce=11))
+    file = tmp_path / "events.jsonl"
+    whole = file.read_bytes()
+    store.append(["ada"], event(2, 0.5, nonce=12))
+    longer = file.read_bytes()
+    for cut in range(len(whole), len(longer)):
+        file.write_bytes(longer[:cut])
+        again = json_lines()
+        assert again.count("ada") == 1
+        assert file.read_bytes() == whole
+    assert again.append(["ada"], event(2, 0.5, nonce=12)).all()
+    assert json_lines().count("ada") == 2
+
+
+def test_nothing_is_left_on_disk_of_somebody_forgotten(json_lines, tmp_path):
+    store = json_lines()
+    store.append(["somebody", "ada"], np.concatenate([event(1, 0.123456, nonce=11), event(2, 1.0, nonce=12)]))
+    store.forget("somebody")
+    assert "somebody" not in (tmp_path / "events.jsonl").read_text()
+    assert "0.123456" not in (tmp_path / "events.jsonl").read_text()
+    assert json_lines().count("ada") == 1
+    assert json_lines().resolve("somebody", 0) is None
+    assert os.listdir(tmp_path) == ["events.jsonl"]
+
+
+class Full(WrittenStore):
+    room = 3
+
+    def load(self):
+        return []
+
+    def write(self, parts, *, anew=False):
+        self.room -= 1
+        if self.room < 0:
+            raise OSError(28, "No space left on device")
+
+
+def test_after_a_failed_write_nothing_is_taken():
+    store = Full()
+    store.append(["ada"], event(1, 1.0, nonce=11))
+    store.begin()
+    with pytest.raises(StoreFailed, match="Full: could not write: .*No space left"):
+        store.append(["ada"], event(1, 1.0, nonce=12))
+    for call in (store.begin, lambda: store.forget("ada"), lambda: store.take_note("a", b"")):
+        with pytest.raises(StoreFailed, match="Full: takes nothing any more: .*No space left"):
+            call()
+
+
+def test_a_closed_store_takes_nothing(json_lines):
+    store = json_lines()
+    store.close()
+    with pytest.raises(StoreFailed, match="it is closed"):
+        store.begin()
+    assert isinstance(store, MemoryStore)
+
+
+def test_a_policy_of_ones_own_can_be_changed_like_any():
+    assert replace(example("policy")["TwoStep"](), budget=20).budget == 20
