@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEFINED_BY := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint unit coverage bench torture docs dist clean
+.PHONY: help demo test lint unit coverage bench torture docs dist package clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -80,6 +80,10 @@ docs: .venv/docs ## build the documentation into site/
 dist: .venv/dev ## build the wheel and the source archive into dist/
 	@$(PIP) build
 	$(BIN)/python -m build
+
+package: .venv/dev ## build both, install the wheel in an empty environment, and use it without extras (ten minutes)
+	@$(PIP) build
+	$(BIN)/python -m pytest -q tests/package.py
 
 clean: ## remove what the other targets made
 	rm -rf .venv site dist demo-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis

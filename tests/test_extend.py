@@ -11,6 +11,7 @@ import pytest
 
 import treeward as tw
 from tests.test_loaders import busy, mind, taobao
+from treeward.cli.data import As
 from treeward.core.errors import DataError, StoreFailed
 from treeward.data.dataset import Dataset
 from treeward.data.loaders import LOADERS, find_loader
@@ -95,6 +96,11 @@ def sample(kind, folder):
 @pytest.mark.parametrize("kind", [*LOADERS, "parquet"])
 def test_every_loader_keeps_its_promises(kind, tmp_path):
     check_loader(LOADERS["tabular" if kind == "parquet" else kind], *sample(kind, tmp_path))
+
+
+def test_every_loader_is_named_where_one_is_asked_for():
+    [told] = [part.help for part in As.__metadata__]
+    assert all(name in told for name in LOADERS)
 
 
 def swapped(**changes):

