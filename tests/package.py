@@ -15,6 +15,7 @@ import venv
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +58,9 @@ def place(tmp_path_factory):
     (folder / "movies" / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(ratings))
     movies = (f"{movie},A film about {movie} things,Drama\n" for movie in range(1, 31))
     (folder / "movies" / "movies.csv").write_text("movieId,title,genres\n" + "".join(movies))
+    (folder / "items.csv").write_text('id,vector\n1,"[0.1, 0.2]"\n2,"[0.3, 0.1]"\n')
     (folder / "shards").mkdir()
+    np.save(folder / "shards" / "0.npy", np.eye(40, 4, dtype=np.float32))
     return folder
 
 
@@ -144,7 +147,7 @@ WITHOUT = [
     ("serve", "serve sequences.txt"),
     ("serve", "serve sequences.txt --store postgresql://nobody@localhost/nothing"),
     ("serve", "swap http://localhost:1 items"),
-    ("serve", "items put http://localhost:1 movies"),
+    ("serve", "items put http://localhost:1 items.csv"),
     ("serve", "items remove http://localhost:1 3"),
     ("serve", "tree health http://localhost:1"),
     ("postgres", "store copy postgresql://nobody@localhost/nothing new.db"),
