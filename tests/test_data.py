@@ -216,7 +216,7 @@ def test_bad_files(tmp_path):
     pl.DataFrame({"id": [1, 2, 3]}).write_csv(tmp_path / "three.csv")
     for name, why in (
         ("x.npy", "cannot be read as a .npy matrix"),
-        ("z.npy", "does not hold one matrix"),
+        ("z.npy", "cannot be read as a .npy matrix"),
         ("zero.npy", "does not hold one matrix"),
         ("folder", "there is no such file"),
         ("pickle.npy", "cannot be read"),

@@ -7,7 +7,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 import treeward
 from treeward.cli import (
@@ -28,7 +27,7 @@ from treeward.cli import (
     tree,
     world,
 )
-from treeward.cli.console import console, errors
+from treeward.cli.console import complain, console, errors
 from treeward.core.errors import TreewardError
 
 app = typer.Typer(
@@ -81,11 +80,11 @@ def main() -> None:
         app()
         console.file.flush()
     except TreewardError as error:
-        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        complain(str(error))
         sys.exit(1)
     except OSError as error:  # the output is closed or full
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        errors.print(f"[bold red]error:[/] cannot write the output: {escape(str(error.strerror))}", soft_wrap=True)
+        complain(f"cannot write the output: {error.strerror}")
         sys.exit(1)
     except SystemExit as end:
         if end.code == 128 + signal.SIGINT:

@@ -1,13 +1,16 @@
-"""What commands print with: tables, progress bars with timings, and the two streams."""
+"""What commands print with: tables, progress bars with timings, and the two streams.
 
+Titles, names and files come from anywhere: what they say is shown, never obeyed, neither as markup nor by the terminal.
+"""
+
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,14 +21,51 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from treeward.core.progress import Progress as Report
 
 if TYPE_CHECKING:
     from treeward.tree.describe import TreeDescription
 
-console = Console()
-errors = Console(stderr=True)
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What a terminal acts on, and what turns the order of letters around; but not tabs and line ends."""
+
+
+def plain(text: str) -> str:
+    r"""Return a text that a terminal only shows.
+
+    Examples
+    --------
+    >>> plain("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return _COMMANDS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def line(text: object) -> str:
+    r"""Return a text of one line, for where another line would be taken for our own words.
+
+    Examples
+    --------
+    >>> line("a\nb")
+    'a\\nb'
+    """
+    return plain(str(text)).replace("\n", "\\n")
+
+
+class _Console(Console):
+    """Prints strings as they are, whoever made them: no markup, no emoji, nothing that a terminal acts on."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(plain(text), **options)
+
+
+console = _Console()
+errors = _Console(stderr=True)
 
 
 @contextmanager
@@ -45,7 +85,7 @@ def progress() -> Iterator[Report]:
 
     def report(stage: str, done: int, total: int) -> None:
         if stage not in tasks:
-            tasks[stage] = bars.add_task(stage, total=total)
+            tasks[stage] = bars.add_task(plain(stage), total=total)
         bars.update(tasks[stage], completed=done, total=total)
 
     with bars:
@@ -56,14 +96,19 @@ def progress() -> Iterator[Report]:
 def timed(what: str) -> Iterator[None]:
     """Say what is being done, and how long it took."""
     start = perf_counter()
-    with errors.status(f"{escape(what)} ..."):
+    with errors.status(Text(f"{plain(what)} ...")):
         yield
     say(f"{what}: {perf_counter() - start:.1f} s", errors)
 
 
 def say(text: str, where: Console = console) -> None:
     """Print a line as it is: no markup, no wrapping."""
-    where.print(text, highlight=False, markup=False, soft_wrap=True)
+    where.print(text, highlight=False, soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """Print what is wrong."""
+    errors.print(Text.assemble(("error:", "bold red"), " ", plain(text)), soft_wrap=True)
 
 
 def show(description: "TreeDescription") -> None:

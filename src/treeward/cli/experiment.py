@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
 
 from treeward.cli.console import console, progress, say
@@ -252,7 +251,7 @@ def tune(
     table.add_column("arm")
     table.add_column("reward", justify="right")
     for arm in best:
-        table.add_row(escape(arm.label), f"{earned[arm.label]:.1f}")
+        table.add_row(arm.label, f"{earned[arm.label]:.1f}")
     console.print(table)
     final = replace(tuned(plain, best), users=1_000, rounds=2_000, repeats=10)
     path = write_file(out / "tuned.toml", final.to_toml().encode())

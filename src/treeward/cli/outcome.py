@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
 
 from treeward.cli.console import console, say
@@ -31,7 +30,7 @@ def finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> None
         mine = told.filter(arm=arm.label).rows(named=True)
         last = mine[-1]
         table.add_row(
-            escape(arm.label),
+            arm.label,
             *(f"{row['mean']:.1f}" for row in mine),
             "" if last["half"] is None else f"± {last['half']:.1f}",
             f"{last['scores']:.1f}",
@@ -55,7 +54,7 @@ def _verdicts(outcome: "Outcome") -> None:
         table.add_column(name, justify="left" if name == "arm" else "right")
     for one in verdicts(outcome):
         table.add_row(
-            escape(one.arm), f"{one.log_loss.mean:.3f} ± {one.log_loss.deviation:.3f}",
+            one.arm, f"{one.log_loss.mean:.3f} ± {one.log_loss.deviation:.3f}",
             f"{one.auc.mean:.3f} ± {one.auc.deviation:.3f}", *(
                 "" if value is None else form.format(value)
                 for value, form in ((one.clicks, "{:.1f}"), (one.categories, "{:.1f}"), (one.gini, "{:.3f}"),
@@ -77,6 +76,6 @@ def _deepened(outcome: "Outcome") -> None:
         table.add_column(name, justify="left" if name == "arm" else "right")
     for one in found:
         half = "" if one.gap.half is None else f" ± {one.gap.half:.1f}"
-        table.add_row(escape(one.arm), f"{one.earned_plain:.1f}", f"{one.earned:.1f}", f"{one.gap.mean:+.1f}{half}",
+        table.add_row(one.arm, f"{one.earned_plain:.1f}", f"{one.earned:.1f}", f"{one.gap.mean:+.1f}{half}",
                       f"{one.ratio:.3f}")  # fmt: skip
     console.print(table)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeward.cli.console import errors, progress, say, show, timed
+from treeward.cli.console import errors, line, progress, say, show, timed
 from treeward.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _roles(column: list[str] | None) -> dict[str, str]:
 
 def _list_node(tree: "ItemTree", node: int, most: int, catalogue: "Catalogue | None") -> None:
     def named(number: int) -> str:
-        return f"{tree.names[number]} (node {number})" if tree.names is not None else f"node {number}"
+        return f"{line(tree.names[number])} (node {number})" if tree.names is not None else f"node {number}"
 
     def size(number: int) -> int:
         return int(tree.item_range[number, 1] - tree.item_range[number, 0])
@@ -208,7 +208,7 @@ def _list_node(tree: "ItemTree", node: int, most: int, catalogue: "Catalogue | N
         say(f"  and {len(children) - most:,} more")
     if catalogue is not None and not children:
         for row in tree.items_of(node)[:most].tolist():
-            title = "" if catalogue.titles is None else f"  {catalogue.titles[row]}"
-            say(f"  {catalogue.ids[row]}{title}")
+            title = "" if catalogue.titles is None else f"  {line(catalogue.titles[row])}"
+            say(f"  {line(catalogue.ids[row])}{title}")
     if catalogue is None and not children:
         say("give --items to list the items of a leaf", errors)

@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager, suppress
@@ -30,6 +31,7 @@ from treeward.core.errors import (
     ArtefactWrite,
     InvalidArgument,
 )
+from treeward.core.npy import open_npy
 from treeward.core.types import AnyArray
 from treeward.core.version import __version__
 
@@ -144,14 +146,13 @@ def format_of(path: StrPath) -> str:
 def write_file(path: StrPath, data: bytes) -> Path:
     """Write one file, a picture or a page, whole or not at all."""
     target = _folder(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     with _as_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with part.open("wb") as file:
+            with part.open("xb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                _sync(file)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
@@ -274,7 +275,7 @@ def _blocks(array: AnyArray) -> Iterator[memoryview]:
 def _write_array(folder: Path, name: str, array: AnyArray) -> _File:
     array = np.ascontiguousarray(array)
     part = folder / f"{name}.npy.part"
-    with part.open("wb") as file:
+    with _fresh(part) as file:
         # Not np.save: it writes through C's buffers and lets the error of a full disk pass unnoticed.
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         for block in _blocks(array):
@@ -297,8 +298,14 @@ def _write_document(folder: Path, name: str, document: Any) -> _File:
     return _finish(part)
 
 
+def _fresh(path: Path) -> io.BufferedWriter:
+    """Open a file that was not there before: what a write left, or a link that somebody laid here, is not followed."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
 def _write_bytes(path: Path, data: bytes | memoryview) -> None:
-    with path.open("wb") as file:
+    with _fresh(path) as file:
         file.write(data)
         _sync(file)
 
@@ -378,7 +385,7 @@ def _check_file(folder: Path, file: _File, verify: bool) -> None:
 
 def _load_file(path: Path, name: str, file: _File, contents: Contents) -> None:
     if path.suffix == ".npy":
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = open_npy(path)
         if (array.dtype.str, array.shape) != (file.dtype, file.shape):
             raise ValueError(f"holds {array.dtype.str}{array.shape}, the manifest says {file.dtype}{file.shape}")
         contents.arrays[name] = np.asarray(array)

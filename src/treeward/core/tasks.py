@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from treeward.core import checks
 from treeward.core.errors import ExtraMissing, InvalidArgument, TreewardError
+from treeward.core.npy import open_npy
 from treeward.core.parallel import cores
 from treeward.core.types import AnyArray
 
@@ -262,8 +263,7 @@ class Processes:
 
 
 def _read(path: str) -> AnyArray:
-    made: AnyArray = np.load(path, mmap_mode="r", allow_pickle=False)
-    return made
+    return open_npy(path)
 
 
 def _kept(function: Callable[..., Any], given: tuple[Any, ...], paths: list[str]) -> None:

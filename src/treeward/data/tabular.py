@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError
+from treeward.core.npy import open_npy
 from treeward.core.types import AnyArray
 
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
@@ -39,10 +39,10 @@ READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
 def read_matrix(path: StrPath) -> AnyArray:
     """Open a .npy matrix as a read-only memory map."""
     try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        matrix = open_npy(path)
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as a .npy matrix: {error}") from error
-    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2:
+    if matrix.ndim != 2:
         raise DataError(f"{path}: does not hold one matrix of shape (items, dimensions)")
     return matrix
 

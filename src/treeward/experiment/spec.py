@@ -163,6 +163,8 @@ class Spec:
         labels = [arm.label for arm in self.arms]
         if len(set(labels)) != len(labels) or not all(labels):
             raise InvalidArgument(owner, "arms", "labels that are all different and not empty", labels)
+        if any(label[0] in "=+-@\t\r" for label in labels):  # report.csv may be opened in a spreadsheet
+            raise InvalidArgument(owner, "arms", "labels that do not begin with =, +, - or @", labels)
         for name, low in (("users", 1), ("rounds", 1), ("repeats", 1), ("budget", 1), ("dim", 1), ("negatives", 1)):
             checks.integer(owner, name, getattr(self, name), low=low)
         checks.integer(owner, "rounds", self.rounds, low=1, high=2**31 - 1)

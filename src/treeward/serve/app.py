@@ -18,7 +18,7 @@ from treeward.serve.batch import Batcher, Full
 from treeward.serve.changing import Changing
 from treeward.serve.keys import Buckets, allows
 from treeward.serve.log import Log
-from treeward.serve.routes import LONGEST_ARGUMENT, ROUTES, Headers, Refused, Reply, Request, Route, problem
+from treeward.serve.routes import DATA, LONGEST_ARGUMENT, ROUTES, Headers, Refused, Reply, Request, Route, problem
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings, is_loopback
 from treeward.store.base import EventStore
@@ -118,6 +118,7 @@ class App(Changing):
                     (b"content-type", reply.kind),
                     (b"content-length", b"%d" % len(reply.body)),
                     (b"x-request-id", headers.request_id),
+                    *(DATA if reply.kind.startswith((b"application/json", b"text/plain")) else ()),
                     *reply.headers,
                 ],
             }
@@ -190,9 +191,8 @@ class App(Changing):
     def admit(self, headers: Headers, role: str) -> str:
         """Return the name of a caller who may do what needs a role, now."""
         key = self.keys.find(headers.authorization)
-        if self.keys.open is not None and not _is_local(headers.host):
-            # Some page elsewhere may have had its own name lead here: without keys, nobody may call us by it.
-            raise Refused(403, "host", "without keys, the service answers as 127.0.0.1 or localhost only")
+        if self.keys.open is not None:
+            _check_place(headers)
         if key is None:
             raise Refused(401, "key", "send a key: Authorization: Bearer ...", ((b"www-authenticate", b"Bearer"),))
         if not allows(key, role):
@@ -295,8 +295,18 @@ class App(Changing):
             await asyncio.to_thread(self.log.flush)  # whoever reads it may be slow
 
 
-def _is_local(host: bytes | None) -> bool:
-    name = (host or b"localhost").decode("latin-1")
+def _check_place(headers: Headers) -> None:
+    """Refuse, where there are no keys, what a page from elsewhere may have made a browser of this machine send."""
+    if headers.host is not None and not _is_local(headers.host):
+        # It may have had its own name lead here: nobody may call us by it.
+        raise Refused(403, "host", "without keys, the service answers as 127.0.0.1 or localhost only")
+    origin = headers.origin
+    if headers.site == b"cross-site" or (origin is not None and not _is_local(origin.partition(b"://")[2])):
+        raise Refused(403, "origin", "without keys, the service answers no pages from elsewhere")
+
+
+def _is_local(host: bytes) -> bool:
+    name = host.decode("latin-1")
     name = name[1 : name.find("]")] if name.startswith("[") else name.rpartition(":")[0] or name
     return is_loopback(name)
 

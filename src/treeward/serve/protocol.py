@@ -4,18 +4,24 @@ Everything else, and everything unusual (pipelining behind another request, Expe
 """
 
 import asyncio
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from treeward.serve.app import App
-from treeward.serve.routes import Headers, Refused, Reply, Route
+from treeward.serve.routes import DATA, Headers, Refused, Reply, Route
 
 _MOST_HEAD = 64 << 10
 """Bytes of a request's headers."""
 _PAUSE = 0.25
 """Seconds until a request that finds no room is told so."""
+_HEAD = (
+    b"content-type: application/json\r\n"
+    + b"".join(b"%s: %s\r\n" % pair for pair in DATA)
+    + b"content-length: %d\r\nx-request-id: "
+)
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 64\r\n"
     b"retry-after: 1\r\nconnection: close\r\n\r\n"
@@ -37,7 +43,9 @@ class Protocol(HttpToolsProtocol):
     """uvicorn's protocol, which waits for headers for ever, with an end to that and a short way for the hot routes."""
 
     service: ClassVar[App]
-    """Set by a subclass, made for one application."""
+    """Set by a subclass, made for one application ..."""
+    hot: ClassVar[Mapping[tuple[bytes, bytes], Route]]
+    """... and the routes of it that take the short way."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin, if there is room for one more."""
@@ -49,6 +57,7 @@ class Protocol(HttpToolsProtocol):
         self._closing = False
         self._caller = "-"
         self._timer: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         if len(self.connections) > self.service.settings.max_connections:
             transport.write(_FULL)
             transport.close()
@@ -58,7 +67,34 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._disarm()
+        if self._unread is not None:
+            self._unread.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Take no more requests from somebody who does not read the answers."""
+        super().pause_writing()
+        self.flow.pause_reading()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+        if not self._closing:
+            self.flow.resume_reading()
+
+    def _watch(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(self.service.settings.body_timeout, self._look, left)
+
+    def _look(self, before: int) -> None:
+        """Give up on answers of which nothing was read for a while; whoever reads slowly gets them."""
+        if self.transport.get_write_buffer_size() >= before:
+            self.transport.abort()
+        else:
+            self._watch()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; whoever stops in the middle of a request, or before the next, has only so long to go on."""
@@ -92,7 +128,7 @@ class Protocol(HttpToolsProtocol):
         """Choose the way."""
         self._in_headers = False
         self._disarm()
-        route = self.service.hot.get((self.parser.get_method(), self.url))
+        route = self.hot.get((self.parser.get_method(), self.url))
         busy = self._waiting is not None or (self.cycle is not None and not self.cycle.response_complete)
         if self._waiting is not None:  # somebody does not wait for answers: one at a time, then a new connection
             self._closing = True
@@ -158,7 +194,7 @@ class Protocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             head = [
                 STATUS_LINE[reply.status],
-                b"content-type: application/json\r\ncontent-length: %d\r\nx-request-id: " % len(reply.body),
+                _HEAD % len(reply.body),
                 going.headers.request_id,
                 b"\r\n",
             ]

@@ -43,6 +43,10 @@ class Reply(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
+DATA = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+"""Headers of whatever may tell of users: it is kept by nobody, and taken for nothing else."""
+
+
 class Refused(Exception):
     """A request that does not reach its handler."""
 
@@ -57,7 +61,7 @@ _PROCESS, _NUMBERS = secrets.token_hex(6).encode(), count(1)
 class Headers:
     """The headers that matter."""
 
-    __slots__ = ("authorization", "encoding", "have", "host", "kind", "request_id")
+    __slots__ = ("authorization", "encoding", "have", "host", "kind", "origin", "request_id", "site")
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.authorization: bytes | None = None
@@ -65,6 +69,8 @@ class Headers:
         self.host: bytes | None = None
         self.encoding: bytes | None = None
         self.have: bytes | None = None
+        self.origin: bytes | None = None
+        self.site: bytes | None = None
         given = None
         for name, value in headers:
             if name == b"authorization":
@@ -79,6 +85,10 @@ class Headers:
                 self.encoding = value
             elif name == b"if-none-match":
                 self.have = value
+            elif name == b"origin":
+                self.origin = value
+            elif name == b"sec-fetch-site":
+                self.site = value
         sound = given is not None and len(given) <= 64 and given.replace(b"-", b"").isalnum()
         self.request_id: bytes = given if given is not None and sound else b"%s-%x" % (_PROCESS, next(_NUMBERS))
 

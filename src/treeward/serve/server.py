@@ -130,11 +130,11 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, str], None]) -> None:
-    ours = type("ServiceProtocol", (Protocol,), {"service": app})
     servers = []
     for index, application in enumerate((app.public, app.admin)[: len(sockets)]):
+        ours = type("ServiceProtocol", (Protocol,), {"service": app, "hot": {} if index else app.hot})
         config = uvicorn.Config(
-            application, http=ours if index == 0 else "httptools", interface="asgi3", ws="none", lifespan="off",
+            application, http=ours, interface="asgi3", ws="none", lifespan="off",
             proxy_headers=False, access_log=False, log_level="error", server_header=False, date_header=False,
             timeout_keep_alive=75, timeout_graceful_shutdown=_DRAIN, backlog=2048,
         )  # fmt: skip

@@ -17,7 +17,7 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.explorer.rewards import checked_range
 from treeward.policy import TREE_POLICIES
-from treeward.store.opening import is_database
+from treeward.store.opening import check_file, is_database
 
 PREFIX = "TREEWARD_"
 ROLES = ("read", "write", "admin")
@@ -43,7 +43,9 @@ class Settings:
 
     items: str = _of("the catalogue: .csv, .tsv, .parquet or .npy", "")
     tree: str = _of("a saved tree; by default one is built", "")
-    store: str = _of("the file events live in, `memory`, or `postgresql://user@host/database`", "treeward.db")
+    store: str = _of(
+        "the file events live in, `memory`, or `postgresql://user@host/database`", "treeward.db", repr=False
+    )
     policy: str = _of("how to explore: `beam`, `phcb`, `hcb`, `cb-leaf`, `cb-category` or `flat`", "beam")
     prior: str = _of("what `treeward prior fit` wrote; none by default", "")
     features: str = _of("what `treeward embed neural` wrote, or other saved features; none by default", "")
@@ -129,6 +131,8 @@ class Settings:
         shared, workers = is_database(self.store), checks.integer("serve", "workers", self.workers, low=1, high=256)
         if workers > 1 and not shared:
             raise InvalidArgument("serve", "workers", "1, unless the store is postgresql://...", workers)
+        if not shared:
+            check_file(self.store)
         if self.store != "memory" and not shared and not Path(self.store).absolute().parent.is_dir():
             raise InvalidArgument("serve", "store", "in a folder that exists", self.store)
 

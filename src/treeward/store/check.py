@@ -114,6 +114,7 @@ def salvage(path: str | Path, target: str | Path, progress: Progress = silent) -
 
 def _rescue(source: Path, target: Path, progress: Progress) -> Report:
     file, made = sqlite3.connect(source), connect(target, create=True)
+    file.execute("PRAGMA trusted_schema = OFF")
     problems: list[str] = []
     count, users, last = 0, set[int](), "none"
     try:

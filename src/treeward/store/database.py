@@ -39,7 +39,7 @@ class Database:
         self._timeout, self._name = timeout, "PostgreSQL"
         pool = None
         try:
-            where = conninfo_to_dict(_sound(url))
+            where = _read(url)
             # Never the password.
             self._name = f"PostgreSQL {where.get('dbname', '')} at {where.get('host', 'localhost')}"
             pool = psycopg_pool.ConnectionPool(
@@ -93,12 +93,19 @@ class Database:
         self._pool.close()
 
 
-def _sound(url: str) -> str:
-    """Refuse an address in which a password would be taken for something else, and then be told."""
+def _read(url: str) -> dict[str, Any]:
+    """Return what an address says; refuse one in which a password would be taken for something else, and be told."""
     place = url.partition("://")[2].partition("?")[0]
     if any(sign in place[: max(place.rfind("@"), 0)] for sign in " /@#"):
         raise StoreError("PostgreSQL: the password in the address must be percent-encoded, or better in PGPASSWORD")
-    return url
+    with suppress(psycopg.ProgrammingError):  # its words have parts of the address in them
+        found = conninfo_to_dict(url)
+        if all(part.isdecimal() for part in str(found.get("port", 0)).split(",")):
+            return found
+    raise StoreError(
+        "PostgreSQL: cannot be reached (the address cannot be read; write postgresql://user@host:port/database, "
+        "with a password percent-encoded, or better in PGPASSWORD)"
+    )
 
 
 def _told(error: Exception) -> str:

@@ -48,7 +48,8 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
         raise StoreError(f"{path}: a store is a file, and this is a folder")
     try:
         if create and not path.exists():
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # it will hold the key of decision ids
+            # It will hold the key of decision ids.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600))
         made = sqlite3.connect(path, timeout=0.2, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"{path}: cannot be opened ({error})") from error
@@ -64,17 +65,23 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
 
 
 def _prepare(made: sqlite3.Connection, path: Path) -> None:
+    made.execute("PRAGMA trusted_schema = OFF")  # nor is a file that somebody sent
     made.execute("PRAGMA locking_mode = EXCLUSIVE")
     made.execute("PRAGMA synchronous = FULL")
     made.execute("PRAGMA secure_delete = ON")
     made.execute("PRAGMA wal_autocheckpoint = 0")  # SQLite would pass over what goes wrong there
-    [[name]] = made.execute("PRAGMA application_id").fetchall()
+    [[application]] = made.execute("PRAGMA application_id").fetchall()
     [[version]] = made.execute("PRAGMA user_version").fetchall()
     [[tables]] = made.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-    if tables and name != APPLICATION:
+    if tables and application != APPLICATION:
         raise StoreVersion(f"{path}: a database, but not one of treeward's")
     if version > len(MIGRATIONS):
         raise StoreVersion(f"{path}: of version {version}; this treeward knows versions up to {len(MIGRATIONS)}")
+    known = _schema()
+    there = made.execute("SELECT type, name, sql LIKE 'create virtual%' FROM sqlite_schema WHERE sql IS NOT NULL")
+    if any(virtual or (kind, name) not in known for kind, name, virtual in there):
+        # A trigger, say, would run with every write, and could keep what was to be erased.
+        raise StoreVersion(f"{path}: has tables, views or triggers that no store of treeward's has")
     [[mode]] = made.execute("PRAGMA journal_mode = WAL").fetchall()
     if mode != "wal":
         raise StoreError(f"{path}: its file system does not take a write-ahead log")
@@ -83,13 +90,24 @@ def _prepare(made: sqlite3.Connection, path: Path) -> None:
         made.execute("ROLLBACK")  # it was for the lock, which stays
         return
     made.execute(f"PRAGMA application_id = {APPLICATION}")
+    _migrate(made, version)
+    made.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    made.execute("COMMIT")
+
+
+def _migrate(made: sqlite3.Connection, version: int) -> None:
     for step in MIGRATIONS[version:]:
         for statement in step.split(";") if isinstance(step, str) else ():
             made.execute(statement)
         if not isinstance(step, str):
             step(made)
-    made.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-    made.execute("COMMIT")
+
+
+def _schema() -> set[tuple[str, str]]:
+    """Return what a store has in it, each as its kind and name."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as made:
+        _migrate(made, 0)
+        return set(made.execute("SELECT type, name FROM sqlite_schema"))
 
 
 def _told(path: Path, error: sqlite3.Error) -> StoreError:

@@ -21,11 +21,18 @@ def without_password(where: str) -> str:
     return re.sub(r"(?<=://)([^:/@]*):.*@", r"\1:...@", re.sub(r"(password=)[^&]*", r"\1...", where))
 
 
+def check_file(where: str) -> None:
+    """Refuse an address that is of no database we know: as a file's name it would be told, password and all."""
+    if re.match(r"[a-z][a-z0-9+.-]+:/", where):
+        raise InvalidArgument("store", "place", "a file, memory, or postgresql://user@host/database", "another address")
+
+
 def open_store(where: str, progress: Progress = silent, *, create: bool = True) -> EventStore:
     """Open ``memory``, a ``postgresql://`` database, or a file."""
     if where == "memory":
         return MemoryStore()
     if not is_database(where):
+        check_file(where)
         return SQLiteStore(where, create=create, progress=progress)
     try:
         from treeward.store.postgres import PostgresStore

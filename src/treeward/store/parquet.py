@@ -56,7 +56,7 @@ def export(store: EventStore, folder: str | Path, progress: Progress = silent) -
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InvalidArgument("store export", "folder", "new, or an empty folder", str(folder))
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)  # it says who did what
         stage, events, users = Stage(progress, "writing users", store.size()), 0, 0
         for number, (names, parts) in enumerate(_bundles(store)):
             head = store.head()  # after the events: whatever they are of is known by now

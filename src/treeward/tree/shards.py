@@ -10,6 +10,7 @@ import polars as pl
 
 from treeward.core.artefact import digest, is_artefact
 from treeward.core.errors import DataError, InvalidArgument
+from treeward.core.npy import open_npy
 from treeward.core.types import Floats
 
 ENDINGS = (".npy", ".parquet")
@@ -71,7 +72,7 @@ def _shape(path: Path, column: str) -> tuple[int, int]:
     """Return how many vectors a file has, and of how many dimensions."""
     with _told(path):
         if path.suffix == ".npy":
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
+            found = open_npy(path)
             if found.ndim != 2 or not found.shape[1] or found.dtype.kind not in "fiu":
                 raise ValueError(f"{found.dtype}{found.shape} is no matrix of numbers")
             return len(found), int(found.shape[1])
@@ -90,7 +91,7 @@ def _shape(path: Path, column: str) -> tuple[int, int]:
 def _told(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, TypeError, EOFError, pl.exceptions.PolarsError) as error:
+    except (OSError, ValueError, TypeError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{path}: cannot be read as vectors ({str(error).splitlines()[0]})") from error
 
 
@@ -99,7 +100,7 @@ def read(shard: Shard) -> Floats:
     with _told(Path(shard.path)):
         part = slice(shard.start, shard.start + shard.rows)
         if shard.path.endswith(".npy"):
-            made = np.asarray(np.load(shard.path, mmap_mode="r", allow_pickle=False)[part], dtype=np.float32)
+            made = np.asarray(open_npy(shard.path)[part], dtype=np.float32)
         else:
             table = pl.scan_parquet(shard.path, glob=False).select(shard.column).slice(shard.start, shard.rows)
             lists = table.collect()[shard.column].cast(pl.List(pl.Float32))
