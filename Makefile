@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEFINED_BY := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint unit coverage bench torture docs dist package clean
+.PHONY: help demo test lint unit coverage bench torture audit docs dist package clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -73,6 +73,20 @@ torture: .venv/dev .venv/system .venv/kernels ## services and databases killed, 
 	TORTURE=1 $(BIN)/python -m pytest -q tests/test_living.py -k Interleavings
 	TORTURE=1 $(BIN)/python -m pytest -q tests/test_sqlite.py tests/test_serve.py -k "torn or fuzz or schemathesis"
 
+# Where the index has no database of vulnerabilities, pip-audit finds nothing wrong with anything: so a package that is
+# known to be vulnerable is asked for first.
+AUDIT := .audit/bin/pip-audit --no-deps --disable-pip --progress-spinner off
+.audit/bin/pip-audit:
+	@echo "Setting up .audit ..."
+	@$(PYTHON) -m venv .audit
+	@.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+
+audit: .audit/bin/pip-audit ## known vulnerabilities in the versions of constraints.txt
+	@echo jinja2==2.4.1 > .audit/known.txt
+	@$(AUDIT) -r .audit/known.txt -f json 2> .audit/said.txt | grep -q '"fix_versions"' \
+		|| { echo "Nothing was audited: no database of vulnerabilities can be reached from here (pypi.org has one)"; exit 1; }
+	$(AUDIT) --strict -r constraints.txt
+
 docs: .venv/docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html"
@@ -86,4 +100,4 @@ package: .venv/dev ## build both, install the wheel in an empty environment, and
 	$(BIN)/python -m pytest -q tests/package.py
 
 clean: ## remove what the other targets made
-	rm -rf .venv site dist demo-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .audit site dist demo-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,7 +13,7 @@ from treeward.serve.routes import LONGEST_ARGUMENT, Route
 _TOLD = {
     400: "The request breaks a rule; the message says which",
     401: "No key, or one that is not known",
-    403: "The key may not do this, or the service was called by a name that is not its own",
+    403: "The key may not do this, or the call came by a name that is not the service's, or from a page elsewhere",
     404: "There is no such thing",
     408: "The body took too long",
     409: "It contradicts what is there, or fewer items may be shown than were asked for",
