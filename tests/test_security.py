@@ -330,7 +330,6 @@ def test_no_command_tells_a_password(items, tmp_path):
     for arguments in (
         ("serve", items, "--check", "--store", ADDRESSES[-1]),
         ("store", "export", ADDRESSES[0], tmp_path / "out"),
-        ("store", "copy", tmp_path / "none.db", ADDRESSES[2]),
     ):
         assert "hush" not in cli(*arguments, code=1)
     address = "postgresql://u:hush@h/db"
