@@ -2,7 +2,7 @@
 
 import re
 
-from treeward.core.errors import ExtraMissing
+from treeward.core.errors import ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.store.base import EventStore
 from treeward.store.memory import MemoryStore
