@@ -70,7 +70,8 @@ torture: .venv/dev .venv/system .venv/kernels ## services and databases killed, 
 	$(BIN)/python tests/torture.py 200
 	$(BIN)/python tests/torture.py 20 --database
 	TORTURE=1 $(BIN)/python -m pytest -q tests/test_postgres.py tests/test_swap.py -k "decide_as_one or killed"
-	TORTURE=1 $(BIN)/python -m pytest -q tests/test_living.py -k Interleavings
+	TORTURE=1 $(BIN)/python -m pytest -q tests/test_living.py tests/test_beyond.py tests/test_experiment.py -k "Interleavings or kill or earn_the_same"
+	TORTURE=1 $(BIN)/python -m pytest -q tests/test_simulate.py -k authors
 	TORTURE=1 $(BIN)/python -m pytest -q tests/test_sqlite.py tests/test_serve.py -k "torn or fuzz or schemathesis"
 
 # Where the index has no database of vulnerabilities, pip-audit finds nothing wrong with anything: so a package that is

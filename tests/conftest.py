@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import settings
 
 # The first call of a kernel compiles it, which no deadline should count.
@@ -24,6 +25,14 @@ def pytest_sessionstart(session):
         end = time.monotonic() + 300
         while not all(mark.exists() for mark in marks.values()) and time.monotonic() < end:
             time.sleep(0.2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_process():
+    """Compute experiments' cells in the test's own process, unless it asks for more: another takes seconds to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("treeward.core.tasks.cores", lambda: 1)
+        yield
 
 
 def pytest_sessionfinish(session):

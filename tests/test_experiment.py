@@ -1,5 +1,6 @@
 """Experiments: specs, cells that are never computed twice, reports."""
 
+import os
 import random
 import shutil
 import signal
@@ -280,7 +281,7 @@ def test_killed_runs_end_as_undisturbed_ones(outcome, world, tmp_path):
     folder, path = tmp_path / "run", tmp_path / "spec.toml"
     path.write_text(small(world).to_toml())
     coin = random.Random(0)
-    for _ in range(4):
+    for _ in range(8 if os.environ.get("TORTURE") else 2):
         process = subprocess.Popen(
             [TREEWARD, "experiment", "run", path, "-o", folder], start_new_session=True, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

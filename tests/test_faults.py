@@ -35,7 +35,7 @@ def faulty(tmp_path_factory):
 
 
 def test_killed_at_random_it_loses_nothing(items, tmp_path):
-    found = campaign(tmp_path, items, 5)
+    found = campaign(tmp_path, items, 3)
     assert found.acknowledged > 100
     assert (found.lost, found.problems) == (0, ())
 

@@ -235,7 +235,7 @@ def check_search(now, room, open_places):
 
 TORTURE = os.environ.get("TORTURE") == "1"
 Shop.TestCase.settings = settings(
-    max_examples=1_000 if TORTURE else 30, stateful_step_count=30, deadline=None,
+    max_examples=1_000 if TORTURE else 15, stateful_step_count=30, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )  # fmt: skip
 TestInterleavings = Shop.TestCase

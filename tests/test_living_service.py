@@ -187,11 +187,12 @@ def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
 def test_killed_while_items_change(shop, tmp_path):
     """What was acknowledged is there after the next start; what was not is there whole, or not at all."""
     known, next_id = set(range(400)), 10_000
+    web = httpx.Client(limits=httpx.Limits(max_keepalive_connections=1, keepalive_expiry=1.0))
     maybe = set()
     for turn in range(2):
         running = start(tmp_path, shop / "items")
         url, client = running.url, Client(running.url, tries=1)
-        there = {id for id in known | maybe if httpx.get(f"{url}/v1/items/{id}").status_code == 200}
+        there = {id for id in known | maybe if web.get(f"{url}/v1/items/{id}").status_code == 200}
         assert known <= there <= known | maybe
         known, maybe = there, set()
         stopper = threading.Timer(0.6 + 0.3 * turn, kill, args=(running,))
@@ -209,9 +210,10 @@ def test_killed_while_items_change(shop, tmp_path):
         stopper.join()
         client.close()
     running = start(tmp_path, shop / "items")
-    there = {id for id in known | maybe if httpx.get(f"{running.url}/v1/items/{id}").status_code == 200}
+    there = {id for id in known | maybe if web.get(f"{running.url}/v1/items/{id}").status_code == 200}
     assert known <= there <= known | maybe
     stop(running)
+    web.close()
 
 
 @needs_postgres

@@ -2,15 +2,12 @@
 
 Every code cell is run here, at its full size: kernels warm, the five take some seconds each, and a notebook that only
 compiles may still fail for whoever opens it. They run in this process, without a Jupyter kernel, which spares
-`make test` its packages; experiments compute their cells here too, since starting processes would take longer than the
-rest. `make docs` runs them as Jupyter does, and stops at the first cell that fails or warns.
+`make test` its packages. `make docs` runs them as Jupyter does, and stops at the first cell that fails or warns.
 """
 
 import ast
 import json
 import re
-from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 
 import matplotlib
@@ -41,29 +38,10 @@ def shown(code, space):
     return None if last is None else eval(compile(last, "cell", "eval"), space)
 
 
-class Here:
-    """Tasks of an experiment, in this process."""
-
-    def share(self, folder, names):
-        class Share:
-            def folder(self):
-                return folder
-
-        return Share()
-
-    def each(self, function, pieces):
-        return ((number, function(*piece)) for number, piece in enumerate(pieces))
-
-
 @each_notebook
 def test_every_cell_runs(path, tmp_path, monkeypatch, capsys):
     from matplotlib import pyplot
 
-    @contextmanager
-    def here(on, processes):
-        yield Here()
-
-    monkeypatch.setattr(import_module("treeward.experiment.run"), "tasks", here)
     monkeypatch.chdir(tmp_path)
     space = {}
     for code in cells(path, "code"):

@@ -25,19 +25,18 @@ from treeward.core.types import AnyArray
 def on_ray(address: str | None, count: int | None) -> Iterator["OnRay"]:
     """Join a cluster, or start one here; what was started here is stopped again."""
     mine = not ray.is_initialized()
-    if mine:
-        try:
-            if address is not None:
-                _knock(address)
+    try:
+        if address is not None:
+            _knock(address)
+        if mine:
             joins = address or os.environ.get("RAY_ADDRESS")
             # Ray itself would join whatever was started on this machine last, and end when that does.
             ray.init(
                 joins or "local", num_cpus=None if joins else count, log_to_driver=False, logging_level=logging.ERROR
             )
-        except (OSError, RuntimeError, ValueError) as error:
-            raise TreewardError(
-                f"{address or 'ray'}: no cluster answers there ({str(error).splitlines()[0]})"
-            ) from error
+    except (OSError, RuntimeError, ValueError) as error:
+        why = str(error).splitlines()[0]
+        raise TreewardError(f"{address or 'ray'}: no cluster answers there ({why})") from error
     try:
         yield OnRay()
     finally:

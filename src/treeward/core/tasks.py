@@ -77,7 +77,7 @@ def tasks(on: str = "processes", count: int | None = None, scratch: Path | None 
     on
         Where. Plain ``"ray"`` joins the cluster that RAY_ADDRESS names, or starts Ray on this machine.
     count
-        How many processes; by default one a core. A cluster has as many workers as it has cores.
+        How many processes; by default one a core. One is this process. A cluster has as many workers as it has cores.
     scratch
         Where processes lay arrays; by default among the temporary files.
     """
@@ -87,7 +87,7 @@ def tasks(on: str = "processes", count: int | None = None, scratch: Path | None 
             raise InvalidArgument("treeward", "scratch", "a folder that exists", str(scratch))
         with (
             tempfile.TemporaryDirectory(prefix="treeward-", dir=scratch) as folder,
-            Processes(count, Path(folder)) as made,
+            Processes(count, Path(folder), here=count == 1) as made,
         ):
             yield made
     elif on == "ray" or on.startswith("ray://"):
@@ -144,16 +144,35 @@ class _Here(NamedTuple):
         return self.path
 
 
+class _Now:
+    """An executor that does what it is given at once, in this process."""
+
+    _processes = None
+
+    def submit(self, function: Callable[..., Any], *given: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*given))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
+        pass
+
+
 class Processes:
     """Tasks in processes of this machine; arrays that stay lie in files of a scratch folder."""
 
-    def __init__(self, count: int, scratch: Path) -> None:
-        self._workers, self._scratch, self._made = count, scratch, 0
+    def __init__(self, count: int, scratch: Path, *, here: bool = False) -> None:
+        self._workers, self._scratch, self._made, self._here = count, scratch, 0, here
         self._waiting: deque[_Call] = deque()
         self._running: dict[Future[Any], _Call] = {}
         self._pool = self._fresh()
 
-    def _fresh(self) -> ProcessPoolExecutor:
+    def _fresh(self) -> ProcessPoolExecutor | _Now:
+        if self._here:  # to start another one would take longer than many a task
+            return _Now()
         method = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self._workers, mp_context=method, initializer=_follow_parent)
 
