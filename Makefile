@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEFINED_BY := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint unit coverage bench torture audit docs dist package clean
+.PHONY: help demo test lint unit coverage mutants bench peers torture audit docs dist package clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -64,7 +64,10 @@ coverage: .venv/dev ## the tests with kernels interpreted, so that every line is
 		--ignore tests/test_cli.py --ignore tests/test_docs.py --ignore tests/test_browser.py
 
 bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a named baseline (about 20 minutes)
-	@missed=0; for script in $(filter-out benchmarks/load.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || missed=1; done; exit $$missed
+	@missed=0; for script in $(filter-out benchmarks/load.py benchmarks/peers.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || missed=1; done; exit $$missed
+
+peers: .venv/dev .venv/kernels ## treeward beside its peers, each installed in .peers/ at first (about 15 minutes)
+	$(BIN)/python benchmarks/peers.py
 
 torture: .venv/dev .venv/system .venv/kernels ## services and databases killed, 100,000 fuzzed bodies, every torn tail (half an hour)
 	$(BIN)/python tests/torture.py 200
@@ -101,4 +104,4 @@ package: .venv/dev ## build both, install the wheel in an empty environment, and
 	$(BIN)/python -m pytest -q tests/package.py
 
 clean: ## remove what the other targets made
-	rm -rf .venv .audit site dist demo-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .audit .peers site dist demo-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,293 @@
+"""treeward beside its peers, on the same task, in one run: ``python benchmarks/peers.py [--quick] [--only NAME ...]``.
+
+Needs package registries at first: every peer is installed in an environment of its own (``.peers/NAME``; the versions
+are in ``benchmarks/peers.txt``). Every side then runs in its own interpreter, one after the other, one decision at a
+time; one that fails, or would take longer than ``--limit`` seconds for a size, is told as that and tried on no larger one.
+
+**The task.** A made-up world (`World.synthetic`): N items with vectors of 32 dimensions, 50 users nobody knows anything
+about, 200 rounds. Everybody is shown one item a round, out of the whole catalogue, and clicks or not, by a chance that
+is nearly linear in the vector; items may come again. All sides meet the same users, who toss the same coins. What
+counts is the expected clicks of what was shown. It is the job treeward was made for, and not what most peers were made
+for: a user's taste has to be found from their own clicks, among many items that nobody has tried. LinUCB has alpha 0.5
+everywhere; Vowpal Wabbit's exploration was chosen on another world (seed 1, 1,000 items). Libraries whose bandit cannot
+use item vectors run as documented and, where that is possible, turned round (`side/bandits.py`); those that cannot look
+at all items in time choose among 50 drawn ones, as their users must. The sides that fit models to logs (implicit,
+treeward's population prior) also get a log of 1,000 earlier users who were shown 100 random items each. gorse and
+metarank are servers in Go and Scala, which no registry of Python, npm or Debian packages carries; they are named, and
+not run.
+
+**The other job.** Open Bandit Pipeline is for off-policy evaluation: both estimate the same policy from the same log.
+
+Prints the tables as Markdown; writes bench-out/peers/peers.json (versions, seeds, settings, machine, reward by user).
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "side"))
+from task import Task  # noqa: E402
+
+import treeward as tw  # noqa: E402
+from treeward.simulate.logged import logged  # noqa: E402
+
+ENVIRONMENTS = Path(".peers")
+OUT = Path("bench-out/peers")
+SIZES = (1_000, 10_000, 100_000)
+EARLIER, SHOWN = 1_000, 100
+Result = dict[str, Any]
+
+
+class Side(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    how: str
+    environment: str
+    """Its folder in `.peers`; empty: treeward's own."""
+    arm: str
+
+
+SIDES = (
+    Side("chance", "any item", "", "ours:Chance"),
+    Side("oracle", "everybody's best item", "", "ours:Oracle"),
+    Side("treeward", "Beam", "", "ours:Treeward"),
+    Side("treeward", "pHCB, 50 scores", "", "ours:PHCB"),
+    Side("treeward", "exact LinUCB, every item", "", "ours:Exact"),
+    Side("treeward", "Beam, prior from the log", "", "ours:Primed"),
+    Side("Vowpal Wabbit", "SquareCB, every item", "vw", "vw:Wabbit"),
+    Side("Vowpal Wabbit", "the same, large action space", "vw", "vw:Large"),
+    Side("Vowpal Wabbit", "SquareCB, 50 drawn items", "vw", "vw:Shortlisted"),
+    Side("mabwiser", "LinUCB, an item an arm", "mabwiser", "bandits:MabwiserItems"),
+    Side("mabwiser", "LinUCB, a model a user", "mabwiser", "bandits:MabwiserUsers"),
+    Side("contextualbandits", "LinUCB, an item an arm", "contextualbandits", "bandits:ContextualItems"),
+    Side("contextualbandits", "LinUCB, a model a user", "contextualbandits", "bandits:ContextualUsers"),
+    Side("river", "Bayesian regression, 50 drawn items", "river", "bandits:River"),
+    Side("obp", "LinUCB, an item an arm", "obp", "bandits:OpenBandit"),
+    Side("RePlay", "LinUCB, an item an arm, fitted every 50 rounds", "replay", "factors:RePlay"),
+    Side("implicit", "ALS from the log, clicks folded in", "implicit", "factors:ALS"),
+)
+NOT_RUN = {
+    "gorse": "a server in Go; PyPI and npm carry clients only, Debian nothing",
+    "metarank": "a server in Scala; on neither PyPI, npm nor Debian",
+}
+
+
+def export(items: int, users: int, rounds: int, seed: int) -> Task:
+    """Make a world and what every side needs to know of it."""
+    world = tw.World.synthetic(items=items, users=users + EARLIER, dim=32, seed=seed)
+    chances = np.array([world.probabilities(user) for user in range(users)])
+    coins = np.random.default_rng(seed).uniform(size=(users, rounds))
+    table = logged(world, range(users, users + EARLIER), shown=SHOWN, seed=seed).table
+    log = np.stack([table[name].to_numpy().astype(np.int64) for name in ("user", "item", "reward")], axis=1)
+    return Task(world.catalogue.vectors, chances, coins, log, seed)
+
+
+def export_log(folder: Path, seed: int, decisions: int = 10_000, items: int = 200, users: int = 100) -> None:
+    """Write a log with known propensities, and a policy to judge: softmax of what users think, by a rough model."""
+    random = np.random.default_rng(seed)
+    world = tw.World.synthetic(items=items, users=users, dim=32, seed=seed)
+    chances = np.array([world.probabilities(user) for user in range(users)], dtype=np.float64)
+    model = np.clip(chances + random.normal(0, 0.05, chances.shape), 0, 1)
+    target, logging = (_softmax(warmth * model) for warmth in (8.0, 3.0))
+    who = np.repeat(np.arange(users), decisions // users)
+    rows = np.array([random.choice(items, p=logging[user]) for user in who])
+    rewards = (random.uniform(size=len(who)) < chances[who, rows]).astype(np.float64)
+    folder.mkdir(parents=True, exist_ok=True)
+    told = {"user": who, "row": rows, "propensity": logging[who, rows], "reward": rewards}
+    np.savez(folder / "log.npz", **told, target=target, model=model)
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    made = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return made / made.sum(axis=1, keepdims=True)
+
+
+def recipes(text: str) -> dict[str, list[list[str]]]:
+    """Return for every environment the lists of arguments that pip is called with."""
+    made: dict[str, list[list[str]]] = {}
+    for line in text.splitlines():
+        name, *what = line.split()[:] or [""]
+        if name and not name.startswith("#"):
+            made.setdefault(name, []).append(what)
+    return made
+
+
+def install(name: str, steps: list[list[str]]) -> str:
+    """Make the environment unless it is there; return why it could not be."""
+    folder = ENVIRONMENTS / name
+    done, wanted = folder / "done", json.dumps(steps)
+    if done.exists() and done.read_text() == wanted:
+        return ""
+    print(f"installing {name} ...", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    calls = [[sys.executable, "-m", "venv", str(folder)]]
+    calls += [[str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *step] for step in steps]
+    for call in calls:
+        made = subprocess.run(call, capture_output=True, text=True, check=False)
+        if made.returncode:
+            return f"not installed: {_last(made.stderr)}"
+    done.write_text(wanted)
+    return ""
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
+    return lines[-1][:120] if lines else "no word of why"
+
+
+def run(environment: str, script: str, arguments: list[str], out: Path, limit: float) -> Result:
+    """Run a script of `side/` in an environment; whatever goes wrong is told in the result."""
+    python = ENVIRONMENTS / environment / "bin/python" if environment else Path(sys.executable)
+    out.unlink(missing_ok=True)
+    settings = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # the matrices are small, and implicit asks for it
+    call = [str(python.absolute()), str(HERE / "side" / script), *arguments]
+    try:
+        made = subprocess.run(call, capture_output=True, text=True, check=False, timeout=limit, env=settings, cwd=OUT)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"stopped after {limit:.0f} s"}
+    except OSError as error:
+        return {"failed": str(error)}
+    if made.returncode or not out.exists():
+        return {"failed": _last(made.stderr)}
+    return dict(json.loads(out.read_text()))
+
+
+def compare(sides: list[Side], tasks: dict[int, Path], limit: float, absent: dict[str, str]) -> dict[str, Result]:
+    """Run every side on every size, from the smallest, until it fails or takes too long."""
+    told: dict[str, Result] = {}
+    for side in sides:
+        dropped = absent.get(side.environment, "")
+        for items, folder in tasks.items():
+            key = f"{side.name}, {side.how}"
+            if dropped:
+                told.setdefault(key, {})[str(items)] = {"failed": dropped}
+                continue
+            begun = time.perf_counter()
+            arguments = [side.arm, str(folder), str((OUT / "result.json").absolute()), str(limit)]
+            result = run(side.environment, "play.py", arguments, OUT / "result.json", 3 * limit + 60)
+            told.setdefault(key, {})[str(items)] = result
+            print(f"{key}, {items:,} items: {cell(result)} ({time.perf_counter() - begun:.0f} s)", flush=True)
+            if "earned" not in result:
+                dropped = "too slow on fewer items already" if "gave_up" in result else result["failed"]
+    return told
+
+
+def cell(result: Result) -> str:
+    """Tell a result in a few words: expected clicks a user and half of their 95 % interval, time a decision."""
+    if "failed" in result:
+        return "-"
+    if "gave_up" in result:
+        return f"too slow, {duration(result['each'])}"
+    earned = np.array(result["earned"])
+    half = 1.96 * earned.std(ddof=1) / len(earned) ** 0.5 if len(earned) > 1 else 0.0
+    return f"{earned.mean():.1f} ± {half:.1f}, {duration(result['each'])}"
+
+
+def duration(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.2g} {unit}" if seconds < 10 * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds * 1e6:.0f} µs"
+
+
+def table(told: dict[str, Result], sizes: list[int]) -> str:
+    """Return the comparison as Markdown, with a line on everything that was not run."""
+    head = ["", *(f"{items:,} items" for items in sizes)]
+    lines = [head, ["---"] * len(head)]
+    notes = []
+    for key, results in told.items():
+        lines.append([key, *(cell(results[str(items)]) for items in sizes)])
+        for items in sizes:
+            reason = results[str(items)].get("failed", "")
+            if reason and not reason.startswith("too slow"):
+                notes.append(f"not run: {key}: {reason}")
+                break
+    notes += [f"not run: {name}: {why}" for name, why in NOT_RUN.items()]
+    return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + ["", *notes])
+
+
+def judged(seed: int, absent: dict[str, str]) -> dict[str, Result]:
+    """Let both estimate the same policy from the same log."""
+    export_log(OUT / "log", seed)
+    told = {}
+    for side, environment in (("ours", ""), ("theirs", "obp")):
+        out = (OUT / f"{side}.json").absolute()
+        failed = {"failed": absent.get(environment, "")}
+        told[side] = (
+            failed
+            if failed["failed"]
+            else run(environment, "estimates.py", [side, str((OUT / "log").absolute()), str(out)], out, 300)
+        )
+    return told
+
+
+def estimates(told: dict[str, Result]) -> str:
+    """Return the off-policy estimates as Markdown."""
+    for side, result in told.items():
+        if "failed" in result:
+            return f"not run: off-policy estimates, {side}: {result['failed']}"
+    lines = [
+        "| | IPS | self-normalised | doubly robust | time, with 1,000 draws for intervals |",
+        "|---|---|---|---|---|",
+    ]
+    for name, result in zip(("treeward", "obp"), told.values(), strict=True):
+        values = " | ".join(f"{result[key]:.6f}" for key in ("ips", "snips", "dr"))
+        lines.append(f"| {name} | {values} | {duration(result['seconds'])} |")
+    ours, theirs = told.values()
+    gap = max(abs(ours[key] - theirs[key]) for key in ("ips", "snips", "dr"))
+    return "\n".join([*lines, "", f"largest difference: {gap:.1e}"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="10 users, 20 rounds, 1,000 items alone")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="some of the sides, by name")
+    parser.add_argument("--limit", type=float, help="seconds a side may take for one size (100; quick: 5)")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    users, rounds, sizes = (10, 20, SIZES[:1]) if given.quick else (50, 200, SIZES)
+    limit = given.limit or (5.0 if given.quick else 100.0)
+    sides = [side for side in SIDES if not given.only or side.name in given.only]
+    wanted = {side.environment for side in sides} - {""}
+    absent = {
+        name: install(name, steps)
+        for name, steps in recipes((HERE / "peers.txt").read_text()).items()
+        if name in wanted
+    }
+    tasks = {}
+    for items in sizes:
+        tasks[items] = (OUT / f"world-{items}").absolute()
+        export(items, users, rounds, given.seed).save(tasks[items])
+    told = compare(sides, tasks, limit, absent)
+    shown = table(told, list(sizes))
+    print(f"\n{users} users, {rounds} rounds: expected clicks a user ± half of a 95 % interval, time a decision\n")
+    print(f"{shown}\n")
+    also = judged(given.seed, absent) if "obp" in wanted else {}
+    if also:
+        print(estimates(also))
+    facts = {
+        "settings": {"users": users, "rounds": rounds, "limit": limit, "seed": given.seed, "earlier": [EARLIER, SHOWN]},
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "processor": platform.machine()},
+        "installed": (HERE / "peers.txt").read_text(),
+        "not_run": NOT_RUN,
+        "results": told,
+        "off_policy": also,
+        "table": shown,
+    }
+    (OUT / "peers.json").write_text(json.dumps(facts, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
