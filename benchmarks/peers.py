@@ -2,7 +2,7 @@
 
 Needs package registries at first: every peer is installed in an environment of its own (``.peers/NAME``; the versions
 are in ``benchmarks/peers.txt``). Every side then runs in its own interpreter, one after the other, one decision at a
-time; one that fails, or would take longer than ``--limit`` seconds for a size, is told as that and tried on no larger one.
+time; one that fails, or needs more than ``--limit`` seconds for a size, is told as that and tried on no larger one.
 
 **The task.** A made-up world (`World.synthetic`): N items with vectors of 32 dimensions, 50 users nobody knows anything
 about, 200 rounds. Everybody is shown one item a round, out of the whole catalogue, and clicks or not, by a chance that
@@ -66,7 +66,7 @@ SIDES = (
     Side("treeward", "exact LinUCB, every item", "", "ours:Exact"),
     Side("treeward", "Beam, prior from the log", "", "ours:Primed"),
     Side("Vowpal Wabbit", "SquareCB, every item", "vw", "vw:Wabbit"),
-    Side("Vowpal Wabbit", "the same, large action space", "vw", "vw:Large"),
+    Side("Vowpal Wabbit", "large action space, every item", "vw", "vw:Large"),
     Side("Vowpal Wabbit", "SquareCB, 50 drawn items", "vw", "vw:Shortlisted"),
     Side("mabwiser", "LinUCB, an item an arm", "mabwiser", "bandits:MabwiserItems"),
     Side("mabwiser", "LinUCB, a model a user", "mabwiser", "bandits:MabwiserUsers"),

@@ -117,7 +117,7 @@ class River(Arm):
 
     def bound(self, model: Any, row: int) -> float:
         told = model.predict_one(self.features(row), with_dist=True)
-        return float(told.mu + ALPHA * told.sigma)
+        return float(told.mu + ALPHA * max(told.sigma**2 - 1, 0) ** 0.5)  # without the noise: LinUCB's width
 
     def choose(self, user: int) -> int:
         rows = self.drawn().tolist()

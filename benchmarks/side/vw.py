@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from task import Arm, Task
 
-OPTIONS = "--cb_explore_adf --squarecb --gamma_scale 100 -q UI --quiet"
+OPTIONS = "--cb_explore_adf -q UI --quiet"
 
 
 class Wabbit(Arm):
     """Every item an action. Items are parsed once and used again, which makes no difference but a fifth of the time."""
 
     package = "vowpalwabbit"
-    options = OPTIONS
+    options = f"{OPTIONS} --squarecb --gamma_scale 1000"
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -49,6 +49,8 @@ class Wabbit(Arm):
 class Shortlisted(Wabbit):
     """50 items drawn a decision are the actions."""
 
+    options = f"{OPTIONS} --squarecb --gamma_scale 100"
+
     def candidates(self) -> list[int]:
         return [int(row) for row in self.drawn()]
 
@@ -56,4 +58,4 @@ class Shortlisted(Wabbit):
 class Large(Wabbit):
     """Every item an action, thinned out by VW's own algorithm for many actions."""
 
-    options = f"{OPTIONS} --large_action_space --max_actions 20"
+    options = f"{OPTIONS} --epsilon 0.05 --large_action_space --max_actions 20"
