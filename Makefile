@@ -66,7 +66,7 @@ coverage: .venv/dev ## the tests with kernels interpreted, so that every line is
 bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a named baseline (about 20 minutes)
 	@missed=0; for script in $(filter-out benchmarks/load.py benchmarks/peers.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || missed=1; done; exit $$missed
 
-peers: .venv/dev .venv/kernels ## treeward beside its peers, each installed in .peers/ at first (about 15 minutes)
+peers: .venv/dev .venv/kernels ## treeward beside its peers, each installed in .peers/ at first (about 12 minutes)
 	$(BIN)/python benchmarks/peers.py
 
 torture: .venv/dev .venv/system .venv/kernels ## services and databases killed, 100,000 fuzzed bodies, every torn tail (half an hour)

@@ -1,12 +1,12 @@
-"""treeward beside its peers, on the same task, in one run: ``python benchmarks/peers.py [--quick] [--only NAME ...]``.
+"""treeward beside its peers, on the same task, in one run: ``python benchmarks/peers.py [--quick] [--write PAGE]``.
 
 Needs package registries at first: every peer is installed in an environment of its own (``.peers/NAME``; the versions
 are in ``benchmarks/peers.txt``). Every side then runs in its own interpreter, one after the other, one decision at a
 time; one that fails, or needs more than ``--limit`` seconds for a size, is told as that and tried on no larger one.
 
-**The task.** A made-up world (`World.synthetic`): N items with vectors of 32 dimensions, 50 users nobody knows anything
-about, 200 rounds. Everybody is shown one item a round, out of the whole catalogue, and clicks or not, by a chance that
-is nearly linear in the vector; items may come again. All sides meet the same users, who toss the same coins. What
+**The task.** A made-up world (`World.synthetic`): N items with vectors of 32 dimensions and length 1, 50 users nobody
+knows anything about, 200 rounds. Everybody is shown one item a round, out of the whole catalogue, and clicks or not, by
+a chance that goes with the vector; items may come again. All sides meet the same users, who toss the same coins. What
 counts is the expected clicks of what was shown. It is the job treeward was made for, and not what most peers were made
 for: a user's taste has to be found from their own clicks, among many items that nobody has tried. LinUCB has alpha 0.5
 everywhere; Vowpal Wabbit's exploration was chosen on another world (seed 1, 1,000 items). Libraries whose bandit cannot
@@ -90,7 +90,9 @@ def export(items: int, users: int, rounds: int, seed: int) -> Task:
     coins = np.random.default_rng(seed).uniform(size=(users, rounds))
     table = logged(world, range(users, users + EARLIER), shown=SHOWN, seed=seed).table
     log = np.stack([table[name].to_numpy().astype(np.int64) for name in ("user", "item", "reward")], axis=1)
-    return Task(world.catalogue.vectors, chances, coins, log, seed)
+    vectors = world.catalogue.vectors
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)  # treeward does so by itself; LinUCB gains by it
+    return Task(unit, chances, coins, log, seed)
 
 
 def export_log(folder: Path, seed: int, decisions: int = 10_000, items: int = 200, users: int = 100) -> None:
@@ -249,12 +251,23 @@ def estimates(told: dict[str, Result]) -> str:
     return "\n".join([*lines, "", f"largest difference: {gap:.1e}"])
 
 
+def fill(page: str, name: str, body: str) -> str:
+    """Return a page of Markdown with other words between its marks of this name."""
+    first, last = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+    before, _, rest = page.partition(first)
+    _, found, after = rest.partition(last)
+    if not found:
+        raise ValueError(f"a page without the marks {first.strip()} and {last.strip()}")
+    return f"{before}{first}{body}{last}{after}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="10 users, 20 rounds, 1,000 items alone")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="some of the sides, by name")
     parser.add_argument("--limit", type=float, help="seconds a side may take for one size (100; quick: 5)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into docs/compare.md")
     given = parser.parse_args()
     users, rounds, sizes = (10, 20, SIZES[:1]) if given.quick else (50, 200, SIZES)
     limit = given.limit or (5.0 if given.quick else 100.0)
@@ -276,6 +289,9 @@ def main() -> int:
     also = judged(given.seed, absent) if "obp" in wanted else {}
     if also:
         print(estimates(also))
+    if given.write:
+        page = fill(given.write.read_text(), "measured", shown.partition("\n\n")[0])
+        given.write.write_text(fill(page, "estimates", estimates(also)) if also else page)
     facts = {
         "settings": {"users": users, "rounds": rounds, "limit": limit, "seed": given.seed, "earlier": [EARLIER, SHOWN]},
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "processor": platform.machine()},

@@ -38,10 +38,11 @@ def test_a_task_is_what_was_exported(peers, task):
 
 
 @pytest.mark.parametrize("kind", ["Chance", "Oracle", "Treeward", "Exact"])
-def test_arms_play(peers, task, kind):
+def test_arms_play(peers, task, kind, monkeypatch):
     import ours
     import play
 
+    monkeypatch.setattr(ours.Treeward, "memory", 1 << 22)
     made = play.play(getattr(ours, kind)(task), task, limit=1e9)
     assert made["decisions"] == 36
     least, most = task.chances.min(axis=1) * 12, task.chances.max(axis=1) * 12
@@ -81,6 +82,17 @@ def test_a_table_tells_everything(peers):
     assert lines[3] == "| b, slow | too slow, 12 s | - |"
     assert "not run: c, broken: ImportError: no c" in lines
     assert sum(line.startswith("not run") for line in lines) == 1 + len(peers.NOT_RUN)
+
+
+def test_pages_are_filled(peers):
+    page = (SIDE.parent / "docs" / "compare.md").read_text()
+    for name in ("measured", "estimates"):
+        made = peers.fill(page, name, "| new |")
+        assert f"<!-- {name} -->\n| new |\n<!-- /{name} -->" in made
+        assert peers.fill(made, name, "| new |") == made
+        assert len(made) < len(page)
+    with pytest.raises(ValueError, match="without the marks"):
+        peers.fill("nothing", "measured", "")
 
 
 def test_estimates_agree_or_say_why(peers):

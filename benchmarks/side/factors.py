@@ -32,7 +32,7 @@ class ALS(Arm):
         if turn % self.every == 0:
             users, rows = zip(*self.pairs, strict=True)
             table = self.csr((np.ones(len(rows), np.float32), (users, rows)), shape=(self.everybody, self.task.items))
-            self.model = self.make(factors=32, random_state=self.task.seed)
+            self.model = self.make(factors=32, num_threads=1, random_state=self.task.seed)
             self.model.fit(table, show_progress=False)
 
     def choose(self, user: int) -> int:
@@ -84,9 +84,12 @@ class RePlay(Profiled):
     def data(self) -> Any:
         profiles = np.concatenate([self.profile(user) for user in range(self.task.users)])
         people = self.frame(profiles, columns=[f"u{j}" for j in range(profiles.shape[1])])
+        # It takes one event of a user with an item, and users in order.
+        events = self.frame(self.events, columns=["user", "item", "reward"])
+        events = events.groupby(["item", "user"], as_index=False).mean().sort_values("user")
         return self.dataset(
             feature_schema=self.schema,
-            interactions=self.frame(self.events, columns=["user", "item", "reward"]),
+            interactions=events,
             item_features=self.goods,
             query_features=people.assign(user=range(self.task.users)),
             categorical_encoded=True,

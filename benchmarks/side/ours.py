@@ -35,11 +35,12 @@ class Treeward(Arm):
     """An `Explorer`, asked for one user at a time; every decision and click is an event in its store."""
 
     package = "treeward"
+    memory = 1 << 28
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.shop = tw.Catalogue(range(task.items), task.vectors)
-        self.explorer = tw.Explorer(self.shop, policy=self.policy(), memory=1 << 26, seed=task.seed)
+        self.explorer = tw.Explorer(self.shop, policy=self.policy(), memory=self.memory, seed=task.seed)
         for reward in (0.0, 1.0, 0.0):  # compiles
             self.learn(-1, self.choose(-1), reward)
 

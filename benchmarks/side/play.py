@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from task import Arm, Result, Task
 
-PATIENCE = 5.0
+PATIENCE = 15.0
 """Seconds after which it is clear whether a side will make it."""
 
 
@@ -34,7 +34,7 @@ def play(arm: Arm, task: Task, limit: float) -> Result:
             spent = time.perf_counter() - begun
             # Whoever fits now and then spends as much again at every fit, at least.
             whole = spent / done * total if turn + 1 >= arm.every else spent * -(-task.rounds // arm.every)
-            if spent > PATIENCE and whole > limit:
+            if spent > min(PATIENCE, limit) and whole > limit and done < total / 2:
                 return {"each": whole / total, "decisions": done, "gave_up": whole}
     spent = time.perf_counter() - begun
     return {"each": spent / done, "decisions": done, "earned": earned.tolist(), "clicks": clicks.tolist()}

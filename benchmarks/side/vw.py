@@ -49,7 +49,7 @@ class Wabbit(Arm):
 class Shortlisted(Wabbit):
     """50 items drawn a decision are the actions."""
 
-    options = f"{OPTIONS} --squarecb --gamma_scale 100"
+    options = f"{OPTIONS} --squarecb --gamma_scale 300"
 
     def candidates(self) -> list[int]:
         return [int(row) for row in self.drawn()]
