@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -359,3 +360,12 @@ def test_digest_tells_type_shape_and_values_apart():
     others = [base.astype(np.float64), base.reshape(2, 3), base + 1]
     assert len({artefact.digest(array) for array in [base, *others]}) == 4
     assert artefact.digest(base) == artefact.digest(base.copy())
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_bytes)
+        artefact.write_file(tmp_path / "pipe", b"page")
+        assert read.result(10) == b"page"
+    assert (tmp_path / "pipe").is_fifo()

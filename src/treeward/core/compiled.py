@@ -1,10 +1,12 @@
 """The one place that knows numba: how kernels are compiled."""
 
+import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core import event
 from numpy.typing import NDArray
 
 P = ParamSpec("P")
@@ -75,6 +77,24 @@ def inner_apart_summing(function: Callable[P, R]) -> Callable[P, R]:
     """Compile as `inner`, `apart` and `summing_kernel` do."""
     return _closed(_compiled(function, {"reassoc", "contract"}, _nrt=False, **_NO_WAY_IN))
 
+
+class _Teller(event.Listener):  # type: ignore[misc]
+    """Tell somebody at a terminal why nothing happens, when the first kernel is compiled that is not on disk yet."""
+
+    told = False
+
+    def on_start(self, event: Any) -> None:
+        """Say it, once."""
+        if not self.told and event.data["dispatcher"].py_func.__module__.startswith("treeward."):
+            self.told = True
+            if sys.stderr.isatty():
+                sys.stderr.write("treeward compiles for this machine, once: about two minutes in all, kept on disk\n")
+
+    def on_end(self, event: Any) -> None:
+        """Say nothing."""
+
+
+event.register("numba:compile", _Teller())  # type: ignore[no-untyped-call]
 
 _NO_WAY_IN = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
