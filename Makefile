@@ -59,9 +59,14 @@ lint: .venv/dev
 unit: .venv/dev .venv/system .venv/kernels
 	$(BIN)/python -m pytest -n 3 -q
 
-coverage: .venv/dev ## the tests with kernels interpreted, so that every line is seen
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n 2 -q --cov --cov-report=term \
-		--ignore tests/test_cli.py --ignore tests/test_docs.py --ignore tests/test_browser.py
+# A test that takes longer than ten seconds when kernels are interpreted is stopped there: it has run most of its lines.
+coverage: .venv/dev .venv/system ## the tests with kernels interpreted, so that every line is seen (twenty minutes)
+	PATIENCE=10 DURATIONS=durations.json NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n 3 -q --cov --cov-context=test --cov-report=term \
+		--ignore tests/test_docs.py --ignore tests/test_browser.py --ignore tests/test_notebooks.py --ignore tests/test_faults.py
+
+mutants: .venv/dev ## after make coverage: 200 changes to bandit, policy, state and store, and whether a test notices
+	@$(PIP) cosmic-ray
+	$(BIN)/python tests/mutants.py
 
 bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a named baseline (about 20 minutes)
 	@missed=0; for script in $(filter-out benchmarks/load.py benchmarks/peers.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || missed=1; done; exit $$missed

@@ -1,6 +1,9 @@
+import json
 import os
+import signal
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +18,7 @@ settings.load_profile("treeward")
 def pytest_sessionstart(session):
     """Compile the largest kernels first, each in one worker: left alone, all would compile all at the same time."""
     worker, run = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    if worker is None or os.environ.get("PYTEST_XDIST_WORKER_COUNT") == "1":
+    if worker is None or os.environ.get("PYTEST_XDIST_WORKER_COUNT") == "1" or "NUMBA_DISABLE_JIT" in os.environ:
         return
     for step, work in enumerate(({"gw0": deciding, "gw1": replaying}, {"gw0": living, "gw1": conversing})):
         marks = {name: Path(tempfile.gettempdir()) / f"treeward-{run}-{step}-{name}" for name in work}
@@ -33,6 +36,42 @@ def one_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("treeward.core.tasks.cores", lambda: 1)
         yield
+
+
+@contextmanager
+def patience():
+    """Stop a test after PATIENCE seconds, where that is set: with kernels interpreted, some would take hours."""
+    seconds = int(os.environ.get("PATIENCE", "0"))
+
+    def stop(*_):
+        pytest.skip(f"stopped after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    with patience():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    with patience():
+        return (yield)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Keep how long every test took that passed, for `make mutants`, where DURATIONS names a file."""
+    if path := os.environ.get("DURATIONS"):
+        passed = terminalreporter.stats.get("passed", [])
+        Path(path).write_text(json.dumps({one.nodeid: round(one.duration, 2) for one in passed}))
 
 
 def pytest_sessionfinish(session):

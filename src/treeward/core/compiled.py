@@ -78,7 +78,7 @@ def inner_apart_summing(function: Callable[P, R]) -> Callable[P, R]:
     return _closed(_compiled(function, {"reassoc", "contract"}, _nrt=False, **_NO_WAY_IN))
 
 
-class _Teller(event.Listener):  # type: ignore[misc]
+class _Teller(event.Listener):
     """Tell somebody at a terminal why nothing happens, when the first kernel is compiled that is not on disk yet."""
 
     told = False
