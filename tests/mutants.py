@@ -1,8 +1,8 @@
 """How much the tests notice: change one thing in the source, run the tests of the changed line, see whether one fails.
 
 `make mutants` does it. cosmic-ray makes the changes (an operator, a number, a condition, a loop, a decorator), a sample
-of them is taken, and kernels are interpreted. Which tests run which line, and how long each takes, is read from what the
-last `make coverage` left.
+of them is taken, and kernels are interpreted. Which tests run which line, and how long each takes, is read from what
+the last `make coverage` left.
 """
 
 import argparse
