@@ -2,8 +2,8 @@
 
 The rate of the six arms of `experiment rewards` that do not share state, against a straightforward numpy version of
 each, one user at a time, in the same run; and a run that is killed twenty times at random, against one left alone.
-With FOLDER (../shared/data/sports), also the whole of `experiment rewards` on it without HMAB and ICTR: 1,000 users,
-2,000 rounds, 10 repeats.
+With FOLDER (Amazon's sports, in the docs), also the whole of `experiment rewards` on it without HMAB and ICTR: 1,000
+users, 2,000 rounds, 10 repeats.
 
 Prints a table and writes bench-out/experiment.json; exits 1 if a target is missed.
 """

@@ -330,6 +330,9 @@ def test_no_command_tells_a_password(items, tmp_path):
     for arguments in (
         ("serve", items, "--check", "--store", ADDRESSES[-1]),
         ("store", "export", ADDRESSES[0], tmp_path / "out"),
+        ("fsck", "postgresql://u:hush@h/db"),
+        ("store", "backup", "postgresql://u:hush@h/db", tmp_path / "copy.db"),
+        ("store", "salvage", "mysql://u:hush@h/db", tmp_path / "saved.db"),
     ):
         assert "hush" not in cli(*arguments, code=1)
     address = "postgresql://u:hush@h/db"

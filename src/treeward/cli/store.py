@@ -1,5 +1,6 @@
 """`treeward store` and `treeward fsck`: look after the file that events live in."""
 
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treeward.cli.console import errors, progress, say
+from treeward.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from treeward.core.progress import Progress
@@ -14,7 +16,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Copy, move, export or rescue a store of events.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(help="The store's file.", show_default=False)]
+
+def _file(path: Path) -> Path:
+    """Refuse an address: as a file's name it would be told, password and all."""
+    if re.match(r"[a-z][a-z0-9+.-]+:/", str(path)):
+        rule = "a file: a database has tools of its own, such as pg_dump and pg_amcheck"
+        raise InvalidArgument("treeward", "STORE", rule, "an address")
+    return path
+
+
+File = Annotated[Path, typer.Argument(help="The store's file.", show_default=False, callback=_file)]
 Place = Annotated[str, typer.Argument(help="A file, or postgresql://user@host/database.", show_default=False)]
 New = Annotated[Path, typer.Argument(help="A file that does not exist yet.", show_default=False)]
 
