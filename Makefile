@@ -55,9 +55,10 @@ lint: .venv/dev
 		|| echo "No PostgreSQL here: tests of it will be skipped (Debian: apt-get install postgresql)"
 	@touch $@
 
-# Three at a time on two cores: a third of the time is waiting for services, browsers and databases.
+# Three at a time on two cores: a third of the time is waiting for services, browsers and databases. Matrix products keep to
+# one thread: those of three processes would wait for one another.
 unit: .venv/dev .venv/system .venv/kernels
-	$(BIN)/python -m pytest -n 3 -q
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 -q
 
 # A test that takes longer than ten seconds when kernels are interpreted is stopped there: it has run most of its lines.
 coverage: .venv/dev .venv/system ## the tests with kernels interpreted, so that every line is seen (twenty minutes)

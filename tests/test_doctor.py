@@ -98,6 +98,15 @@ def test_a_base_that_lacks_something_is_not_sound(lacking, version, state):
     assert json.loads(out)["sound"] is False
 
 
+def test_no_temporary_folder_at_all_is_told(monkeypatch):
+    def none():
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    told = checkup.look()
+    assert told.temp == {"folder": "none that can be written", "free": None}
+
+
 def test_a_store_that_cannot_be_opened_is_told(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
     code, out = asked()

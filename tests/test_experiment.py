@@ -296,6 +296,12 @@ def test_killed_runs_end_as_undisturbed_ones(outcome, world, tmp_path):
     assert pl.read_parquet(folder / "results.parquet").equals(outcome.rewards)
 
 
+def test_a_spec_that_names_code_runs_none_of_it_when_checked(tmp_path):
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    Spec("x", "synthetic", (Arm("a", "flat"),), loader=f"{tmp_path}/evil.py:load").check()
+    assert not (tmp_path / "ran").exists()
+
+
 def test_two_runs_do_not_share_a_folder(world, tmp_path):
     import fcntl
 

@@ -12,12 +12,12 @@ import pytest
 import treeward as tw
 from tests.test_loaders import busy, mind, taobao
 from treeward.cli.data import As
-from treeward.core.errors import DataError, StoreFailed
+from treeward.core.errors import DataError, InvalidArgument, StoreFailed
 from treeward.data.dataset import Dataset
 from treeward.data.loaders import LOADERS, find_loader
 from treeward.store import MemoryStore, WrittenStore
 from treeward.store.events import event
-from treeward.testing import ContractBroken, check_bandit, check_loader, check_policy
+from treeward.testing import ContractBroken, check_bandit, check_loader, check_policy, check_store
 
 EXTEND = Path(__file__).parents[1] / "examples" / "extend"
 EXAMPLES = sorted(EXTEND.glob("*.py"))
@@ -329,6 +329,72 @@ def test_after_a_failed_write_nothing_is_taken():
     for call in (store.begin, lambda: store.forget("ada"), lambda: store.take_note("a", b"")):
         with pytest.raises(StoreFailed, match="Full: takes nothing any more: .*No space left"):
             call()
+
+
+class Broken(Full):
+    room = 1
+
+    def write(self, parts, *, anew=False):
+        self.room -= 1
+        if self.room < 0:
+            raise self.problem
+
+
+@pytest.mark.parametrize(
+    "problem", [RuntimeError("the connection is gone"), TypeError("not JSON"), KeyboardInterrupt()]
+)
+def test_whatever_goes_wrong_in_a_write_nothing_is_acknowledged_after_it(problem):
+    store = Broken()
+    store.problem = problem
+    with pytest.raises(StoreFailed if isinstance(problem, Exception) else KeyboardInterrupt):
+        store.append(["ada"], event(1, 1.0, nonce=11))
+    with pytest.raises(StoreFailed, match="takes nothing any more"):
+        store.append(["ada"], event(1, 1.0, nonce=11))
+
+
+def test_a_store_that_keeps_nothing_is_told():
+    class Forgetful(Full):
+        room = 1_000
+
+    check_store(Forgetful)
+    with pytest.raises(ContractBroken, match="there when the store is opened again"):
+        check_store(Forgetful, durable=True)
+
+
+def test_only_its_owner_reads_the_store(json_lines, tmp_path):
+    json_lines().forget("nobody")
+    assert (tmp_path / "events.jsonl").stat().st_mode & 0o077 == 0
+
+
+OF_ONES_OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
+import treeward as tw
+@dataclass
+class Row:
+    user: int
+def load(path, **options):
+    return tw.load_dataset(path, "tabular")
+def nothing(path, *, strict=False, progress=None):
+    return None
+def plain(path):
+    return None
+"""
+
+
+def test_loaders_that_are_not_quite_right_are_told_how(tmp_path):
+    (tmp_path / "log.csv").write_text("user,item\n1,2\n1,3\n")
+    (tmp_path / "mine.py").write_text(OF_ONES_OWN)
+    (tmp_path / "broken.py").write_text("def load(path:\n")
+    assert len(tw.load_dataset(tmp_path / "log.csv", f"{tmp_path}/mine.py:load", strict=True).interactions) == 2
+    for name, options, told in (
+        ("mine.py:nothing", {}, "a function that returns a Dataset"),
+        ("mine.py:plain", {"strict": True}, "options must be one of none for .*plain, got .strict."),
+        ("mine.py:nothing", {"colour": 1}, "one of progress, strict for"),
+        ("broken.py:load", {}, "can be imported .SyntaxError"),
+    ):
+        with pytest.raises(InvalidArgument, match=told):
+            tw.load_dataset(tmp_path / "log.csv", f"{tmp_path}/{name}", **options)
 
 
 def test_a_closed_store_takes_nothing(json_lines):

@@ -13,6 +13,7 @@ import time
 import traceback
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -22,9 +23,9 @@ from rich.table import Table
 
 import treeward as tw
 from tests.browsing import browser, needs_browser, watched  # noqa: F401
+from tests.commands import run as cli
 from tests.pg import cluster, needs_postgres  # noqa: F401
 from tests.serving import TREEWARD, serving, stop
-from tests.test_cli import run as cli
 from treeward.cli.console import _Console, line, plain
 from treeward.client import Client
 from treeward.core import artefact, page
@@ -33,6 +34,7 @@ from treeward.data.synthetic import synthetic_catalogue
 from treeward.experiment.spec import Arm, Spec
 from treeward.serve import keys as keyring
 from treeward.serve.keys import Keys, new_key
+from treeward.serve.protocol import Protocol
 from treeward.serve.settings import Key, Settings, read_settings
 from treeward.simulate.curves import draw_curves
 from treeward.simulate.result import Result
@@ -202,6 +204,18 @@ def test_whoever_never_reads_is_cut_and_takes_no_memory(service):
         assert cut(caller, b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}" * 20)
     assert megabytes(service.process) - before < 30
     assert httpx.get(f"{service.url}/livez").status_code == 200
+
+
+def test_what_a_slow_reader_takes_from_the_kernel_counts():
+    """The transport's own buffer does not move as long as the kernel's is full."""
+    here, there = socket.socketpair()
+    with here, there:
+        here.sendall(b"x" * 8_000)
+        transport = SimpleNamespace(get_write_buffer_size=lambda: 100, get_extra_info={"socket": here}.get)
+        before = Protocol._left(SimpleNamespace(transport=transport))
+        assert before > 100
+        there.recv(8_000, socket.MSG_WAITALL)
+        assert Protocol._left(SimpleNamespace(transport=transport)) == 100
 
 
 @pytest.mark.parametrize("where", ["url", "admin"])
@@ -421,7 +435,7 @@ def test_links_that_wait_where_we_write_are_not_followed(tmp_path):
     artefact.write_file(tmp_path / "out.html", b"page")
     assert victim.read_text() == "precious"
     (tmp_path / "events.db").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match="cannot be opened"):
+    with pytest.raises(StoreError, match="a link to nothing; make the store where it leads to"):
         SQLiteStore(tmp_path / "events.db")
     assert not (tmp_path / "elsewhere").exists()
 
@@ -447,6 +461,14 @@ def test_a_store_that_does_things_is_refused(trick, tmp_path):
         SQLiteStore(path)
     with pytest.raises(StoreVersion):
         check(path)
+
+
+def test_a_store_that_was_analysed_is_still_one(tmp_path):
+    SQLiteStore(tmp_path / "events.db").close()
+    with sqlite3.connect(tmp_path / "events.db") as file:
+        file.execute("ANALYZE")
+    file.close()
+    SQLiteStore(tmp_path / "events.db").close()
 
 
 NAMES = (

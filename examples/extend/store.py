@@ -1,7 +1,7 @@
 """A store of your own: every step a line of JSON at the end of a file, which grep, jq and polars read as it grows.
 
 `WrittenStore` answers from memory; left to say is how parts are written, and read again. Every write waits for the
-disk, a head holds the ids of all items, and forgetting somebody writes the whole file anew: for small shops.
+disk, a head holds all items' ids, forgetting writes the whole file anew: for small shops, and one process at a time.
 """
 
 import json
@@ -38,8 +38,8 @@ class JsonLinesStore(WrittenStore):
 
     def write(self, parts: Iterable[Head | Added], *, anew: bool = False) -> None:
         """Add a line for each part; or write the file anew, beside the old one and then in its place."""
-        path = self.path.with_suffix(".new") if anew else self.path
-        with path.open("w" if anew else "a") as file:
+        path = self.path.with_name(self.path.name + ".new") if anew else self.path
+        with open(path, "w" if anew else "a", opener=lambda path, how: os.open(path, how, 0o600)) as file:
             for part in parts:
                 plain = (
                     part.plain() if isinstance(part, Head) else [list(part.users), *map(np.ndarray.tolist, part[1:])]
@@ -52,8 +52,8 @@ class JsonLinesStore(WrittenStore):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        check_store(lambda: JsonLinesStore(Path(folder, "checked.jsonl")))
+        check_store(lambda: JsonLinesStore(Path(folder, "checked.jsonl")), durable=True)
         shop, path = tw.Catalogue(["tea", "pot", "cup", "jug"], np.eye(4)), Path(folder, "events.jsonl")
         explorer = tw.Explorer(shop, store=JsonLinesStore(path), memory=1 << 22)
         explorer.feedback({explorer.recommend(["ada"])[0].id: 1.0})
-        print(path.read_text().splitlines()[-1], JsonLinesStore(path).read("ada"), sep="\n")
+        print(path.read_text().splitlines()[-1])

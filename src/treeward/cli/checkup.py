@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from time import perf_counter
@@ -70,10 +71,10 @@ def look() -> Checkup:
 
     found = packages()
     lacking = {extra: [one.name for one in found if one.extra == extra and not one.fine] for extra in EXTRAS}
-    try:
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-    except OSError:
-        free = None
+    folder, free = "none that can be written", None
+    with suppress(OSError):
+        folder = tempfile.gettempdir()
+        free = shutil.disk_usage(folder).free
     return Checkup(
         treeward=treeward.__version__,
         python=f"{platform.python_version()} ({sys.executable})",
@@ -83,7 +84,7 @@ def look() -> Checkup:
         packages=found,
         missing=lacking,
         kernels=kernels(),
-        temp={"folder": tempfile.gettempdir(), "free": free},
+        temp={"folder": folder, "free": free},
         gpu=_gpu(),
         checks=[tried("an explorer decides and learns", _decide), tried("a store keeps events on disk", _store)],
     )

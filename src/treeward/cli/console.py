@@ -28,7 +28,7 @@ from treeward.core.progress import Progress as Report
 if TYPE_CHECKING:
     from treeward.tree.describe import TreeDescription
 
-_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What a terminal acts on, and what turns the order of letters around; but not tabs and line ends."""
 
 

@@ -146,7 +146,8 @@ def format_of(path: StrPath) -> str:
 def write_file(path: StrPath, data: bytes) -> Path:
     """Write one file, a picture or a page, whole or not at all; into what is no file, such as a pipe, as it comes."""
     target = _folder(path)
-    if target.exists() and not (target.is_file() or target.is_dir()):
+    special = os.path.realpath(target.parent).startswith(("/dev", "/proc"))  # /dev/stdout may lead to a file
+    if special or (target.exists() and not (target.is_file() or target.is_dir())):
         with _as_write_errors(target):
             target.write_bytes(data)
         return target

@@ -1,5 +1,6 @@
 """The loaders by name, and which of them a path is for."""
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -50,14 +51,19 @@ def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: o
     name = kind_of(place) if loader is None else loader
     load = find_loader("load_dataset", name)
     name = name if isinstance(name, str) else getattr(name, "__qualname__", repr(name))
-    known = set(signature(load).parameters) - {"path"}
-    for option in options:
-        if option not in known:
-            raise InvalidArgument("load_dataset", "options", f"one of {', '.join(sorted(known))} for {name}", option)
+    takes = signature(load).parameters.values()
+    known = {one.name for one in takes if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)} - {"path"}
+    if not any(one.kind == one.VAR_KEYWORD for one in takes):
+        for option in sorted(set(options) - known):
+            rule = f"one of {', '.join(sorted(known)) or 'none'} for {name}"
+            raise InvalidArgument("load_dataset", "options", rule, option)
     for option in ("strict", "until_stable", "complete_only"):
         if option in options:
             checks.flag(name, option, options[option])
-    return load(place, **options)
+    made: object = load(place, **options)
+    if not isinstance(made, Dataset):
+        raise InvalidArgument("load_dataset", "loader", "a function that returns a Dataset", f"{name}: {made!r:.80}")
+    return made
 
 
 def find_loader(owner: str, loader: str | Loader) -> Loader:
@@ -71,8 +77,9 @@ def find_loader(owner: str, loader: str | Loader) -> Loader:
         return LOADERS[checks.one_of(owner, "loader", loader, LOADERS)]
     try:
         made: object = getattr(_module(where), name)
-    except (ImportError, AttributeError, OSError, ValueError) as error:
-        raise InvalidArgument(owner, "loader", f"a function that can be imported ({error})", loader) from error
+    except Exception as error:  # whatever the code of others does
+        why = f"{type(error).__name__}: {error}"
+        raise InvalidArgument(owner, "loader", f"a function that can be imported ({why})", loader) from error
     if not callable(made):
         raise InvalidArgument(owner, "loader", "a function", loader)
     return made
@@ -81,10 +88,10 @@ def find_loader(owner: str, loader: str | Loader) -> Loader:
 def _module(where: str) -> ModuleType:
     if not where.endswith(".py"):
         return import_module(where)
-    spec = spec_from_file_location(Path(where).stem, where)
+    spec = spec_from_file_location(f"loader_of_{Path(where).stem}", where)
     if spec is None or spec.loader is None:
         raise ImportError(f"{where} cannot be read")
-    made = module_from_spec(spec)
+    made = sys.modules[spec.name] = module_from_spec(spec)
     spec.loader.exec_module(made)
     return made
 

@@ -299,10 +299,12 @@ def _check_place(headers: Headers) -> None:
     """Refuse, where there are no keys, what a page from elsewhere may have made a browser of this machine send."""
     if headers.host is not None and not _is_local(headers.host):
         # It may have had its own name lead here: nobody may call us by it.
-        raise Refused(403, "host", "without keys, the service answers as 127.0.0.1 or localhost only")
+        raise Refused(
+            403, "host", "without keys, only 127.0.0.1 and localhost are answered to; behind a proxy, set keys"
+        )
     origin = headers.origin
     if headers.site == b"cross-site" or (origin is not None and not _is_local(origin.partition(b"://")[2])):
-        raise Refused(403, "origin", "without keys, the service answers no pages from elsewhere")
+        raise Refused(403, "origin", "without keys, pages from elsewhere are not answered; behind a proxy, set keys")
 
 
 def _is_local(host: bytes) -> bool:

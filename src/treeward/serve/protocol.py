@@ -4,7 +4,10 @@ Everything else, and everything unusual (pipelining behind another request, Expe
 """
 
 import asyncio
+import struct
 from collections.abc import Mapping
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple
 
@@ -85,13 +88,19 @@ class Protocol(HttpToolsProtocol):
         if not self._closing:
             self.flow.resume_reading()
 
+    def _left(self) -> int:
+        """Return how much the caller has not taken, of what is kept here and in the kernel."""
+        socket = self.transport.get_extra_info("socket")
+        queued = struct.unpack("i", ioctl(socket.fileno(), TIOCOUTQ, bytes(4)))[0]
+        return self.transport.get_write_buffer_size() + int(queued)
+
     def _watch(self) -> None:
-        left = self.transport.get_write_buffer_size()
+        left = self._left()
         self._unread = self.loop.call_later(self.service.settings.body_timeout, self._look, left)
 
     def _look(self, before: int) -> None:
         """Give up on answers of which nothing was read for a while; whoever reads slowly gets them."""
-        if self.transport.get_write_buffer_size() >= before:
+        if self._left() >= before:
             self.transport.abort()
         else:
             self._watch()

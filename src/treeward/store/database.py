@@ -100,7 +100,7 @@ def _read(url: str) -> dict[str, Any]:
         raise StoreError("PostgreSQL: the password in the address must be percent-encoded, or better in PGPASSWORD")
     with suppress(psycopg.ProgrammingError):  # its words have parts of the address in them
         found = conninfo_to_dict(url)
-        if all(part.isdecimal() for part in str(found.get("port", 0)).split(",")):
+        if all(not part or part.isdecimal() for part in str(found.get("port", 0)).split(",")):
             return found
     raise StoreError(
         "PostgreSQL: cannot be reached (the address cannot be read; write postgresql://user@host:port/database, "

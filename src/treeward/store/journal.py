@@ -46,6 +46,8 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
         raise StoreVersion(f"{path}: an empty file is no store")
     if path.is_dir():
         raise StoreError(f"{path}: a store is a file, and this is a folder")
+    if path.is_symlink() and not path.exists():
+        raise StoreError(f"{path}: a link to nothing; make the store where it leads to")
     try:
         if create and not path.exists():
             # It will hold the key of decision ids.
@@ -78,10 +80,14 @@ def _prepare(made: sqlite3.Connection, path: Path) -> None:
     if version > len(MIGRATIONS):
         raise StoreVersion(f"{path}: of version {version}; this treeward knows versions up to {len(MIGRATIONS)}")
     known = _schema()
-    there = made.execute("SELECT type, name, sql LIKE 'create virtual%' FROM sqlite_schema WHERE sql IS NOT NULL")
-    if any(virtual or (kind, name) not in known for kind, name, virtual in there):
-        # A trigger, say, would run with every write, and could keep what was to be erased.
-        raise StoreVersion(f"{path}: has tables, views or triggers that no store of treeward's has")
+    there = made.execute(
+        "SELECT type, name, sql LIKE 'create virtual%' FROM sqlite_schema WHERE sql IS NOT NULL"
+        " AND NOT (type = 'table' AND name IN ('sqlite_stat1', 'sqlite_stat4'))"  # of ANALYZE
+    )
+    for kind, name, virtual in there:
+        if virtual or (kind, name) not in known:
+            # A trigger, say, would run with every write, and could keep what was to be erased.
+            raise StoreVersion(f"{path}: has a {kind} {name!r:.80} that no store of treeward's has")
     [[mode]] = made.execute("PRAGMA journal_mode = WAL").fetchall()
     if mode != "wal":
         raise StoreError(f"{path}: its file system does not take a write-ahead log")

@@ -69,15 +69,21 @@ class WrittenStore(MemoryStore, ABC):
         with self._lock:
             if self._failed is not None:
                 raise StoreFailed(f"{type(self).__name__}: takes nothing any more: {self._failed}")
-            try:
-                yield
-            except OSError as error:
-                self._failed = error
-                raise StoreFailed(f"{type(self).__name__}: could not write: {error}") from error
+            yield
+
+    def _put(self, parts: Iterable[Head | Added], *, anew: bool = False) -> None:
+        """Write; whatever goes wrong there, what is acknowledged from now on might not be written."""
+        try:
+            self.write(parts, anew=anew)
+        except BaseException as error:
+            self._failed = error
+            if not isinstance(error, Exception):
+                raise
+            raise StoreFailed(f"{type(self).__name__}: could not write: {error}") from error
 
     def _write_all(self) -> None:
         everything = (Added([user], np.array([len(events)]), events) for user, events in self.read_all())
-        self.write(chain([self.head()], everything), anew=True)
+        self._put(chain([self.head()], everything), anew=True)
 
     def append(
         self,
@@ -93,7 +99,7 @@ class WrittenStore(MemoryStore, ABC):
             new = super().append(users, events, known, epoch=epoch)
             owners = [user for user, fresh in zip(users, new.tolist(), strict=True) if fresh]
             if owners:
-                self.write([Added(owners, np.ones(len(owners), dtype=np.int64), events[new])])
+                self._put([Added(owners, np.ones(len(owners), dtype=np.int64), events[new])])
             return new
 
     def extend(
@@ -103,7 +109,7 @@ class WrittenStore(MemoryStore, ABC):
         with self._writing():
             super().extend(users, counts, events, after)
             if len(events):
-                self.write([Added(users, counts, events)])
+                self._put([Added(users, counts, events)])
 
     def forget(self, user: User, *, wait: bool = True) -> int:
         """Remove all there is of a user, and return how many events that were."""
@@ -125,7 +131,7 @@ class WrittenStore(MemoryStore, ABC):
             before = len(self._items)
             numbers = super().number_items(ids)
             if len(self._items) > before:
-                self.write([self.head()])
+                self._put([self.head()])
             return numbers
 
     def number_snapshot(self, digest: str) -> int:
@@ -134,28 +140,28 @@ class WrittenStore(MemoryStore, ABC):
             before = len(self._snapshots)
             number = super().number_snapshot(digest)
             if number == before:
-                self.write([self.head()])
+                self._put([self.head()])
             return number
 
     def adopt(self, head: Head) -> None:
         """Take over another store's head, to hold its events."""
         with self._writing():
             super().adopt(head)
-            self.write([self.head()])
+            self._put([self.head()])
 
     def take_note(self, name: str, content: bytes, *, new: bool = False) -> bool:
         """Keep something under a name; with `new`, only if nothing was there."""
         with self._writing():
             kept = super().take_note(name, content, new=new)
             if kept:
-                self.write([self.head()])
+                self._put([self.head()])
             return kept
 
     def begin(self) -> int:
         """Return how many times this was called before, ever."""
         with self._writing():
             begun = super().begin()
-            self.write([self.head()])
+            self._put([self.head()])
             return begun
 
     def close(self) -> None:

@@ -12,8 +12,10 @@ from treeward.store.memory import MemoryStore
 from treeward.testing.contract import ContractBroken, require
 
 
-def check_store(make: Callable[[], EventStore]) -> None:
+def check_store(make: Callable[[], EventStore], *, durable: bool = False) -> None:
     """Check that a store keeps events as `EventStore` says; `make` opens a new, empty one.
+
+    With `durable`, also that all is there when the store was closed and `make` is called again.
 
     Examples
     --------
@@ -26,8 +28,20 @@ def check_store(make: Callable[[], EventStore]) -> None:
         _check_moves(store)
         _check_numbers(store)
         _check_head(store)
+        before = _all_of(store)
     finally:
         store.close()
+    if durable:
+        again = make()
+        try:
+            require(_all_of(again) == before, "what was kept is there when the store is opened again")
+        finally:
+            again.close()
+
+
+def _all_of(store: EventStore) -> tuple[object, ...]:
+    events = {user: mine.tobytes() for user, mine in store.read_all()}
+    return events, store.head().plain()
 
 
 def _check_events(store: EventStore) -> None:
