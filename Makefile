@@ -60,9 +60,9 @@ lint: .venv/dev
 unit: .venv/dev .venv/system .venv/kernels
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 -q
 
-# A test that takes longer than ten seconds when kernels are interpreted is stopped there: it has run most of its lines.
+# A test that takes longer than eight seconds when kernels are interpreted is stopped there: it has run most of its lines.
 coverage: .venv/dev .venv/system ## the tests with kernels interpreted, so that every line is seen (twenty minutes)
-	PATIENCE=10 DURATIONS=durations.json NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n 3 -q --cov --cov-context=test --cov-report=term \
+	PATIENCE=8 DURATIONS=durations.json NUMBA_DISABLE_JIT=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 -q --cov --cov-context=test --cov-report=term \
 		--ignore tests/test_docs.py --ignore tests/test_browser.py --ignore tests/test_notebooks.py --ignore tests/test_faults.py
 
 mutants: .venv/dev ## after make coverage: 200 changes to bandit, policy, state and store, and whether a test notices
