@@ -20,7 +20,7 @@ def pytest_sessionstart(session):
     worker, run = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("PYTEST_XDIST_TESTRUNUID")
     if worker is None or os.environ.get("PYTEST_XDIST_WORKER_COUNT") == "1" or "NUMBA_DISABLE_JIT" in os.environ:
         return
-    for step, work in enumerate(({"gw0": deciding, "gw1": replaying}, {"gw0": living, "gw1": conversing})):
+    for step, work in enumerate(({"gw0": deciding, "gw1": replaying}, {"gw0": living})):
         marks = {name: Path(tempfile.gettempdir()) / f"treeward-{run}-{step}-{name}" for name in work}
         if worker in work:
             work[worker]()
@@ -72,6 +72,14 @@ def pytest_runtest_call(item):
         return (yield)
 
 
+def pytest_collection_modifyitems(config, items):
+    """Leave out what passed before, where REST names the file that DURATIONS wrote."""
+    if path := os.environ.get("REST"):
+        passed = json.loads(Path(path).read_text())
+        config.hook.pytest_deselected(items=[one for one in items if one.nodeid in passed])
+        items[:] = [one for one in items if one.nodeid not in passed]
+
+
 def pytest_terminal_summary(terminalreporter):
     """Keep how long every test took that passed, for `make mutants`, where DURATIONS names a file."""
     if path := os.environ.get("DURATIONS"):
@@ -98,6 +106,7 @@ def deciding():
 
 
 def replaying():
+    """Compile what takes as long as deciding does, and needs none of it."""
     import treeward as tw
     from treeward.policy.learn import Events, absorb
     from treeward.policy.plan import room
@@ -106,6 +115,9 @@ def replaying():
     plan = policy.plan(policy.grow(shop, 0), shop)
     events = Events(np.zeros(1, dtype=np.uint8), none, none, np.zeros(1))
     absorb(plan, room(plan, 1, 0), np.zeros(1, dtype=np.int64), np.array([0, 1]), events)
+    world = tw.World.synthetic(items=60, users=2, dim=4, seed=0)
+    for policy in (tw.ConUCB(), tw.HMAB(), tw.ICTR()):
+        tw.simulate(policy, world, rounds=2, users=1)
 
 
 def living():
@@ -113,11 +125,3 @@ def living():
 
     world = tw.World.synthetic(items=60, users=2, dim=4, seed=0)
     tw.simulate(tw.PHCB(), world, rounds=2, users=1, regret=True)
-
-
-def conversing():
-    import treeward as tw
-
-    world = tw.World.synthetic(items=60, users=2, dim=4, seed=0)
-    for policy in (tw.ConUCB(), tw.HMAB(), tw.ICTR()):
-        tw.simulate(policy, world, rounds=2, users=1)

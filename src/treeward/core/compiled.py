@@ -155,3 +155,9 @@ def multiply(a: NDArray[np.float32], b: NDArray[np.float32], out: NDArray[np.flo
 def gram(a: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     """Write a' @ a."""
     np.dot(a.T, a, out)
+
+
+@inner
+def whole(value: int) -> int:
+    """Return a number in 64 bits: for one in 32, or a literal, numba would compile what it is handed to once more."""
+    return int(np.int64(value))

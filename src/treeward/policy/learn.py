@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from treeward.bandit.choose import dot
 from treeward.bandit.posterior import BLOCK, REFRESH, correct, fade, learn, observe, refresh, reset, spread
-from treeward.core.compiled import apart, inner, inner_apart, inner_apart_summing, kernel, tight
+from treeward.core.compiled import apart, inner, inner_apart, inner_apart_summing, kernel, tight, whole
 from treeward.core.types import Floats, Integers, TreeArrays
 from treeward.policy.history import History, amend, record, tally
 from treeward.policy.lists import insert, push, widened
@@ -96,7 +96,7 @@ def _replay_all(
         seat = seats[user]
         _count(plan, state, seat, events, done[user], ends[user + 1], until)
         for i in range(done[user], ends[user + 1]):
-            place, done[user] = events.place[i], i + 1
+            place, node, done[user] = whole(events.place[i]), whole(events.node[i]), i + 1
             if place < 0:
                 continue
             at = holder(plan, state, seat, place)
@@ -105,11 +105,11 @@ def _replay_all(
                 return user
             if plan.once:
                 _close(plan, state, seat, place, events.kind[i])
-            gate = events.gate[i] if len(events.gate) > 0 else -1
+            gate = whole(events.gate[i]) if len(events.gate) > 0 else -1
             if events.kind[i] == REWARD:
-                _teach(plan, state, seat, place, at, events.node[i], gate, events.reward[i], until, z)
+                teach(plan, state, seat, place, at, node, gate, events.reward[i], until, z)
             elif events.kind[i] == CHANGE:
-                _mend(plan, state, seat, place, at, events.node[i], gate, events.reward[i], z)
+                _mend(plan, state, seat, place, at, node, gate, events.reward[i], z)
     return -1
 
 
@@ -151,26 +151,8 @@ def _fits(plan: Plan, state: State, seat: int, at: int) -> bool:
     return True
 
 
-@tight
-def teach(
-    plan: Plan,
-    state: State,
-    seat: int,
-    place: int,
-    node: int,
-    reward: float,
-    until: NDArray[np.int64],
-    z: Floats,
-) -> None:
-    """Learn a reward for the item at `place`, taken from `node`: it goes to the item and every node on its path.
-
-    `until` says up to how many observations a slot is not kept up (see `_replay_all`); `z` is room to work in, twice d.
-    """
-    _teach(plan, state, seat, place, holder(plan, state, seat, place), node, -1, reward, until, z)
-
-
 @inner
-def _teach(
+def teach(
     plan: Plan,
     state: State,
     seat: int,
@@ -182,17 +164,22 @@ def _teach(
     until: NDArray[np.int64],
     z: Floats,
 ) -> None:
+    """Learn a reward for the item at `place`, taken from `node`: it goes to the item and every node on its path.
+
+    `at` is the item's `holder`, `gate` the request's; `until` says up to how many observations a slot is not kept up
+    (see `_replay_all`); `z` is room to work in, twice d.
+    """
     items, dim = state.posterior.theta.shape[1] - 1, plan.items.shape[1]
     x, z = z[dim:], z[:dim]
     node = _taken_from(plan, state, seat, place, at, node)
     if plan.personal:
         _through(plan.tree.vectors[node], plan.gates, gate, x)
-        _add(plan, state, seat, 0, x, reward, until, z)
+        _add(plan, state, seat, whole(0), x, reward, until, z)
     elif len(plan.search.width) == 0:
         while node > 0:
             _through(plan.tree.vectors[node], plan.gates, gate, x)
-            _add(plan, state, seat, plan.tree.level[node] - 2, x, reward, until, z)
-            node = plan.tree.parent[node]
+            _add(plan, state, seat, whole(plan.tree.level[node]) - 2, x, reward, until, z)
+            node = whole(plan.tree.parent[node])
     _through(plan.items[place], plan.gates, gate, x)
     _add(plan, state, seat, items, x, reward, until, z)
     if plan.remembers:

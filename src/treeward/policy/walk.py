@@ -10,7 +10,7 @@ import numpy as np
 from treeward.bandit.choose import Candidates, best_of, best_scored
 from treeward.bandit.rules import GREEDY_LINEAR, GREEDY_MEAN
 from treeward.core import rng
-from treeward.core.compiled import apart, inner
+from treeward.core.compiled import apart, inner, whole
 from treeward.policy.history import tally
 from treeward.policy.learn import holder, leaf_at
 from treeward.policy.plan import Plan, State
@@ -62,13 +62,13 @@ def decide(
         return choose_found(plan, state, seat, total, screen, explores, seed, stream, counter, candidates, trace)
     node, scores, work = 0, 0, 0
     if plan.personal:
-        last = state.visible.length[seat]
+        first, last = whole(0), whole(state.visible.length[seat])
         node, scores, work = _choose_node(
-            plan, state, seat, 0, last, screen, explores, seed, stream, counter, candidates, trace
+            plan, state, seat, first, last, screen, explores, seed, stream, counter, candidates, trace
         )
     else:
         while first_child[node] < first_child[node + 1]:
-            first, last = first_child[node], first_child[node + 1]
+            first, last = whole(first_child[node]), whole(first_child[node + 1])
             node, spent, more = _choose_node(
                 plan, state, seat, first, last, screen, explores, seed, stream, counter, candidates, trace
             )

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treeward.bandit.choose import Candidates
 from treeward.core import artefact, checks, rng
-from treeward.core.compiled import kernel
+from treeward.core.compiled import kernel, whole
 from treeward.core.errors import InvalidArgument
 from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage, silent
@@ -17,7 +17,7 @@ from treeward.core.types import Floats, Integers
 from treeward.core.version import __version__
 from treeward.policy.base import Policy
 from treeward.policy.conucb import ConUCB, Conversation, questions_by
-from treeward.policy.learn import sit, teach
+from treeward.policy.learn import holder, sit, teach
 from treeward.policy.plan import Plan, State, room, scratch
 from treeward.policy.screen import Screen, shut
 from treeward.policy.steps import Trace
@@ -53,21 +53,22 @@ def _live(
     """Run one user through all rounds, in seat 0; `shown` receives the places."""
     until = np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
     z = np.empty(2 * plan.items.shape[1], dtype=np.float32)
-    sit(plan, state, 0)
+    seat, gate = whole(0), whole(-1)
+    sit(plan, state, seat)
     screen.closed[0] = 0
     for turn in range(len(rewards)):
         if plan.rest > 0:
             screen.closed[0] = 0
             for i in range(max(0, turn - plan.rest), turn):
                 shut(screen, shown[i])
-        place, node, scores[turn], work[turn] = decide(plan, state, 0, screen, seed, stream, turn, candidates, trace)
+        place, node, scores[turn], work[turn] = decide(plan, state, seat, screen, seed, stream, turn, candidates, trace)
         if plan.once:
             shut(screen, place)
         likely = chance(tastes, user, plan.tree.items[place])
         reward = likely
         if clicks:
             reward = 1.0 if rng.uniform(seed, coins, turn) < likely else 0.0
-        teach(plan, state, 0, place, node, reward, until, z)
+        teach(plan, state, seat, place, holder(plan, state, seat, place), node, gate, reward, until, z)
         rewards[turn] = reward
         expected[turn] = likely
         shown[turn] = place
