@@ -1,7 +1,7 @@
 # Every target sets up its own .venv when it is missing or older than the files that define it.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 DEFINED_BY := pyproject.toml constraints.txt
 
 .PHONY: help demo test lint unit coverage mutants bench peers torture audit docs dist package clean
@@ -61,7 +61,7 @@ lint: .venv/dev
 # one thread: those of three processes would wait for one another.
 unit coverage: export OPENBLAS_NUM_THREADS = 1
 unit coverage: export OMP_NUM_THREADS = 1
-unit coverage: PYTEST := -n 3 -q
+unit coverage: PYTEST := -n 3 --dist worksteal -q
 unit: .venv/dev .venv/system .venv/kernels
 	$(BIN)/python -m pytest $(PYTEST)
 

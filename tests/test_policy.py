@@ -10,7 +10,7 @@ from treeward.bandit.posterior import REFRESH
 from treeward.core.errors import InvalidArgument
 from treeward.policy import HCB, PHCB, TREE_POLICIES, Beam, CBCategory, CBLeaf, Flat, LogLevel, Thresholds
 from treeward.policy.history import History, amend, record, tally
-from treeward.policy.learn import Events, absorb, holder, leaf_at, sit, teach
+from treeward.policy.learn import Events, absorb, holder, leaf_at, sit
 from treeward.policy.lists import Lists, insert, widened
 from treeward.policy.plan import room, scratch
 from treeward.policy.screen import Flags, Screen, flip, is_open, left, nth, opened, shut
@@ -46,8 +46,9 @@ class Live:
         return int(np.flatnonzero(self.plan.tree.items == row)[0])
 
     def update(self, row, node, reward):
-        until, z = np.zeros(self.plan.slots, dtype=np.int64), np.empty(2 * self.plan.items.shape[1], dtype=np.float32)
-        teach(self.plan, self.state, 0, self.place(row), node, reward, until, z)
+        place, node = np.array([self.place(row)], dtype=np.int32), np.array([node], dtype=np.int32)
+        event = Events(np.array([REWARD], dtype=np.uint8), place, node, np.array([reward]))
+        self.state = absorb(self.plan, self.state, np.zeros(1, dtype=np.int64), np.array([0, 1]), event)
 
     @property
     def visible(self):
