@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+# Bytecode is kept, whatever the environment says: tests start some hundred processes, and each would compile every module.
+export PYTHONDONTWRITEBYTECODE =
 DEFINED_BY := pyproject.toml constraints.txt
 
 .PHONY: help demo test lint unit coverage mutants bench peers torture audit docs dist package clean
