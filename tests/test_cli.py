@@ -177,7 +177,7 @@ def test_demo(tmp_path):
     made = {"items", "tree", "tree.html", "tree.png", "curves.html", "curves.png", "prior", "events.db"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == made
     assert f"treeward serve {tmp_path / 'out' / 'items'}" in out
-    run(*small, "--port", 0)  # over what is there
+    run(*small, "--port", 0, "--visits", 50)  # over what is there
 
 
 def test_demo_goes_on_until_it_is_told_to_stop(tmp_path):

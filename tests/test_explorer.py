@@ -5,6 +5,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import polars as pl
 import pytest
@@ -922,3 +923,15 @@ def test_rounding_decides_nothing_between_strangers():
     items = [d.item for d in made.recommend([f"u{i}" for i in range(3000)])]
     counts = np.bincount(items, minlength=300)
     assert ((counts - 10) ** 2 / 10).sum() < 378  # chi-square, 299 degrees of freedom, p = 0.001
+
+
+def test_one_event_is_of_the_kind_that_many_are(shop, tmp_path):
+    """Of another kind, it would be learned by kernels compiled anew: the first user to come back once would wait."""
+    store = tw.SQLiteStore(tmp_path / "events.db")
+    with tw.Explorer(shop, store=store, memory=1 << 22) as explorer:
+        for user in ("ada", "bob", "bob"):
+            [made] = explorer.recommend([user])
+            explorer.feedback({made.id: 1.0})
+        seen = [explorer._decider.seats.seen_by_plan(store.read(user)) for user in ("ada", "bob")]
+    assert len(seen[0].kind) < len(seen[1].kind)
+    assert numba.typeof(seen[0]) == numba.typeof(seen[1])

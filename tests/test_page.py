@@ -181,7 +181,7 @@ def test_a_user_from_first_look_to_like_and_replay(tab, http):
     assert told["events"] == before + 1
     assert told["history"][-1]["reward"] == 1.0
     until(tab, f"document.querySelector('#when').textContent.startsWith('After {before + 1} of {before + 1}')")
-    assert tab.inner_text("#history li >> nth=0").endswith("reward 1")
+    until(tab, "document.querySelector('#history li').innerText.endsWith('reward 1')")
     assert tab.get_by_role("button", name="Like").is_disabled()
     shoot(tab, "recommended")
     tab.locator("#interests button.link").first.click()

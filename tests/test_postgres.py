@@ -376,9 +376,9 @@ def test_workers_share_a_port_and_are_replaced(url, tmp_path):
     finally:
         assert stop(running) == 0
     assert "stopped; everything is on disk" in (tmp_path / "stderr").read_text()
+    with pytest.raises(InvalidArgument, match="workers must be 1, unless the store is postgresql"):
+        Settings(items=str(tmp_path / "items"), workers=2).check()
     (tmp_path / "other").mkdir()
-    with pytest.raises(AssertionError, match="workers must be 1, unless the store is postgresql"):
-        start(tmp_path / "other", tmp_path / "items", "--workers", 2)
     with pytest.raises(AssertionError, match="cannot be reached"):
         start(tmp_path / "other", tmp_path / "items", "--workers", 2, "--store", "postgresql://127.0.0.1:1/nothing")
 

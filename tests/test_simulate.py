@@ -196,6 +196,23 @@ def reference_world():
 
 
 SEEDS = 10 if os.environ.get("TORTURE") else 4
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled when kernels are interpreted")
+def test_kernels_are_compiled_once(world, tree, tmp_path):
+    """Not again for what was loaded, nor for literals and numbers of 32 bits: each takes ten seconds or more."""
+    from treeward.policy.learn import teach
+    from treeward.policy.walk import _choose_node, decide
+    from treeward.simulate.run import _live
+
+    world.save(tmp_path / "world")
+    for met in (world, World.load(tmp_path / "world")):
+        for policy in (HCB(), PHCB(), tw.Beam()):
+            simulate(policy, met, tree, rounds=2, users=1)
+    assert len(_live.overloads) == 1
+    assert "Literal" not in str([one.signatures for one in (decide, teach, _choose_node)])
+
+
 AS_THE_AUTHORS = [
     Flat(split="authors"),
     CBCategory(split="authors"),

@@ -1,6 +1,6 @@
 """Types that several layers share."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int32]
 AnyArray = NDArray[Any]
+Arrays = TypeVar("Arrays", bound=tuple[AnyArray, ...])
 
 
 class TreeArrays(NamedTuple):
@@ -29,3 +30,11 @@ class TreeArrays(NamedTuple):
     """(nodes, 2): the items of n are items[item_range[n, 0]:item_range[n, 1]]."""
     items: Integers
     """(items,): catalogue rows in leaf order."""
+
+
+def frozen(arrays: Arrays) -> Arrays:
+    """Return a named tuple of arrays as read-only views, for which kernels are compiled once: a loaded array is one."""
+    views = [array.view() for array in arrays]
+    for view in views:
+        view.flags.writeable = False
+    return type(arrays)(*views)

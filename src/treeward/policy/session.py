@@ -262,7 +262,7 @@ class TreeSession:
         for name, found, most in (("place", decisions.place, len(self.plan.items)), ("node", decisions.node, nodes)):
             if ((found < -1) | (found >= most)).any():
                 raise InvalidArgument("session", "decisions", f"its own, with each {name} below {most}", found)
-        values = np.asarray(rewards, dtype=np.float64)
+        values = np.array(rewards, dtype=np.float64)
         if values.shape != decisions.user.shape or not (np.abs(values) <= LARGEST).all():
             rule = f"{len(decisions.user)} numbers from {-LARGEST:g} to {LARGEST:g}"
             raise InvalidArgument("session", "rewards", rule, rewards)

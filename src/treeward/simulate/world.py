@@ -11,7 +11,7 @@ from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
 from treeward.core.compiled import tight
 from treeward.core.errors import ArtefactCorrupt, InvalidArgument
-from treeward.core.types import Floats
+from treeward.core.types import Floats, frozen
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.columns import ids
@@ -82,7 +82,7 @@ class World:
             raise InvalidArgument(owner, "items", wanted, f"shape {things.shape}")
         self.catalogue = catalogue
         biases = _bias("user_bias", user_bias, len(people)), _bias("item_bias", item_bias, len(things))
-        self.tastes = Tastes(people, things, *biases, np.zeros((0, 0), dtype=np.float32))
+        self.tastes = frozen(Tastes(people, things, *biases, np.zeros((0, 0), dtype=np.float32)))
         if user_ids is not None:
             user_ids = ids(owner, "user_ids", user_ids, len(people))
             if user_ids.n_unique() != len(user_ids):
@@ -196,7 +196,7 @@ class World:
         users, items = table.shape
         nothing = np.zeros((users, 1)), np.zeros((items, 1)), np.zeros(users), np.zeros(items)
         made = cls(catalogue, *nothing, **more)
-        made.tastes = made.tastes._replace(table=np.ascontiguousarray(table))
+        made.tastes = frozen(made.tastes._replace(table=np.ascontiguousarray(table)))
         return made
 
     @classmethod
@@ -287,7 +287,7 @@ class World:
         )
         if table.shape != (0, 0) and (table.shape != (made.users, len(catalogue)) or np.isnan(table).any()):
             raise ArtefactCorrupt(f"{path}: has a table of shape {table.shape}, or with holes")
-        made.tastes = made.tastes._replace(table=np.array(table))
+        made.tastes = frozen(made.tastes._replace(table=np.ascontiguousarray(table)))
         return made
 
     @classmethod

@@ -215,10 +215,10 @@ class Seats:
         if (places < 0).any():
             self.unknown.update(items[places < 0].tolist())
         return Events(
-            np.ascontiguousarray(events["kind"]),
+            events["kind"].copy(),
             places,
             np.where(self._contexts.trees_of(events["snapshot"]) == self._snapshot, events["node"], np.int32(-1)),
-            np.ascontiguousarray(events["reward"]),
+            events["reward"].copy(),
             self._contexts.gates_of(events["snapshot"]),
         )
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
+from treeward.core.types import AnyArray, Floats, Integers, TreeArrays, frozen
 from treeward.tree.rows import group
 
 
@@ -77,14 +77,6 @@ def _fill_inner(arrays: TreeArrays) -> None:
             starts = arrays.first_child[inner] - below.start
             sums = np.add.reduceat(arrays.vectors[below].astype(np.float64), starts, axis=0)
             arrays.vectors[inner] = sums / children[inner, None]
-
-
-def frozen(arrays: TreeArrays) -> TreeArrays:
-    """Return the arrays as read-only views."""
-    views = arrays._replace(**{name: array.view() for name, array in arrays._asdict().items()})
-    for array in views:
-        array.flags.writeable = False
-    return views
 
 
 def faults(arrays: TreeArrays) -> str | None:

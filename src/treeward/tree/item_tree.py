@@ -14,11 +14,11 @@ from treeward.core.artefact import StrPath
 from treeward.core.errors import ArtefactCorrupt, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.tasks import tasks
-from treeward.core.types import Floats, Integers, TreeArrays
+from treeward.core.types import Floats, Integers, TreeArrays, frozen
 from treeward.core.version import __version__
 from treeward.data.columns import column
 from treeward.tree import categories, naming, shape
-from treeward.tree.assemble import assemble, faults, frozen
+from treeward.tree.assemble import assemble, faults
 from treeward.tree.build import default_widths, grow
 from treeward.tree.describe import TreeDescription, describe
 from treeward.tree.draw import draw
