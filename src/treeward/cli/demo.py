@@ -122,7 +122,7 @@ def _compare(
     for name in ("phcb", "beam"):
         made = TREE_POLICIES[name](prior=prior)
         policies.append((f"{made.name}, prior", made, grown))
-    with timed("Compiling (the first time takes about three minutes)"):
+    with timed("Compiling (the first time takes about a minute)"):
         for _, one, its in policies:
             simulate(one, world, its, rounds=1, users=1, seed=seed, reward="click")
     with progress() as report:
