@@ -54,6 +54,9 @@ lint: .venv/dev
 	@command -v chromium chromium-browser google-chrome > /dev/null \
 		|| { echo "Installing Chromium ..."; apt-get install --yes --quiet=2 --no-install-recommends chromium > /dev/null; } \
 		|| echo "No Chromium here: tests of pages will be skipped (Debian: apt-get install chromium)"
+	@command -v cc > /dev/null \
+		|| { echo "Installing a C compiler ..."; apt-get install --yes --quiet=2 --no-install-recommends gcc libc6-dev > /dev/null; } \
+		|| echo "No C compiler here: tests of failing disks will fail (Debian: apt-get install gcc libc6-dev)"
 	@ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || command -v initdb > /dev/null \
 		|| { echo "Installing PostgreSQL ..."; apt-get install --yes --quiet=2 --no-install-recommends postgresql > /dev/null; } \
 		|| echo "No PostgreSQL here: tests of it will be skipped (Debian: apt-get install postgresql)"

@@ -38,6 +38,9 @@ def one_process():
         yield
 
 
+UNSTOPPABLE = ("/coverage/", "<frozen importlib")  # one may hold a lock, the other would leave half a module
+
+
 @contextmanager
 def patience():
     """Stop a test after PATIENCE seconds, where that is set: with kernels interpreted, some would take hours."""
@@ -45,7 +48,7 @@ def patience():
 
     def stop(_, frame):
         while frame is not None:
-            if "/coverage/" in frame.f_code.co_filename:  # it may hold a lock, which would stay locked
+            if any(part in frame.f_code.co_filename for part in UNSTOPPABLE):
                 signal.setitimer(signal.ITIMER_REAL, 0.01)
                 return
             frame = frame.f_back

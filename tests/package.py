@@ -134,16 +134,8 @@ def test_the_library_works_without_extras(bare, place):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_demo_does_all_but_serving(bare, place):
-    words = ("demo", "--items", "2000", "--users", "20", "--rounds", "30", "--visits", "50", "--once", "-o", "shop")
-    done = use(bare, place, "treeward", *words)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert done.stderr.splitlines()[-1] == "error: serving the demo needs uvicorn: pip install 'treeward[serve]'"
-    assert (place / "shop" / "curves.html").stat().st_size > 1_000
-    assert (place / "shop" / "tree.png").stat().st_size > 1_000
-
-
 WITHOUT = [
+    ("serve", "demo --once -o shop"),
     ("serve", "serve sequences.txt"),
     ("serve", "serve sequences.txt --store postgresql://nobody@localhost/nothing"),
     ("serve", "swap http://localhost:1 items"),

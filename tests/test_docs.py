@@ -26,20 +26,20 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES[1:] if blocks(page, "python")], ids=lambda page: page.name)
-def test_python_in_the_docs_runs(page, tmp_path, monkeypatch):
+RUN = [page for page in PAGES[1:] if blocks(page, "python") or blocks(page, "console")]
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+def test_python_and_commands_in_the_docs_run(page, tmp_path, monkeypatch):
+    """Blocks of Python, and lines that start with `$ treeward`, run as they stand on the page, in one folder."""
     monkeypatch.chdir(tmp_path)
     space = {}
-    for block in blocks(page, "python"):
-        exec(compile(block, str(page), "exec"), space)
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES[1:] if blocks(page, "console")], ids=lambda page: page.name)
-def test_commands_in_the_docs_run(page, tmp_path):
-    """Lines that start with `$ treeward` run in order, in one folder a page."""
-    for block in blocks(page, "console"):
-        for line in re.findall(r"^\$ treeward (.*)$", block, re.MULTILINE):
-            run(*shlex.split(line), cwd=tmp_path)
+    for language, block in re.findall(r"^```(python|console)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        if language == "python":
+            exec(compile(block, str(page), "exec"), space)
+        else:
+            for line in re.findall(r"^\$ treeward (.*)$", block, re.MULTILINE):
+                run(*shlex.split(line), cwd=tmp_path)
 
 
 def test_everything_in_the_readme_runs(tmp_path, monkeypatch):

@@ -592,7 +592,7 @@ def test_settings(tmp_path, items):
     ]  # fmt: skip
     told = cli("serve", items, "--check")
     assert "sound: beam with linucb" in told
-    assert "a file that exists" in cli("serve", tmp_path / "no", "--check", code=1)
+    assert "a file or folder that exists" in cli("serve", tmp_path / "no", "--check", code=1)
     assert "--set" in cli("serve", items, "--set", "port", "--check", code=1)
     assert "no keys" in cli("serve", items, "--host", "0.0.0.0", code=1)
     key = cli("serve", "--new-key", "shop", "--role", "read")

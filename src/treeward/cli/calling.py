@@ -25,4 +25,5 @@ def calling(
         with Client(address, key=key, timeout=timeout, tries=tries) as client:
             yield client
     except (ServiceError, httpx.TransportError, httpx.InvalidURL) as error:
-        raise TreewardError(f"{address}: {error}") from error
+        lacks = " (--key, or TW_KEY in the environment)" if getattr(error, "status", None) == 401 else ""
+        raise TreewardError(f"{address}: {error}{lacks}") from error

@@ -55,6 +55,7 @@ def demo(
     from treeward.tree.item_tree import ItemTree
 
     checks.one_of("demo", "--policy", policy, TREE_POLICIES)
+    _needs_serve()
     _clear(out / "events.db")
     with timed(f"Making up {items:,} items and {users:,} users"):
         world = World.synthetic(items, users + _EARLIER, dim, seed)
@@ -79,6 +80,15 @@ def demo(
     _compare(world, tree, prior, users, rounds, seed, out)
     stays = sys.stdout.isatty() if once is None else not once
     _serve(world, out, policy, users, visits, port, seed, stays=stays)
+
+
+def _needs_serve() -> None:
+    from treeward.core.errors import ExtraMissing
+
+    try:
+        import treeward.serve.server  # noqa: F401
+    except ImportError as error:
+        raise ExtraMissing.of("demo", error.name, "serve") from error
 
 
 def _clear(store: Path) -> None:
@@ -143,12 +153,8 @@ def _serve(
     world: "World", out: Path, policy: str, users: int, visits: int, port: int, seed: int, *, stays: bool
 ) -> None:
     """Serve the world to its users until told to stop, or for a fixed number of visits."""
-    from treeward.core.errors import ExtraMissing, InvalidArgument
-
-    try:
-        from treeward.serve.server import serve
-    except ImportError as error:
-        raise ExtraMissing.of("serving the demo", error.name, "serve") from error
+    from treeward.core.errors import InvalidArgument
+    from treeward.serve.server import serve
     from treeward.serve.settings import Settings
 
     settings = Settings(

@@ -14,7 +14,7 @@ Role = Annotated[str, typer.Option(help="Role of --new-key: read, write or admin
 
 def serve(
     items: Annotated[
-        Path | None, typer.Argument(help="Catalogue: .csv, .tsv, .parquet or .npy.", show_default=False)
+        Path | None, typer.Argument(help="Catalogue: a saved one, .csv, .tsv, .parquet or .npy.", show_default=False)
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Settings in TOML.", show_default=False)] = None,
     tree: Annotated[str | None, typer.Option(help="A saved tree. Default: one is built.", show_default=False)] = None,
@@ -76,7 +76,7 @@ def serve(
     settings = read_settings(config, flags=flags)
     if check:
         if not Path(settings.items).exists():
-            raise InvalidArgument("serve", "items", "a file that exists", settings.items)
+            raise InvalidArgument("serve", "items", "a file or folder that exists", settings.items)
         where = without_password(settings.store)
         say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}")
         return

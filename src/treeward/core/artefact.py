@@ -244,7 +244,7 @@ def _names_in(folder: Path, format: str, stems: set[str], overwrite: bool) -> se
     if foreign:
         raise ArtefactExists(f"{folder} holds files that are not treeward's ({foreign[0]}): choose another path")
     if MANIFEST in names and not overwrite:
-        raise ArtefactExists(f"{folder} exists: choose another path, or ask for it to be overwritten")
+        raise ArtefactExists(f"{folder} exists: choose another path, or overwrite it (--force, overwrite=True)")
     return names
 
 

@@ -117,7 +117,8 @@ def _take_vectors(path: StrPath, table: pl.DataFrame, named: str) -> tuple[pl.Da
     if not numbered:
         raise DataError(
             f"{path}: no column {named!r} for the vector, nor numbered ones ({named}0, {named}1, ...); "
-            f"it has {', '.join(table.columns)}"
+            f"it has {', '.join(table.columns)}; rename one, or save a catalogue: "
+            "Catalogue.load(path, columns={'vector': NAME}).save(FOLDER)"
         )
     names = [name for _, name in numbered]
     if not all(table[name].dtype.is_numeric() for name in names):

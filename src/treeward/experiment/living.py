@@ -112,7 +112,7 @@ def run_living(
         if held.exists() and json.loads(held.read_text()) != json.loads(json.dumps(asdict(spec))):
             raise ArtefactExists(f"{place}: holds another experiment (see spec.json there); choose another folder")
         if not held.exists() and any(one.name != ".lock" for one in place.iterdir()):
-            raise ArtefactExists(f"{place}: is not empty, and holds no experiment")
+            raise ArtefactExists(f"{place}: is not empty, and holds no experiment; choose another folder")
         artefact.write_file(held, json.dumps(asdict(spec), indent=1).encode())
         _prepare(spec, place, report)
         cells = [(way.label, share, repeat) for share in spec.churn for way in WAYS for repeat in range(spec.repeats)]

@@ -148,7 +148,7 @@ def _refuse_strangers(place: Path) -> None:
     if place.exists() and not place.is_dir():
         raise ArtefactExists(f"{place}: is not a folder")
     if place.exists() and not (place / "spec.toml").exists() and any(one.name != ".lock" for one in place.iterdir()):
-        raise ArtefactExists(f"{place}: is not empty, and holds no experiment")
+        raise ArtefactExists(f"{place}: is not empty, and holds no experiment; choose another folder")
 
 
 @contextmanager

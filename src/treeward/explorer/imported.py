@@ -59,7 +59,8 @@ def imported(
     missing = found.filter(pl.col("number").is_null())
     if missing.height and not skip:
         some = missing["item"].unique(maintain_order=True)
-        raise UnknownId(f"{len(some)} item(s) of the log are not in the catalogue, such as {some[0]!r}; skip them?")
+        told = f"{len(some)} item(s) of the log are not in the catalogue, such as {some[0]!r}"
+        raise UnknownId(f"{told}; unknown='skip' passes over them")
     found = found.filter(pl.col("number").is_not_null())
     events = np.zeros(found.height, dtype=EVENT)
     events["item"], events["reward"] = found["number"].to_numpy(), found["reward"].to_numpy()

@@ -41,7 +41,7 @@ class Key:
 class Settings:
     """Everything a service can be told; the comment of each is the table in the docs."""
 
-    items: str = _of("the catalogue: .csv, .tsv, .parquet or .npy", "")
+    items: str = _of("the catalogue: a saved one, .csv, .tsv, .parquet or .npy", "")
     tree: str = _of("a saved tree; by default one is built", "")
     store: str = _of(
         "the file events live in, `memory`, or `postgresql://user@host/database`", "treeward.db", repr=False

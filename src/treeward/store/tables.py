@@ -33,7 +33,9 @@ def prepare(db: Connection, where: str, *, create: bool) -> tuple[bytes, bool]:
             db.execute("INSERT INTO treeward.meta VALUES ('secret', NULL, %b)", (secrets.token_bytes(32),))
         [[version]] = db.execute("SELECT number FROM treeward.meta WHERE name = 'version'").fetchall()
         if version != VERSION:
-            raise StoreVersion(f"{where}: of version {version}; this treeward knows version {VERSION}")
+            raise StoreVersion(
+                f"{where}: of version {version}; this treeward knows {VERSION}: use the one that wrote it"
+            )
         [[secret]] = db.execute("SELECT bytes FROM treeward.meta WHERE name = 'secret'").fetchall()
         [[unfinished]] = db.execute(
             "SELECT coalesce(max(number), 0) FROM treeward.meta WHERE name = 'unfinished'"
