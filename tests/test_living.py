@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 import treeward as tw
+from tests.commands import run as cli
 from treeward.policy.screen import Flags
 from treeward.state.frozen import freeze
 from treeward.store.events import REWARD
@@ -380,7 +381,7 @@ def test_another_catalogue_knows_what_came_before_it(tmp_path):
 def test_the_experiment(tmp_path):
     """Four ways to keep a tree, run, cut short and gone on with: the same to the bit, and a page to look at."""
     from treeward.core.errors import ArtefactExists
-    from treeward.experiment.living import WAYS, Living, run_living
+    from treeward.experiment.living import WAYS, Living, load_living, run_living
     from treeward.experiment.living_page import lines_of, write_living
 
     spec = Living(items=400, users=30, days=5, rounds=8, churn=(0.1, 0.3), repeats=1)
@@ -397,7 +398,13 @@ def test_the_experiment(tmp_path):
     gone = sorted((tmp_path / "run" / "cells").iterdir())[3]
     for file in gone.iterdir():
         file.unlink()
-    again = run_living(spec, tmp_path / "run", processes=1)
+    told = cli("experiment", "living", "-o", tmp_path / "run", "--items", 400, "--users", 30, "--days", 5,
+               "--rounds", 8, "--churn", "0.1,0.3", "--repeats", 1)  # fmt: skip
+    assert told.count("rebuilt every day") == 3  # two rows and a heading
+    assert "must be numbers separated by commas" in cli(
+        "experiment", "living", "-o", tmp_path / "x", "--churn", "a", code=1
+    )
+    again = load_living(tmp_path / "run")
     assert again.rewards.equals(lived.rewards)
     assert again.waits.equals(lived.waits)
     with pytest.raises(ArtefactExists, match="another experiment"):

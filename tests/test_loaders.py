@@ -1,5 +1,6 @@
 """Data sets in their original files: tiny ones written here, with all that is wrong with real ones, and the slices."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import polars as pl
 import pytest
 
 import treeward as tw
+from tests.commands import run as cli
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.data.card import describe, histogram
 from treeward.data.dataset import Dataset, Sizes, split_users
@@ -308,6 +310,22 @@ def test_cards(tmp_path):
     assert card.behaviours == {"pv": 72}
     assert histogram(np.array([1, 1, 2, 3, 4, 9])) == [("1", 2), ("2", 1), ("3-4", 2), ("5-8", 0), ("9-16", 1)]
     assert histogram(np.array([], dtype=np.int64)) == []
+
+
+def test_inspect(tmp_path):
+    (tmp_path / "log").mkdir()
+    told = cli("data", "inspect", taobao(tmp_path / "log", busy()), "--save", tmp_path / "kept")
+    assert re.search(r"items +4 +4,162,024", told)
+    assert re.search(r"behaviour pv +72", told)
+    assert re.search(r"9-16 +6 +█+", told)  # events a user
+    assert load_dataset(tmp_path / "kept").source["sha256"] in told
+    assert "exists" in cli("data", "inspect", tmp_path / "kept", "--save", tmp_path / "kept", code=1)
+    (tmp_path / "mine.csv").write_text("visitor,sku,at\nada,1,5\nbob,,6\nada,2,7\ncleo,1,8\ndan,2,9\neve,1,10\n")
+    columns = 'columns={"user": "visitor", "item": "sku", "time": "at"}'
+    told = cli("data", "inspect", tmp_path / "mine.csv", "--set", columns)
+    assert "left out or noted" in told
+    assert "paper" not in told
+    assert "no column 'user'" in cli("data", "inspect", tmp_path / "mine.csv", code=1)
 
 
 @pytest.mark.skipif(not SLICES.is_dir(), reason="the slices of real data are not here")
