@@ -118,8 +118,8 @@ class Tests:
         return {name for one in contexts if (name := one.split("|")[0]) in self.seconds}
 
 
-def survives(mutant, tests, folder):
-    """Tell whether the tests pass all the same."""
+def survives(mutant, tests, seconds, folder):
+    """Tell whether the tests pass all the same, in about the time they take."""
     target = folder / mutant.path
     was = target.read_text()
     target.write_text(mutant.code)
@@ -127,7 +127,7 @@ def survives(mutant, tests, folder):
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests],
             cwd=folder, env=os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(folder / "src")},
-            capture_output=True, text=True, check=False, timeout=4 * SECONDS,
+            capture_output=True, text=True, check=False, timeout=30 + 2 * seconds,
         )  # fmt: skip
         return done.returncode == 0
     except subprocess.TimeoutExpired:
@@ -173,11 +173,14 @@ def main():
         def trial(mutant):
             folder, chosen, start = folders.get(), tests.of(mutant), time.time()
             try:
-                lived = not chosen or survives(mutant, chosen, folder)
+                lived = not chosen or survives(mutant, chosen, sum(map(tests.seconds.get, chosen)), folder)
             finally:
                 folders.put(folder)
-            print("S" if lived else ".", end="", flush=True)
-            return {"where": difference(mutant), "operator": mutant.operator, "tests": len(chosen),
+            where = difference(mutant)
+            print(
+                f"\nnot noticed: {where} ({len(chosen)} tests)" if lived else ".", end="\n" if lived else "", flush=True
+            )
+            return {"where": where, "operator": mutant.operator, "tests": len(chosen),
                     "seconds": round(time.time() - start, 1), "survived": lived}  # fmt: skip
 
         with ThreadPoolExecutor(options.jobs) as pool:
@@ -185,8 +188,6 @@ def main():
     options.out.write_text(json.dumps({"seed": options.seed, "possible": len(every), "results": results}, indent=1))
     lived = [one for one in results if one["survived"]]
     print(f"\n{len(results) - len(lived)} of {len(results)} noticed: {1 - len(lived) / len(results):.1%}")
-    for one in lived:
-        print(one["where"], f"({one['tests']} tests)")
     return len(lived) > 0.15 * len(results)
 
 
