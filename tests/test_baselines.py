@@ -143,19 +143,26 @@ def test_answers_are_those_of_the_mean_vector(world):
 class HTwin:
     """Every node's normal and inverse-gamma posterior from all its observations at once."""
 
-    def __init__(self, session, alpha=0.5):
-        self.session, self.alpha = session, alpha
+    def __init__(self, session, alpha=0.5, v=None):
+        self.session, self.alpha, self.v = session, alpha, v
         self.seen = {}
         self.context = [(0.0, np.zeros(session.vectors.shape[1])) for _ in range(USERS)]
 
-    def judge(self, node, x):
+    def judge(self, node, user, start):
+        """`start`: where a draw takes its numbers from; an upper bound takes none."""
+        x = self.x(user)
         dim, seen = len(x), self.seen.get(node, [])
         a = np.eye(dim) + sum((np.outer(z, z) for z, _ in seen), np.zeros((dim, dim)))
         b = sum((r * z for z, r in seen), np.zeros(dim))
         mean = np.linalg.solve(a, b)
         shape = 1 + len(seen) / 2
         scale = 1 + 0.5 * (sum(r * r for _, r in seen) - mean @ a @ mean)
-        return x @ mean + self.alpha * math.sqrt(scale / shape * (x @ np.linalg.solve(a, x)))
+        width = math.sqrt(x @ np.linalg.solve(a, x))
+        if self.v is None:
+            return x @ mean + self.alpha * math.sqrt(scale / shape) * width
+        seed, stream = self.session.seed, int(self.session.streams[user])
+        noise = math.sqrt(scale / gamma(shape, seed, stream, start))
+        return x @ mean + self.v * noise * width * rng.normal(seed, stream, start + 64)
 
     def x(self, user):
         total, vector = self.context[user]
@@ -167,13 +174,15 @@ class HTwin:
         assert len(ranges) <= session.share[0]  # all categories are scored
         groups = []
         for user in range(USERS):
-            scores = [self.judge(("group", g), self.x(user)) for g in range(len(ranges))]
-            groups.append(pick(session, user, turn * ROUND + 2 * STEP, scores))
+            first = turn * ROUND + 2 * STEP
+            scores = [self.judge(("group", g), user, first + 1 + 128 * g) for g in range(len(ranges))]
+            groups.append(pick(session, user, first, scores))
         drawn = session.draw(who, turn, ranges[groups], session.share[1], None, 1)
         for user in range(USERS):
             places = drawn.place[user, : drawn.taken[user]].tolist()
-            scores = [self.judge(place, self.x(user)) for place in places]
-            chosen.append(places[pick(session, user, turn * ROUND + 3 * STEP, scores)])
+            first = turn * ROUND + 3 * STEP
+            scores = [self.judge(place, user, first + 1 + 128 * at) for at, place in enumerate(places)]
+            chosen.append(places[pick(session, user, first, scores)])
         self.groups = groups
         return chosen
 
@@ -186,9 +195,11 @@ class HTwin:
             self.context[user] = (total + reward, vector + reward * self.session.vectors[place])
 
 
-def test_hmab_is_its_equations(world, tree):
-    session = tw.HMAB(budget=280).session(tree, world.catalogue, USERS, seed=3)
-    play(session, HTwin(session), world)
+@pytest.mark.parametrize("v", [None, 0.3])
+def test_hmab_is_its_equations(world, tree, v):
+    bandit = tw.LinUCB() if v is None else tw.Thompson(v)
+    session = tw.HMAB(bandit, budget=280).session(tree, world.catalogue, USERS, seed=3)
+    play(session, HTwin(session, v=v), world)
 
 
 class TopicTwin:
@@ -268,6 +279,23 @@ def test_ictr_is_its_equations(world, tree):
     play(session, TopicTwin(session), world)
 
 
+def slow_gamma(shape, seed, stream, counter):
+    """Marsaglia and Tsang's method, with a normal and a uniform number for every attempt."""
+    d = shape - 1 / 3
+    for attempt in range(32):
+        x, u = rng.normal(seed, stream, counter + 2 * attempt), rng.uniform(seed, stream, counter + 2 * attempt + 1)
+        v = (1 + x / math.sqrt(9 * d)) ** 3
+        if v > 0 and math.log(1 - u) < 0.5 * x**2 + d * (1 - v + math.log(v)):
+            return d * v
+    return d
+
+
+def test_gamma_draws_are_those_of_the_method():
+    for case in range(300):
+        shape = 1 + case % 7 / 3
+        assert gamma(shape, 5, 9, 64 * case) == pytest.approx(slow_gamma(shape, 5, 9, 64 * case))
+
+
 def test_gamma_draws_have_their_moments():
     for shape in (1.0, 2.5, 40.0):
         drawn = np.array([gamma(shape, 1, 2, 64 * i) for i in range(4_000)])
@@ -301,3 +329,27 @@ def test_bad_baselines(world, tree):
     ):
         with pytest.raises(tw.InvalidArgument, match=why):
             policy.session(tree, shop, 2)
+
+
+@pytest.mark.parametrize("policy", [tw.HMAB(), tw.ICTR(), tw.ConUCB()], ids=lambda policy: policy.name)
+def test_their_sessions_refuse_what_is_not_theirs(policy, world, tree):
+    session = policy.session(tree, world.catalogue, USERS)
+    for allow in ([-1], [300], [0.5], [[1]], [3, 300], [-1, 3]):
+        with pytest.raises(tw.InvalidArgument, match="allow must be a list of integers from 0 to 299"):
+            session.select([0], 0, allow)
+    for users in ([-1], [USERS], [0.5], [[1]], [0, USERS], [-1, 0]):
+        with pytest.raises(tw.InvalidArgument, match="users must be a list of integers from 0 to 5"):
+            session.select(users, 0)
+    made = session.select([0, 1], 0, [4, 7])
+    assert set(made.item.tolist()) <= {4, 7}
+    for rewards in ([1.0], [1.0, 2e6], [1.0, float("nan")], [[1.0, 1.0]], [-2e6, 1.0]):
+        with pytest.raises(tw.InvalidArgument, match="rewards must be 2 numbers from"):
+            session.update(made, rewards)
+    for place in (-1, 300):
+        with pytest.raises(tw.InvalidArgument, match="with places below 300"):
+            session.update(made._replace(place=np.array([3, place])), [1.0, 1.0])
+    session.update(made, [1e6, -1e6])
+    with pytest.raises(tw.InvalidArgument, match="repeats must be True or False"):
+        policy.check(tree, world.catalogue, 3)
+    with pytest.raises(tw.InvalidArgument, match="policy must be one that walks a tree"):
+        policy.plan(tree, world.catalogue)

@@ -10,6 +10,7 @@ from tests.test_policy import NONE, Live, catalogue
 from treeward.bandit import EpsilonGreedy, LinUCB, PopulationPrior, Thompson
 from treeward.core.errors import InvalidArgument
 from treeward.policy import HCB, PHCB, Beam, CBLeaf, Flat
+from treeward.policy.beam import _ladder, _spread, _widths
 from treeward.policy.learn import Events, absorb, sit_all
 from treeward.policy.lists import push
 from treeward.policy.plan import room
@@ -355,6 +356,61 @@ def test_a_beam_sees_all_of_an_uneven_tree():
     best, every = best_by_score(user, 0.0)
     assert scores == 200
     assert every[user.place(row)] == pytest.approx(every[best], abs=1e-6)
+
+
+def test_what_a_search_goes_by_is_what_the_tree_holds():
+    """Ladders, spreads and widths of an uneven tree, each counted by hand; leaves wait for the levels below them."""
+    random = np.random.default_rng(1)
+    vectors = random.standard_normal((60, 3)).astype(np.float32)
+    paths = [("a", f"b{row % 3}", f"c{row % 2}") if row % 5 else (f"d{row % 2}",) for row in range(60)]
+    tree = tw.ItemTree.from_paths(vectors, paths, normalize=False)
+    items = vectors[tree.items]
+    ladder, spread = _ladder(tree, items[:, 2]), _spread(tree, items, 2)
+    childless = np.diff(tree.first_child) == 0
+    assert childless[tree.level < tree.level[-1]].any()
+    for node, (begin, end) in enumerate(tree.item_range):
+        for level in range(tree.level[node], (tree.level[-1] if childless[node] else tree.level[node]) + 1):
+            np.testing.assert_array_equal(ladder[level, begin:end], np.sort(items[begin:end, 2])[::-1])
+        apart = (items[begin:end, :2] - tree.vectors[node, :2]).astype(np.float64)
+        assert spread[node] == pytest.approx(np.sqrt((apart**2).sum(axis=1).mean() / 2), rel=1e-4)
+    for level, width in enumerate(_widths(tree, 12)[2:], 2):
+        here = [n for n in range(len(tree.level)) if tree.level[n] == level or (childless[n] and tree.level[n] < level)]
+        inside = [tree.items_of(n).size if childless[n] else np.diff(tree.first_child)[n] for n in here]
+        assert width == max(1, min(len(here), round(12 / tree.level[-1] / np.mean(inside))))
+    assert _widths(tree, 10**6)[2:].tolist() == [3, 5, 8]
+
+
+def test_what_the_shortlist_adds_is_taken_from_the_visible_node_that_holds_it(shop, tree):
+    session, seen = PHCB(LinUCB(0.1), 16, shortlist=5).session(tree, shop, 3), []
+    likes = np.random.default_rng(3).random((3, len(shop))) < 0.2
+    for nonce in range(40):
+        fields = [session.state.visible.of(user).tolist() for user in range(3)]
+        made = session.select(np.arange(3), nonce)
+        for user, (place, node) in enumerate(zip(made.place.tolist(), made.node.tolist(), strict=True)):
+            begin, end = tree.item_range[node]
+            assert node in fields[user]
+            assert begin <= place < end
+        seen += zip(range(3), made.item.tolist(), strict=True)
+        session.update(made, likes[np.arange(3), made.item].astype(float))
+    assert len(set(seen)) < 100  # of 120: without a shortlist items hardly come back
+
+
+@pytest.mark.parametrize(
+    ("bandit", "products"),
+    [
+        (LinUCB(0.5), 12 * (6 + 36)),
+        (Thompson(0.3), 12 * 6 + 36 + 6**3 // 6),
+        (EpsilonGreedy(0.2), 12 * 6),
+        (EpsilonGreedy(0.2, estimate="mean"), 12),
+    ],
+    ids=str,
+)
+def test_multiplications_are_counted(bandit, products, shop):
+    user = Live(Flat(bandit, 12).plan(tw.ItemTree.flat(shop.vectors), shop))
+    for nonce in range(3):
+        row, node, scores = user.decide(nonce)
+        assert (scores, user.work) == (12, products)
+        user.update(row, node, 1.0)
 
 
 def test_screens():

@@ -12,6 +12,7 @@ from treeward.bandit.rules import Rule
 from treeward.policy import HCB, POLICIES
 from treeward.policy.session import Decisions, TreeSession
 from treeward.store import STORES, MemoryStore
+from treeward.store.moves import Moves
 from treeward.testing import ContractBroken, check_bandit, check_policy, check_store
 
 
@@ -158,3 +159,20 @@ class Clinging(MemoryStore):
 def test_a_store_that_breaks_a_promise_is_noticed(store, promise):
     with pytest.raises(ContractBroken, match=promise):
         check_store(store)
+
+
+def test_whoever_became_somebody_is_whom_they_became():
+    """Names are compared by what they say; of somebody forgotten nothing is left that says it."""
+    moves = Moves(b"secret")
+    moves.add("visitor", "ada")
+    moves.add("".join(["a", "da"]), "bea")  # the same name, another object
+    assert [moves.resolve(name, 0) for name in ("visitor", "ada", "bea")] == ["bea", "bea", "bea"]
+    assert moves.resolve("ada", 2) == "ada"  # somebody new of that name
+    assert {move.target for _, move in moves.listed()} == {"bea"}
+    moves.add("bea", None)
+    assert [moves.resolve(name, 0) for name in ("visitor", "ada", "bea")] == [None, None, None]
+    assert {move.target for _, move in moves.listed()} == {None}
+    copy = Moves(b"secret")
+    for sealed, move in moves.listed():
+        copy.load(sealed, move)
+    assert [copy.resolve(name, 0) for name in ("visitor", "ada", "bea", "cleo")] == [None, None, None, "cleo"]
