@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import numba
 import numpy as np
@@ -6,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import treeward as tw
 from tests import naive
 from treeward.bandit import BANDITS, EpsilonGreedy, LinUCB, Prior, Thompson
 from treeward.bandit import posterior as posteriors
 from treeward.bandit.choose import Candidates, _sample, best_of, chance_of
+from treeward.bandit.population import _counted
 from treeward.bandit.posterior import BLOCK, REFRESH, Posterior, correct, factorise, observe, refresh, reset
 from treeward.core.errors import InvalidArgument
 
@@ -263,3 +266,18 @@ def test_chances_are_how_often_an_arm_is_taken(bandit):
 @pytest.mark.parametrize("bandit", BANDITS.values())
 def test_every_bandit_has_sensible_defaults(bandit):
     assert bandit().rule(8).ridge == 1.0
+
+
+def test_what_somebody_liked_is_never_drawn_as_a_non_event():
+    """Of each user's items half are liked: so many draws would meet them."""
+    random = np.random.default_rng(0)
+    likes = random.random((30, 20)) < 0.5
+    users, items = np.nonzero(likes)
+    shop = tw.Catalogue(range(20), random.standard_normal((20, 3)))
+    log = _counted(tw.Interactions(users, items), shop, negatives=4, seed=0)
+    assert (log.popularity == likes.sum(axis=0)).all()
+    for user, (begin, end) in enumerate(pairwise(log.ends)):
+        rows, rewards = log.row[begin:end], log.reward[begin:end]
+        assert sorted(rows[rewards > 0]) == np.flatnonzero(likes[user]).tolist()
+        assert not likes[user, rows[rewards == 0]].any()
+        assert likes[user].sum() < (rewards == 0).sum() < 4 * likes[user].sum()

@@ -202,6 +202,14 @@ def test_hmab_is_its_equations(world, tree, v):
     play(session, HTwin(session, v=v), world)
 
 
+def test_hmab_draws_other_categories_every_round(world, tree):
+    session = tw.HMAB(tw.Thompson(), budget=4).session(tree, world.catalogue, USERS, seed=3)
+    assert session.share[0] < len(session.ranges)
+    looked = [session.select(np.arange(USERS), nonce).node for nonce in range(60)]
+    assert len(np.unique(looked)) > 0.8 * len(session.ranges)
+    assert min(len(np.unique(one)) for one in np.transpose(looked)) > 30
+
+
 class TopicTwin:
     """Particle learning in plain Python: lists of particles, matrices inverted anew."""
 

@@ -73,6 +73,23 @@ def twin(policy, plan, tree, shop, seed, stream):
 BANDITS = [LinUCB(0.5), LinUCB(0.5, ridge=3.0), Thompson(0.3), EpsilonGreedy(0.2), EpsilonGreedy(0.2, estimate="mean")]
 
 
+@pytest.mark.parametrize("kind", [HCB, PHCB, Beam, Flat])
+def test_a_request_is_learned_as_it_was_seen(kind):
+    """Through the first gate, another, or none: what is learned is the vector times the gate."""
+    shop = catalogue()
+    tree = tw.ItemTree.build(shop.vectors, (3, 9), seed=0)
+    plan = kind().plan(tree, shop)
+    gates = np.array([[0.5, 2.0, 0.0, 1.0], [3.0, 0.25, 1.0, -1.0]], dtype=np.float32)
+    plan = plan._replace(gates=gates)
+    for gate in (-1, 0, 1):
+        user = Live(plan)
+        one = np.array([7], dtype=np.int32)
+        event = Events(np.array([REWARD], dtype=np.uint8), one, one - 8, np.ones(1), np.array([gate], dtype=np.int32))
+        state = absorb(plan, user.state, np.zeros(1, dtype=np.int64), np.array([0, 1]), event)
+        x = plan.items[7].astype(np.float64) * (gates[gate] if gate >= 0 else 1.0)
+        np.testing.assert_allclose(state.posterior.theta[0, -1], x / (1 + x @ x), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("split", ["paper", "authors"])
 @pytest.mark.parametrize("kind", [kind for kind in TREE_POLICIES.values() if kind is not Beam])
