@@ -148,7 +148,7 @@ def test_a_mapped_column_wins_over_one_of_that_name(tmp_path):
     ("table", "columns", "why"),
     [
         ({"id": [1]}, {}, "no column 'vector' for the vector, nor numbered ones"),
-        ({"id": [1], "vector": [[1.0]]}, {"id": "sku"}, "no column 'sku' for the id; it has id"),
+        ({"id": [1], "vector": [[1.0]]}, {"id": "sku"}, "no column 'sku' for the id .name one in columns.; it has id"),
         ({"id": [1], "vector": [[1.0]]}, {"colour": "id"}, "cannot map a column to 'colour'"),
         ({"id": [1, 2], "vector": [[1.0], [1.0, 2.0]]}, {}, "must all have one length, not 1 to 2"),
         ({"id": [1, 2], "vector": [[1.0], None]}, {}, "1 missing"),

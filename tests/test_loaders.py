@@ -326,6 +326,9 @@ def test_inspect(tmp_path):
     assert "left out or noted" in told
     assert "paper" not in told
     assert "no column 'user'" in cli("data", "inspect", tmp_path / "mine.csv", code=1)
+    for wrong in ("columns=visitor", "columns=[1]", "items=5", "positive=3"):
+        name = wrong.split("=")[0]
+        assert f"{name} must be of type" in cli("data", "inspect", tmp_path / "mine.csv", "--set", wrong, code=1)
 
 
 @pytest.mark.skipif(not SLICES.is_dir(), reason="the slices of real data are not here")

@@ -27,6 +27,7 @@ from treeward.serve import wire
 from treeward.serve.batch import Batcher, Full
 from treeward.serve.keys import Buckets, Keys, new_key
 from treeward.serve.routes import ROUTES
+from treeward.serve.server import open_explorer
 from treeward.serve.service import Service
 from treeward.serve.settings import Key, Settings, is_loopback, read_settings, table
 from treeward.store.sqlite import SQLiteStore
@@ -440,6 +441,48 @@ def test_nobody_held_out_sees_an_item_twice(items, tmp_path):
             assert len(set(mine)) == len(mine)
 
 
+def test_held_out_users_are_shown_nothing_that_the_request_excludes(items, tmp_path):
+    settings = Settings(items=str(items), store=str(tmp_path / "events.db"), holdout=0.5, repeats=False)
+    with open_explorer(settings) as explorer:
+        service = Service(explorer, settings)
+        user = next(name for name in map(str, range(50)) if service.held_out(name))
+        first, *others = explorer.catalogue.ids.to_list()[:6]
+
+        def shown(**options):
+            ask = wire.Ask(user=user, n=2, fallback=(first, 10**6, *others), **options)
+            [answer] = service.recommend([ask])
+            assert not isinstance(answer, Exception), answer
+            return [one.item for one in answer.items], answer.items[0].policy
+
+        assert shown(exclude=(first,)) == (others[:2], "fallback")
+        assert shown(allow=(first, others[3], others[2]))[0] == [first, others[2]]
+        assert shown() == ([others[3], others[4]], "fallback")  # all others were shown
+        assert shown()[1] == "popular"
+
+
+def test_users_that_are_integers_are_found_without_a_word(items, tmp_path):
+    with serving(tmp_path, items) as running, Client(running.url) as client, httpx.Client(base_url=running.url) as http:
+        client.recommend(7)
+        client.recommend("8")
+        client.recommend(8)
+        assert http.get("/v1/users/7").json()["events"] == 1
+        assert http.get("/v1/users/str:7").json()["events"] == 0
+        assert http.delete("/v1/users/7").json()["events"] == 1
+        assert http.get("/v1/users/int:7").json()["events"] == 0
+        assert http.delete("/v1/users/8").json()["events"] == 1  # the string
+        assert http.get("/v1/users/int:8").json()["events"] == 1
+
+
+def test_settings_of_keys_are_read_to_the_letter(tmp_path):
+    key = f'items = "x"\n[[keys]]\nname = "a"\nsha256 = "{"0" * 64}"\n'
+    (tmp_path / "good.toml").write_text(f'{key}role = "read"\n')
+    assert read_settings(tmp_path / "good.toml").keys[0].role == "read"
+    for wrong in ('Role = "read"', 'role = "reader"', "rate = 5.0"):
+        (tmp_path / "bad.toml").write_text(key + wrong)
+        with pytest.raises(InvalidArgument, match="keys"):
+            read_settings(tmp_path / "bad.toml")
+
+
 @pytest.fixture(scope="module")
 def keyed(items, tmp_path_factory):
     folder = tmp_path_factory.mktemp("keyed")
@@ -595,6 +638,8 @@ def test_settings(tmp_path, items):
     told = cli("serve", items, "--check")
     assert "sound: beam with linucb" in told
     assert "a file or folder that exists" in cli("serve", tmp_path / "no", "--check", code=1)
+    (tmp_path / "rubbish.csv").write_text("a,b\n1,2\n")
+    assert "no column 'vector'" in cli("serve", tmp_path / "rubbish.csv", "--check", code=1)
     assert "--set" in cli("serve", items, "--set", "port", "--check", code=1)
     assert "no keys" in cli("serve", items, "--host", "0.0.0.0", code=1)
     key = cli("serve", "--new-key", "shop", "--role", "read")

@@ -108,9 +108,9 @@ def test_what_cannot_be_served_is_not(shops, tmp_path):
     tw.Catalogue([f"x{i}" for i in range(50)], synthetic_catalogue(50, dim=4, seed=0).vectors).save(strings)
     with serving(tmp_path, shops / "old") as running, Client(running.admin, tries=1, timeout=60) as admin:
         for asked, told in (
-            ({"items": str(tmp_path / "nowhere")}, "such that they can be served"),
-            ({"items": str(shops / "rubbish")}, "such that they can be served"),
-            ({"tree": str(shops / "tree")}, "such that they can be served"),  # of other items
+            ({"items": str(tmp_path / "nowhere")}, "it cannot be served"),
+            ({"items": str(shops / "rubbish")}, "it cannot be served"),
+            ({"tree": str(shops / "tree")}, "it cannot be served"),  # of other items
             ({"items": str(strings)}, "integers"),
             ({}, "a saved catalogue"),
             ({"back": True}, "there was none"),

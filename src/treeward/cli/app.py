@@ -86,6 +86,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         complain(f"cannot write the output: {error.strerror}")
         sys.exit(1)
+    except SystemError as error:
+        if not isinstance(error.__cause__, KeyboardInterrupt):  # which was raised while a kernel was loaded
+            raise
+        errors.print("interrupted")
+        sys.exit(128 + signal.SIGINT)
     except SystemExit as end:
         if end.code == 128 + signal.SIGINT:
             errors.print("interrupted")

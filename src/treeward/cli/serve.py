@@ -65,7 +65,7 @@ def serve(
         checks.one_of("serve", "--role", role, ROLES)
         key, digest = make()
         say(f"The key, shown once: {key}")
-        say(f'For the settings:\n[[keys]]\nname = {json.dumps(new_key)}\nrole = "{role}"\nsha256 = "{digest}"')
+        say(f'Last in the settings:\n[[keys]]\nname = {json.dumps(new_key)}\nrole = "{role}"\nsha256 = "{digest}"')
         return
     flags: dict[str, Any] = {
         "items": None if items is None else str(items), "tree": tree, "prior": prior, "store": store,
@@ -74,16 +74,18 @@ def serve(
     }  # fmt: skip
     flags |= _given(set_)
     settings = read_settings(config, flags=flags)
-    if check:
-        if not Path(settings.items).exists():
-            raise InvalidArgument("serve", "items", "a file or folder that exists", settings.items)
-        where = without_password(settings.store)
-        say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}")
-        return
     try:
+        from treeward.serve.server import parts
         from treeward.serve.server import serve as run
     except ImportError as error:
         raise ExtraMissing.of("treeward serve", error.name, "serve") from error
+    if check:
+        if not Path(settings.items).exists():
+            raise InvalidArgument("serve", "items", "a file or folder that exists", settings.items)
+        parts(settings)
+        where = without_password(settings.store)
+        say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}")
+        return
 
     bars = ExitStack()
 

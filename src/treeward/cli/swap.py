@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from treeward.cli.calling import calling
-from treeward.cli.console import say, timed
+from treeward.cli.console import errors, say, timed
 from treeward.core.errors import InvalidArgument
 
 
@@ -43,3 +43,5 @@ def swap(
     for name in ("now", "before"):
         parts = [f"{part} {path}" for part, path in told[name].items() if path]
         say(f"{name:>7}: {', '.join(parts)}")
+    if told["before"]["prior"] and not told["now"]["prior"] and any(given):
+        say("without the prior that was served before: --prior keeps one", errors)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from treeward.core import artefact
+from treeward.core import artefact, checks
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
@@ -52,6 +52,8 @@ def load(
     progress
         Called with (stage, done, total).
     """
+    checks.kinds("load_dataset", ("columns", columns or {}, Mapping), ("items", items or "", str))
+    checks.kinds("load_dataset", ("positive", positive, Sequence))
     positive = (positive,) if isinstance(positive, str) else tuple(positive)
     table, problems = read_events(path, columns or {}), Problems(strict)
     (progress or silent)(f"reading {path.name}", 1, 1)

@@ -106,7 +106,9 @@ def _rename(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str], allo
 
 def _require(path: StrPath, table: pl.DataFrame, column: str, role: str) -> None:
     if column not in table.columns:
-        raise DataError(f"{path}: no column {column!r} for the {role}; it has {', '.join(table.columns)}")
+        raise DataError(
+            f"{path}: no column {column!r} for the {role} (name one in columns); it has {', '.join(table.columns)}"
+        )
 
 
 def _take_vectors(path: StrPath, table: pl.DataFrame, named: str) -> tuple[pl.DataFrame, AnyArray]:

@@ -105,7 +105,7 @@ class Changing(Handlers):
             try:
                 explorer = await self._beside(choice)
             except (TreewardError, OSError) as error:
-                raise InvalidArgument("snapshot", "items", "such that they can be served", str(error)) from error
+                raise Refused(400, "snapshot", f"it cannot be served: {error}") from error
             await asyncio.to_thread(choice.keep, self.service.explorer.store)
             await self._serve(choice, explorer)
             return Reply(200, msgspec.json.encode(choice))

@@ -1,6 +1,7 @@
 """What answers the routes that are not hot: looking, erasing, health, the page and its files."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -56,6 +57,7 @@ _REPORT = (
 
 Told = TypeVar("Told")
 _MOST_LOOKING = 64
+_INTEGER = re.compile(r"(int:)?(-?[0-9]{1,18})")
 
 
 class Handlers:
@@ -89,17 +91,29 @@ class Handlers:
         finally:
             self._looking -= 1
 
+    def _for_user(self, work: Callable[..., Told], text: str, *given: Any) -> Told:
+        """Do something for the user a path names: a string, an integer as ``int:7``, ``str:int:7`` for the string.
+
+        ``7`` alone is the integer where there is no such string, but such an integer.
+        """
+        user: User = text.removeprefix("str:")
+        if user == text and (found := _INTEGER.fullmatch(text)):
+            store, number = self.service.explorer.store, int(found[2])
+            if found[1] or (not store.count(text) and store.count(number)):
+                user = number
+        return work(user, *given)
+
     async def _user(self, request: Request) -> Reply:
-        return _json(await self._look(self.service.user, _user_of(request.argument)))
+        return _json(await self._look(self._for_user, self.service.user, request.argument))
 
     async def _forget(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self.service.forget, _user_of(request.argument)))
+        return _json(await asyncio.to_thread(self._for_user, self.service.forget, request.argument))
 
     async def _users(self, request: Request) -> Reply:
         return _json(await self._look(self.looks.users, request.query))
 
     async def _field(self, request: Request) -> Reply:
-        return _json(await self._look(self.looks.field, _user_of(request.argument), request.query))
+        return _json(await self._look(self._for_user, self.looks.field, request.argument, request.query))
 
     async def _item(self, request: Request) -> Reply:
         integers = self.service.explorer.catalogue.ids_are_integers
@@ -226,15 +240,3 @@ def _node_of(request: Request) -> int:
     node = parse_id(request.argument, True, "node")
     assert isinstance(node, int)
     return node
-
-
-def _user_of(text: str) -> User:
-    """Return a user from a path: a string, an integer as ``int:7``, or a string that begins so as ``str:int:7``."""
-    if text.startswith("str:"):
-        return text[4:]
-    if text.startswith("int:"):
-        try:
-            return int(text[4:])
-        except ValueError:
-            pass
-    return text

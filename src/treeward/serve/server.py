@@ -13,7 +13,7 @@ import uvicorn
 from threadpoolctl import threadpool_limits
 
 from treeward.bandit.population import PopulationPrior
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import InvalidArgument, TreewardError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
 from treeward.embed.features import load_features
@@ -38,23 +38,38 @@ def open_explorer(settings: Settings, progress: Progress = silent, *, chosen: bo
     """Return the explorer that settings ask for or, if `chosen`, the one whose snapshot took the place of theirs."""
     store = open_store(settings.store, progress)
     try:
-        return explorer_over(store, choice_of(store, settings).now.into(settings) if chosen else settings, progress)
+        choice = choice_of(store, settings) if chosen else None
+        try:
+            return explorer_over(store, choice.now.into(settings) if choice else settings, progress)
+        except TreewardError as error:
+            if choice is None or choice.now == choice.settings:
+                raise
+            told = f"what `treeward swap` put in place, as the store notes ({choice.now.items}), cannot be served"
+            raise TreewardError(f"{told}: {error}") from error
     except BaseException:
         store.close()
         raise
 
 
-def explorer_over(store: EventStore, settings: Settings, progress: Progress = silent) -> Explorer:
-    """Return the explorer that settings ask for, over a store that is open."""
+def parts(settings: Settings) -> tuple[Catalogue, Policy, ItemTree | None]:
+    """Return the items, the policy and, if there is one, the tree that settings name, where they fit together."""
     catalogue = Catalogue.load(settings.items)
     prior = PopulationPrior.load(settings.prior) if settings.prior else None
     features = load_features(settings.features) if settings.features else None
     policy = TREE_POLICIES[settings.policy](settings.make_bandit(), prior=prior, features=features)
     policy = replace(policy, budget=settings.budget) if settings.budget else policy
-    tree = ItemTree.load(settings.tree) if settings.tree else _grown(policy, catalogue, progress)
+    tree = ItemTree.load(settings.tree) if settings.tree else None
+    if tree is not None:
+        policy.check_tree(tree, catalogue)
+    return catalogue, policy, tree
+
+
+def explorer_over(store: EventStore, settings: Settings, progress: Progress = silent) -> Explorer:
+    """Return the explorer that settings ask for, over a store that is open."""
+    catalogue, policy, tree = parts(settings)
     made = Explorer(
         catalogue,
-        tree,
+        _grown(policy, catalogue, progress) if tree is None else tree,
         policy,
         store,
         repeats=settings.repeats,
@@ -84,7 +99,7 @@ def _grown(policy: Policy, catalogue: Catalogue, progress: Progress) -> ItemTree
     return named
 
 
-def listening(host: str, port: int, *, shared: bool = False) -> socket.socket:
+def listening(host: str, port: int, *, shared: bool = False, name: str = "port") -> socket.socket:
     """Return a socket that listens, with other processes of ours if `shared`, or say why there is none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
@@ -95,7 +110,7 @@ def listening(host: str, port: int, *, shared: bool = False) -> socket.socket:
         made.bind((host, port))
     except OSError as error:
         made.close()
-        raise InvalidArgument("serve", "port", "one that is free here", f"{host}:{port} ({error.strerror})") from error
+        raise InvalidArgument("serve", name, "one that is free here", f"{host}:{port} ({error.strerror})") from error
     return made
 
 
@@ -107,7 +122,7 @@ def serve(
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, settings.max_connections + 512)), hard))
     sockets = [listening(settings.host, settings.port, shared=settings.workers > 1)]
     if settings.admin_port >= 0:
-        sockets.append(listening("127.0.0.1", settings.admin_port))
+        sockets.append(listening("127.0.0.1", settings.admin_port, name="admin_port"))
     explorer = open_explorer(settings, progress, chosen=True)
     app = App(Service(explorer, settings), explorer_over)
     try:

@@ -146,23 +146,29 @@ class Service:
                 raise InvalidArgument("recommend", "fallback", rule, ask.fallback)
             if not self.held_out(ask.user):
                 self._compare(ask)
-        chosen, kind = [item for item in ask.fallback if not self.explorer.is_gone(item)][: ask.n], "fallback"
+        chosen, kind = self._own(ask)[: ask.n], "fallback"
         if len(chosen) < ask.n:
             chosen, kind = self._popular_for(ask), "popular"
         return self._answer(self.explorer.adopt(ask.user, chosen, context=ask.context), kind)
+
+    def _own(self, ask: wire.Ask) -> list[Id]:
+        """Return the caller's own items that may be shown; an apprentice's caller shows what they show."""
+        if self.settings.mode == "apprentice":
+            return [item for item in ask.fallback if not self.explorer.is_gone(item)]
+        (shop, may), found = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where), list[Id]()
+        for item in ask.fallback:
+            with suppress(UnknownId):  # a list of theirs may be newer than the catalogue
+                if may[shop.row(item)]:
+                    found.append(item)
+        return found
 
     def _compare(self, ask: wire.Ask) -> None:
         """Count how often the explorer would have shown what the caller shows."""
         try:
             own = self.explorer.preview(
-                ask.user,
-                ask.n,
-                exclude=ask.exclude,
-                allow=ask.allow,
-                where=ask.where,
-                diverse=ask.diverse,
+                ask.user, ask.n, exclude=ask.exclude, allow=ask.allow, where=ask.where, diverse=ask.diverse,
                 context=ask.context,
-            )
+            )  # fmt: skip
         except TreewardError:  # it would have had nothing to show
             return
         self.compared += ask.n

@@ -28,8 +28,7 @@ def _of(about: str, default: Any = None, **more: Any) -> Any:
     return field(default=default, metadata={"about": about}, **more)
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Somebody who may call, known by the SHA-256 of their key."""
 
     name: str
