@@ -7,6 +7,7 @@ import threading
 import time
 
 import httpx
+import numpy as np
 import pytest
 
 import treeward as tw
@@ -15,6 +16,8 @@ from tests.pg import cluster, needs_postgres  # noqa: F401
 from tests.serving import kill, serving, start, stop
 from treeward.client import Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.serve.server import parts
+from treeward.serve.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +104,24 @@ def test_swapped_under_load_and_back_and_after_a_restart(shops, tmp_path):
             "items": str(shops / "new"), "tree": "", "prior": "", "features": "",
         }  # fmt: skip
     assert "clean" in cli("fsck", tmp_path / "events.db", "--items", shops / "old")
+
+
+def test_a_tree_of_the_same_items_in_another_order_is_refused(tmp_path):
+    shop = synthetic_catalogue(300, dim=4, seed=0)
+    order = np.random.default_rng(0).permutation(300)
+    tw.Catalogue(shop.ids.gather(order), shop.vectors[order]).save(tmp_path / "shuffled")
+    shop.save(tmp_path / "items")
+    trees = {
+        "plain": tw.ItemTree.build(shop.vectors, seed=0),
+        "long": tw.ItemTree.build(shop.vectors, seed=0, normalize=False),
+        "one": tw.ItemTree.flat(shop.vectors),
+    }
+    for name, tree in trees.items():
+        tree.save(tmp_path / name)
+        parts(Settings(items=str(tmp_path / "items"), tree=str(tmp_path / name)))
+    for name in ("plain", "long"):
+        told = cli("serve", tmp_path / "shuffled", "--tree", tmp_path / name, "--check", code=1)
+        assert "tree must be built of these 300 items, in this order" in told.replace("\n", " ")
 
 
 def test_what_cannot_be_served_is_not(shops, tmp_path):
