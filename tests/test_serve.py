@@ -460,15 +460,15 @@ def test_held_out_users_are_shown_nothing_that_the_request_excludes(items, tmp_p
         assert shown()[1] == "popular"
 
 
-def test_users_that_are_integers_are_found_without_a_word(items, tmp_path):
+def test_erasing_a_string_that_is_an_integer_is_not_taken_for_done(items, tmp_path):
     with serving(tmp_path, items) as running, Client(running.url) as client, httpx.Client(base_url=running.url) as http:
         client.recommend(7)
         client.recommend("8")
         client.recommend(8)
-        assert http.get("/v1/users/7").json()["events"] == 1
-        assert http.get("/v1/users/str:7").json()["events"] == 0
-        assert http.delete("/v1/users/7").json()["events"] == 1
-        assert http.get("/v1/users/int:7").json()["events"] == 0
+        told = http.delete("/v1/users/7")
+        assert (told.status_code, "there is no '7', but an int:7" in told.json()["message"]) == (400, True)
+        assert http.delete("/v1/users/int:7").json()["events"] == 1
+        assert http.delete("/v1/users/7").json()["events"] == 0
         assert http.delete("/v1/users/8").json()["events"] == 1  # the string
         assert http.get("/v1/users/int:8").json()["events"] == 1
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import polars as pl
 
+from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
 from treeward.serve import wire
 from treeward.serve.assets import asset
@@ -57,7 +58,7 @@ _REPORT = (
 
 Told = TypeVar("Told")
 _MOST_LOOKING = 64
-_INTEGER = re.compile(r"(int:)?(-?[0-9]{1,18})")
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 class Handlers:
@@ -91,29 +92,23 @@ class Handlers:
         finally:
             self._looking -= 1
 
-    def _for_user(self, work: Callable[..., Told], text: str, *given: Any) -> Told:
-        """Do something for the user a path names: a string, an integer as ``int:7``, ``str:int:7`` for the string.
-
-        ``7`` alone is the integer where there is no such string, but such an integer.
-        """
-        user: User = text.removeprefix("str:")
-        if user == text and (found := _INTEGER.fullmatch(text)):
-            store, number = self.service.explorer.store, int(found[2])
-            if found[1] or (not store.count(text) and store.count(number)):
-                user = number
-        return work(user, *given)
-
     async def _user(self, request: Request) -> Reply:
-        return _json(await self._look(self._for_user, self.service.user, request.argument))
+        return _json(await self._look(self.service.user, _user_of(request.argument)))
 
     async def _forget(self, request: Request) -> Reply:
-        return _json(await asyncio.to_thread(self._for_user, self.service.forget, request.argument))
+        return _json(await asyncio.to_thread(self._forgotten, _user_of(request.argument)))
+
+    def _forgotten(self, user: User) -> wire.Erased:
+        store = self.service.explorer.store
+        if isinstance(user, str) and _INTEGER.fullmatch(user) and not store.count(user) and store.count(int(user)):
+            raise InvalidArgument("forget", "user", f"somebody: there is no {user!r}, but an int:{user}", user)
+        return self.service.forget(user)
 
     async def _users(self, request: Request) -> Reply:
         return _json(await self._look(self.looks.users, request.query))
 
     async def _field(self, request: Request) -> Reply:
-        return _json(await self._look(self._for_user, self.looks.field, request.argument, request.query))
+        return _json(await self._look(self.looks.field, _user_of(request.argument), request.query))
 
     async def _item(self, request: Request) -> Reply:
         integers = self.service.explorer.catalogue.ids_are_integers
@@ -240,3 +235,15 @@ def _node_of(request: Request) -> int:
     node = parse_id(request.argument, True, "node")
     assert isinstance(node, int)
     return node
+
+
+def _user_of(text: str) -> User:
+    """Return a user from a path: a string, an integer as ``int:7``, or a string that begins so as ``str:int:7``."""
+    if text.startswith("str:"):
+        return text[4:]
+    if text.startswith("int:"):
+        try:
+            return int(text[4:])
+        except ValueError:
+            pass
+    return text
