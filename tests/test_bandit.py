@@ -13,7 +13,7 @@ from treeward.bandit import BANDITS, EpsilonGreedy, LinUCB, Prior, Thompson
 from treeward.bandit import posterior as posteriors
 from treeward.bandit.choose import Candidates, _sample, best_of, chance_of
 from treeward.bandit.population import _counted
-from treeward.bandit.posterior import BLOCK, REFRESH, Posterior, correct, factorise, observe, refresh, reset
+from treeward.bandit.posterior import BLOCK, REFRESH, Posterior, correct, factorise, fade, observe, refresh, reset
 from treeward.core.errors import InvalidArgument
 
 
@@ -281,3 +281,21 @@ def test_what_somebody_liked_is_never_drawn_as_a_non_event():
         assert sorted(rows[rewards > 0]) == np.flatnonzero(likes[user]).tolist()
         assert not likes[user, rows[rewards == 0]].any()
         assert likes[user].sum() < (rewards == 0).sum() < 4 * likes[user].sum()
+
+
+def test_what_fades_goes_back_to_the_prior():
+    mean, covariance = np.array([0.5, -1.0, 0.2]), np.diag([2.0, 0.5, 1.0])
+    start = Prior(mean, covariance).start(3, 1.0)
+    made = Posterior.empty(1, 1, 3)
+    reset(made, 0, start)
+    x = np.array([1.0, 2.0, -1.0], dtype=np.float32)
+    for _ in range(BLOCK):
+        observe(made, 0, 0, x, 0.5)
+    fade(made, 0, 0, start, 0.25)
+    share = 0.25 * BLOCK
+    np.testing.assert_allclose(made.precision[0, 0], start.precision + share * np.outer(x, x), rtol=1e-6)
+    np.testing.assert_allclose(made.moment[0, 0], start.moment + share * 0.5 * x, rtol=1e-6)
+    refresh(made, 0, 0)
+    slow = np.linalg.inv(np.linalg.inv(covariance) + share * np.outer(x, x))
+    np.testing.assert_allclose(made.inverse[0, 0], slow, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(made.theta[0, 0], slow @ (np.linalg.inv(covariance) @ mean + share * 0.5 * x), rtol=1e-4)

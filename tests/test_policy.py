@@ -116,6 +116,20 @@ def test_every_round_is_the_naive_twins(kind, bandit, split, once):
             assert user.visible == slow.visible
 
 
+@pytest.mark.parametrize("kind", [HCB, PHCB])
+def test_on_a_deep_tree_too(kind):
+    shop = catalogue(90)
+    tree = tw.ItemTree.build(shop.vectors, (2, 5, 12, 30), seed=0, normalize=False)
+    policy = kind(LinUCB(0.5), budget=25)
+    plan = policy.plan(tree, shop)
+    user, slow = Live(plan, seed=3, stream=9), twin(policy, plan, tree, shop, 3, 9)
+    for nonce in range(40):
+        made = user.decide(nonce)
+        assert made == slow.decide(nonce, gone=())
+        for one in (user, slow):
+            one.update(*made[:2], float(made[0] % 3 == 0))
+
+
 def test_hcb_on_a_flat_tree_is_flat_and_so_on():
     shop = catalogue()
     tree = tw.ItemTree.build(shop.vectors, (4, 12), seed=0)
