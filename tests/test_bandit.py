@@ -12,9 +12,11 @@ from tests import naive
 from treeward.bandit import BANDITS, EpsilonGreedy, LinUCB, Prior, Thompson
 from treeward.bandit import posterior as posteriors
 from treeward.bandit.choose import Candidates, _sample, best_of, chance_of
-from treeward.bandit.population import _counted
+from treeward.bandit.population import _counted, _earned, _Fitted, _noise_of_clicks
 from treeward.bandit.posterior import BLOCK, REFRESH, Posterior, correct, factorise, fade, observe, refresh, reset
+from treeward.core import rng
 from treeward.core.errors import InvalidArgument
+from treeward.core.progress import silent
 
 
 def posterior(dim, ridge=1.0, slots=1):
@@ -299,3 +301,39 @@ def test_what_fades_goes_back_to_the_prior():
     slow = np.linalg.inv(np.linalg.inv(covariance) + share * np.outer(x, x))
     np.testing.assert_allclose(made.inverse[0, 0], slow, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(made.theta[0, 0], slow @ (np.linalg.inv(covariance) @ mean + share * 0.5 * x), rtol=1e-4)
+
+
+def test_what_a_log_says_was_skipped_is_taken_before_anything_is_drawn():
+    users, items = np.repeat(np.arange(4), 6), np.tile(np.arange(6), 4)
+    rewards = np.tile([1.0, 0.0, 0.0, 0.0, 1.0, -1.0], 4)
+    shop = tw.Catalogue(range(50), np.eye(50, 3))
+    log = _counted(tw.Interactions(users, items, rewards=rewards), shop, negatives=2, seed=0)
+    for begin, end in pairwise(log.ends):
+        assert log.row[begin:end].tolist() == [0, 4, 1, 2, 3, 5]
+        assert log.reward[begin:end].tolist() == [1, 1, 0, 0, 0, 0]
+
+
+def test_the_noise_to_count_with_is_the_one_that_earned_most():
+    """What a factor earns is what users would click whose tastes are learned by ridge regression, item by item."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((40, 3)).astype(np.float32)
+    mean, spread, chances = random.standard_normal(3) / 4, np.diag([1.0, 0.5, 2.0]), random.random((5, 40))
+    total = 0.0
+    for user in range(5):
+        a, b, left = np.linalg.inv(spread), np.linalg.inv(spread) @ mean, list(range(40))
+        for turn in range(12):
+            scores = x @ np.linalg.solve(a, b)
+            at = max(left, key=lambda row, scores=scores: scores[row])
+            left.remove(at)
+            total += chances[user, at] / 5
+            click = rng.uniforms(3, rng.stream("prior", "clicks", turn), 5)[user] < chances[user, at]
+            a, b = a + np.outer(x[at], x[at]), b + x[at] * click
+    assert _earned(x, mean, spread, chances, 12, 3) == pytest.approx(total, rel=1e-5)
+    users, items = np.nonzero(chances[np.arange(30) % 5] > 0.6)
+    held = _counted(tw.Interactions(users, items), tw.Catalogue(range(40), x), negatives=2, seed=0)
+    fitted = _Fitted(mean, spread, 0.06)
+    noise, earned = _noise_of_clicks(x, fitted, held, True, 3, silent)
+    rates = np.sort(np.clip(x @ mean, 0, 1))[-4:]
+    factor = max(earned, key=earned.get)
+    assert noise == pytest.approx(max(0.06, (rates * (1 - rates)).mean()) * float(factor), rel=1e-4)
+    assert _noise_of_clicks(x, fitted, held, False, 3, silent) == (0.06, {})
