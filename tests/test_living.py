@@ -400,7 +400,7 @@ def test_the_experiment(tmp_path):
         file.unlink()
     told = cli("experiment", "living", "-o", tmp_path / "run", "--items", 400, "--users", 30, "--days", 5,
                "--rounds", 8, "--churn", "0.1,0.3", "--repeats", 1)  # fmt: skip
-    assert told.count("rebuilt every day") == 3  # two rows and a heading
+    assert told.count("static") == 2
     assert "must be numbers separated by commas" in cli(
         "experiment", "living", "-o", tmp_path / "x", "--churn", "a", code=1
     )

@@ -499,24 +499,23 @@ def test_who_may_do_what(keyed):
     running, keys, folder = keyed
     ranks = {"read": 1, "write": 2, "admin": 3, None: 0}
     tried = {None: None, "wrong": "tw_nothing", **keys}
-    with httpx.Client() as http:
-        for route in ROUTES:
-            path = route.path.replace("{user}", "ada").replace("{item}", "1").replace("{node}", "0")
-            path = path.replace("{file}", "style.css")
-            none = "{decision}" in path or "{report}" in path  # there are none of these
-            for name, key in tried.items():
-                headers = {"authorization": f"Bearer {key}"} if key else {}
-                base = running.admin if route.admin else running.url
-                body = {"json": {}} if route.takes else {}
-                status = http.request(route.method, base + path, headers=headers, **body).status_code
-                if route.role is None:
-                    assert status == (404 if none else 200), route
-                elif name in (None, "wrong"):
-                    assert status == 401, (route, name)
-                elif ranks[name] < ranks[route.role]:
-                    assert status == 403, (route, name)
-                else:
-                    assert status in ((404,) if none else (200, 400)), (route, name)
+    for route in ROUTES:
+        path = route.path.replace("{user}", "ada").replace("{item}", "1").replace("{node}", "0")
+        path = path.replace("{file}", "style.css")
+        none = "{decision}" in path or "{report}" in path  # there are none of these
+        for name, key in tried.items():
+            headers = {"authorization": f"Bearer {key}"} if key else {}
+            base = running.admin if route.admin else running.url
+            body = {"json": {}} if route.takes else {}
+            status = httpx.request(route.method, base + path, headers=headers, **body).status_code
+            if route.role is None:
+                assert status == (404 if none else 200), route
+            elif name in (None, "wrong"):
+                assert status == 401, (route, name)
+            elif ranks[name] < ranks[route.role]:
+                assert status == 403, (route, name)
+            else:
+                assert status in ((404,) if none else (200, 400)), (route, name)
     assert "--key, or TW_KEY in the environment" in cli("tree", "health", running.admin, code=1)
     assert httpx.get(running.url + "/v1/lift", headers={"authorization": "Basic x"}).status_code == 401
     time.sleep(1)
