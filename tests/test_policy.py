@@ -118,8 +118,8 @@ def test_every_round_is_the_naive_twins(kind, bandit, split, once):
 
 @pytest.mark.parametrize("kind", [HCB, PHCB])
 def test_on_a_deep_tree_too(kind):
-    shop = catalogue(90)
-    tree = tw.ItemTree.build(shop.vectors, (2, 5, 12, 30), seed=0, normalize=False)
+    shop = catalogue(240)
+    tree = tw.ItemTree.build(shop.vectors, (3, 9, 30, 90), seed=0, normalize=False)
     policy = kind(LinUCB(0.5), budget=25)
     plan = policy.plan(tree, shop)
     user, slow = Live(plan, seed=3, stream=9), twin(policy, plan, tree, shop, 3, 9)
