@@ -134,6 +134,21 @@ def test_the_library_works_without_extras(bare, place):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "made"),
+    [
+        ("simulate --items 2000 --users 20 --rounds 30 -o curves.html", "curves.html"),
+        ("tree build shards/0.npy -o grown", "grown/manifest.json"),
+        ("tree draw grown -o tree.png", "tree.png"),
+        ("tree draw grown -o tree.html", "tree.html"),
+    ],
+)
+def test_the_base_compares_policies_and_draws(line, made, bare, place):
+    done = use(bare, place, "treeward", *line.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (place / made).stat().st_size > 500
+
+
 WITHOUT = [
     ("serve", "demo --once -o shop"),
     ("serve", "serve sequences.txt"),

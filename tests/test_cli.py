@@ -13,6 +13,7 @@ import pytest
 
 import treeward as tw
 from tests.commands import TREEWARD, run
+from treeward.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -276,3 +277,20 @@ def test_ctrl_c_writes_nothing(tmp_path):
     assert error.endswith("interrupted\n")
     assert "Traceback" not in error
     assert not (tmp_path / "tree").exists()
+
+
+def test_ctrl_c_while_a_kernel_is_loaded_is_an_interruption(monkeypatch, capsys):
+    def loading():
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr("treeward.cli.app.app", loading)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code, capsys.readouterr().err.strip()) == (130, "interrupted")
+    monkeypatch.setattr("treeward.cli.app.app", lambda: _raise(SystemError("of another kind")))
+    with pytest.raises(SystemError, match="of another kind"):
+        main()
+
+
+def _raise(error):
+    raise error

@@ -16,8 +16,9 @@ from tests.pg import cluster, needs_postgres  # noqa: F401
 from tests.serving import kill, serving, start, stop
 from treeward.client import Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.serve.server import parts
+from treeward.serve.server import open_explorer, parts
 from treeward.serve.settings import Settings
+from treeward.serve.snapshots import Snapshot, choice_of
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +123,16 @@ def test_a_tree_of_the_same_items_in_another_order_is_refused(tmp_path):
     for name in ("plain", "long"):
         told = cli("serve", tmp_path / "shuffled", "--tree", tmp_path / name, "--check", code=1)
         assert "tree must be built of these 300 items, in this order" in told.replace("\n", " ")
+
+
+def test_what_a_swap_chose_and_is_gone_is_named(shops, tmp_path):
+    settings = Settings(items=str(shops / "old"), store=str(tmp_path / "events.db"))
+    with open_explorer(settings) as explorer:
+        choice_of(explorer.store, settings).after(Snapshot(str(tmp_path / "gone"))).keep(explorer.store)
+    with pytest.raises(tw.TreewardError, match=r"what `treeward swap` put in place.*gone\), cannot be served: "):
+        open_explorer(settings, chosen=True)
+    with open_explorer(settings) as explorer:  # the settings' own are sound
+        assert len(explorer.catalogue) > 0
 
 
 def test_what_cannot_be_served_is_not(shops, tmp_path):

@@ -153,7 +153,7 @@ class Service:
 
     def _own(self, ask: wire.Ask) -> list[Id]:
         """Return the caller's own items that may be shown; an apprentice's caller shows what they show."""
-        if self.settings.mode == "apprentice":
+        if self.settings.mode == "apprentice" or not ask.fallback:
             return [item for item in ask.fallback if not self.explorer.is_gone(item)]
         (shop, may), found = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where), list[Id]()
         for item in ask.fallback:
