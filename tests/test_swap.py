@@ -116,10 +116,16 @@ def test_a_tree_of_the_same_items_in_another_order_is_refused(tmp_path):
         "plain": tw.ItemTree.build(shop.vectors, seed=0),
         "long": tw.ItemTree.build(shop.vectors, seed=0, normalize=False),
         "one": tw.ItemTree.flat(shop.vectors),
+        "around nothing": tw.ItemTree.from_categories(
+            np.vstack([shop.vectors[:150], -shop.vectors[:150]]), ["a"] * 300
+        ),
     }
+    opposite = tw.Catalogue(range(300), np.vstack([shop.vectors[:150], -shop.vectors[:150]]))
+    opposite.save(tmp_path / "opposite")
     for name, tree in trees.items():
         tree.save(tmp_path / name)
-        parts(Settings(items=str(tmp_path / "items"), tree=str(tmp_path / name)))
+        items = "opposite" if name == "around nothing" else "items"
+        parts(Settings(items=str(tmp_path / items), tree=str(tmp_path / name)))
     for name in ("plain", "long"):
         told = cli("serve", tmp_path / "shuffled", "--tree", tmp_path / name, "--check", code=1)
         assert "tree must be built of these 300 items, in this order" in told.replace("\n", " ")

@@ -60,23 +60,23 @@ def parts(settings: Settings) -> tuple[Catalogue, Policy, ItemTree | None]:
     policy = TREE_POLICIES[settings.policy](settings.make_bandit(), prior=prior, features=features)
     policy = replace(policy, budget=settings.budget) if settings.budget else policy
     tree = ItemTree.load(settings.tree) if settings.tree else None
-    if tree is not None and (len(tree) != len(catalogue) or _is_of_others(tree, catalogue)):
+    if tree is not None and (len(tree) != len(catalogue) or (features is None and _is_of_others(tree, catalogue))):
         rule = f"built of these {len(catalogue):,} items, in this order"
         raise InvalidArgument("serve", "tree", rule, f"{settings.tree}, of {len(tree):,}")
     return catalogue, policy, tree
 
 
 def _is_of_others(tree: ItemTree, catalogue: Catalogue) -> bool:
-    """Tell whether most leaves are far from the mean of what are said to be their items."""
-    if tree.dim != catalogue.dim:  # over what a prior or a network makes of the vectors
+    """Tell whether most leaves are far from the mean of what are said to be their items, beside those items' length."""
+    if tree.dim != catalogue.dim:  # it was grown over what a prior makes of the vectors
         return False
     some, far = tree.leaves[:: max(1, len(tree.leaves) // 50)], 0
     for leaf in some:
         items = catalogue.vectors[tree.items_of(int(leaf))].astype(np.float64)
         if tree.normalized:
             items /= np.maximum(np.linalg.norm(items, axis=1, keepdims=True), 1e-12)
-        mean = items.mean(axis=0)
-        far += int(np.linalg.norm(mean - tree.vectors[leaf]) > 0.05 * np.linalg.norm(mean))
+        off = items.mean(axis=0) - tree.vectors[leaf]
+        far += int(off @ off > 0.05**2 * np.square(items).sum(axis=1).mean())
     return 2 * far > len(some)
 
 
