@@ -117,7 +117,7 @@ dist: .venv/dev ## build the wheel and the source archive into dist/
 	@$(PIP) build
 	$(BIN)/python -m build
 
-package: .venv/dev ## build both, install the wheel in an empty environment, and use it without extras (ten minutes)
+package: .venv/dev ## build both, install the wheel in an empty environment, and use it without extras (four minutes)
 	@$(PIP) build
 	$(BIN)/python -m pytest -q tests/package.py
 
