@@ -2,8 +2,12 @@
 
 import contextlib
 import os
+import random
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,6 +20,7 @@ import pytest
 
 import treeward as tw
 from tests.commands import run as cli
+from tests.waiting import wait_until
 from tests.work import die, die_once, double, halves, read_shared, refuse, rest
 from treeward.core.errors import DataError, InvalidArgument, TreewardError
 from treeward.core.tasks import RETRIES, Processes, tasks
@@ -383,22 +388,29 @@ def test_ray_and_processes_earn_the_same(cluster, spec, outcome, tmp_path):
     assert made.cells.select(same).equals(outcome.cells.select(same))
 
 
-def test_a_cluster_elsewhere(tmp_path, folder):
-    """A head of its own, asked through its client port, as from another machine."""
-    import socket
-    import subprocess
-    import sys
+def listening(port):
+    """Whether anything accepts connections at a port of this machine."""
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
 
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        port, client = one.getsockname()[1], other.getsockname()[1]
+
+def unused_ports(count):
+    """Ports that nothing listens at, below those that the system hands out to callers in the meantime."""
+    drawn = random.Random(os.getpid()).sample(range(21_000, 31_000), 100)
+    return [port for port in drawn if not listening(port)][:count]
+
+
+def test_a_cluster_elsewhere(tmp_path, folder):
+    """Build a tree on a separate cluster, reached through its client port as from another machine."""
+    port, client = unused_ports(2)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
-    short = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # its sockets are there, and the name of one cannot be long
+    short = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # the names of its sockets must be short
     words = [ray, "start", "--head", f"--port={port}", f"--ray-client-server-port={client}", "--num-cpus=2",
              "--include-dashboard=false", f"--temp-dir={short}"]  # fmt: skip
     try:
-        subprocess.run(words, check=True, capture_output=True, timeout=120)
+        subprocess.run(words, check=True, capture_output=True, timeout=300)
+        # The command returns before its client server listens; on a busy machine that takes many seconds more.
+        wait_until(lambda: listening(client), "the cluster's client port listens", seconds=300)
         address = f"ray://127.0.0.1:{client}"
         cli("tree", "build", folder, "--seed", 5, "--widths", "40", "--on", address, "-o", tmp_path / "tree")
         assert tw.ItemTree.load(tmp_path / "tree").widths == (40,)
