@@ -80,6 +80,7 @@ ROUNDS = [
     (lambda x: tw.HMAB(scale=x), "scale", [TINY, HUGE], [0, -TINY]),
     (lambda x: tw.ICTR(topics=x), "topics", [1, _MOST_TOPICS], [0, _MOST_TOPICS + 1]),
     (lambda x: tw.ICTR(particles=x), "particles", [1, 100], [0, 101]),
+    (lambda x: tw.ICTR(spread=x), "spread", [0, HUGE], [-TINY]),
     (lambda x: tw.ConUCB(weight=x), "weight", [TINY, 1 - TINY], [0, 1, -TINY]),
     (lambda x: tw.ConUCB(key_ridge=x), "key_ridge", [TINY, HUGE], [0, -TINY]),
     (lambda x: tw.ConUCB(key_alpha=x), "key_alpha", [0, HUGE], [-TINY]),

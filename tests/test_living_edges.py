@@ -232,3 +232,32 @@ def test_a_rebuilt_tree_keeps_its_names(shop):
     assert explorer.tree.names is not None
     explorer.rebuild()
     assert explorer.tree.names is not None
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_health_can_be_asked_for_while_items_come_and_go(shop, anew):
+    explorer, done, problems = explorer_of(shop), threading.Event(), []
+
+    def change():
+        random, number = np.random.default_rng(0), 10_000
+        while not done.is_set():
+            try:
+                explorer.add(tw.Catalogue(range(number, number + 20), random.normal(size=(20, DIM))))
+                explorer.remove(range(number, number + 20))
+                if number % 400 == 0:
+                    explorer.rebuild()
+            except Exception as error:
+                problems.append(error)
+            number += 20
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(15 if anew else 60):
+            told = explorer.health(anew=anew)
+            assert told.items >= len(shop)
+            assert np.isfinite(told.distance)
+    finally:
+        done.set()
+        changing.join()
+    assert problems == []

@@ -232,6 +232,75 @@ def test_both_listeners_cut_slow_and_long_headers(service, where):
         caller.close()
 
 
+HOT, COLD = b"POST /v1/recommend", b"POST /v1/recommend/batch"
+
+
+@pytest.mark.parametrize("call", [HOT, COLD], ids=["hot", "cold"])
+@pytest.mark.parametrize("trailer", [b"X: y\r\n" * 2_000, b"z" * 12_000], ids=["many", "one"])
+def test_trailers_are_limited_like_headers(service, call, trailer):
+    before = megabytes(service.process)
+    start = (
+        call + b" HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
+    with connected(service.url) as caller:
+        caller.sendall(start + b"1\r\n1\r\n0\r\n" + (b"X: " if trailer[:1] == b"z" else b""))
+        sent = 0
+        while sent < 30_000_000:
+            try:
+                caller.sendall(trailer)
+            except ConnectionError:
+                break
+            sent += len(trailer)
+    assert sent < 30_000_000, "the service took it all"
+    assert megabytes(service.process) - before < 30
+    assert httpx.get(f"{service.url}/livez").status_code == 200
+
+
+@pytest.mark.parametrize("size", [70_000, 120_000])
+def test_long_headers_are_refused_even_if_they_come_at_once(service, size):
+    body = b'{"user": "ada"}'
+    head = b" HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+    for call in (HOT, COLD):
+        with connected(service.url) as caller:
+            answer = b""
+            try:
+                caller.sendall(call + head + b"x: %s\r\n\r\n" % (b"y" * size) + body)
+                answer = caller.recv(100)
+            except ConnectionError:
+                pass
+            assert b" 200 " not in answer
+    fine = {"x": "y" * 60_000}
+    assert httpx.post(f"{service.url}/v1/recommend", json={"user": "ada"}, headers=fine).status_code == 200
+
+
+def test_who_has_no_key_is_refused_before_the_body_is_sent(items, tmp_path):
+    _, digest = new_key()
+    (tmp_path / "settings.toml").write_text(f'[[keys]]\nname = "a"\nsha256 = "{digest}"\n')
+    with serving(tmp_path, items, "--config", tmp_path / "settings.toml") as running:
+        for call in (HOT, COLD, b"POST /v1/feedback"):
+            head = b" HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 900000\r\n\r\n"
+            with connected(running.url) as caller:
+                caller.sendall(call + head)
+                assert caller.recv(100).startswith(b"HTTP/1.1 401"), call
+        answers = [httpx.post(f"{running.url}/v1/recommend", json={"user": "ada"}) for _ in range(3)]
+        assert {answer.status_code for answer in answers} == {401}
+        with httpx.Client(base_url=running.url) as http:  # where all of a request is there, the connection goes on
+            for _ in range(3):
+                assert http.post("/v1/recommend", json={"user": "ada"}).headers.get("connection") is None
+
+
+def test_a_body_in_many_small_chunks_is_read(service):
+    body = b'{"user": "' + b"a" * 200 + b'"}'
+    head = HOT + b" HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    with connected(service.url) as caller:
+        caller.sendall(head)
+        for byte in body:
+            caller.sendall(b"1\r\n")
+            caller.sendall(bytes([byte]) + b"\r\n")
+        caller.sendall(b"0\r\nX: y\r\n\r\n")
+        assert caller.recv(100).startswith(b"HTTP/1.1 200")
+
+
 def test_every_key_is_compared_whatever_comes_first(monkeypatch):
     made = [new_key() for _ in range(3)]
     held = Keys([Key(str(i), digest) for i, (_, digest) in enumerate(made)])

@@ -460,6 +460,24 @@ def test_held_out_users_are_shown_nothing_that_the_request_excludes(items, tmp_p
         assert shown()[1] == "popular"
 
 
+def test_a_fallback_shows_each_item_once_and_is_filled_up(items, tmp_path):
+    options = ("--set", "holdout=0.9", "--set", "repeats=false")
+    with serving(tmp_path, items, *options) as running, Client(running.url) as client:
+        first, second = 3, 5
+        for user in map(str, range(60)):
+            made = client.recommend(user, 3, fallback=[first, first, first, second])
+            if made[0]["policy"] != "explore":
+                break
+        kinds = [one["policy"] for one in made]
+        assert [one["item"] for one in made[:2]] == [first, second]
+        assert kinds == ["fallback", "fallback", "popular"]
+        assert made[2]["item"] not in (first, second)
+        assert {one["propensity"] for one in made} == {None}
+        again = client.recommend(user, 3, fallback=[first, first, first])  # it was shown: nothing of it is left
+        assert [one["policy"] for one in again] == ["popular"] * 3
+        assert len({one["item"] for one in made + again}) == 6
+
+
 def test_erasing_a_string_that_is_an_integer_is_not_taken_for_done(items, tmp_path):
     with serving(tmp_path, items) as running, Client(running.url) as client, httpx.Client(base_url=running.url) as http:
         client.recommend(7)

@@ -1,5 +1,6 @@
 """Serving another snapshot without stopping: other items, another tree; nobody is kept waiting, nothing forgotten."""
 
+import asyncio
 import contextlib
 import os
 import random
@@ -16,7 +17,11 @@ from tests.pg import cluster, needs_postgres  # noqa: F401
 from tests.serving import kill, serving, start, stop
 from treeward.client import Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.serve.server import open_explorer, parts
+from treeward.serve import wire
+from treeward.serve.app import App
+from treeward.serve.routes import Headers, Request
+from treeward.serve.server import explorer_over, open_explorer, parts
+from treeward.serve.service import Service
 from treeward.serve.settings import Settings
 from treeward.serve.snapshots import Snapshot, choice_of
 
@@ -105,6 +110,53 @@ def test_swapped_under_load_and_back_and_after_a_restart(shops, tmp_path):
             "items": str(shops / "new"), "tree": "", "prior": "", "features": "",
         }  # fmt: skip
     assert "clean" in cli("fsck", tmp_path / "events.db", "--items", shops / "old")
+
+
+def test_what_is_removed_while_a_snapshot_loads_is_not_in_it(shops, tmp_path):
+    """Whether the served snapshot has the item too, or only the new one; and not for a moment."""
+    both, only_new, late = 150, 450, 160
+    settings = Settings(items=str(shops / "old"), store=str(tmp_path / "events.db"))
+    loading, go, caught_up, removed, shown = *(threading.Event() for _ in range(4)), []
+
+    def opened(store, asked):
+        made = explorer_over(store, asked)
+        catch_up = made.catch_up
+
+        def watched():
+            shown.append(app.service.explorer is made and any(id in made for id in (both, only_new, late)))
+            found = catch_up()
+            if not caught_up.is_set():  # something is removed right after the new one knows what there was
+                caught_up.set()
+                assert removed.wait(30)
+            return found
+
+        made.catch_up = watched
+        loading.set()
+        assert go.wait(30)
+        return made
+
+    async def remove(*ids):
+        return await app._remove_items(Request(wire.RemoveItems(list(ids)), "", None, Headers([])))
+
+    async def scene():
+        app.start()
+        swap = asyncio.create_task(app._swap(Request(wire.Swap(items=str(shops / "new")), "", None, Headers([]))))
+        await asyncio.to_thread(loading.wait, 30)
+        await remove(both, only_new)
+        go.set()
+        await asyncio.to_thread(caught_up.wait, 30)
+        assert app.service.explorer is explorer
+        await remove(late)
+        removed.set()
+        await swap
+        assert app.service.explorer is not explorer
+        assert not [id for id in (both, only_new, late) if id in app.service.explorer]
+        await app.stop()
+
+    with open_explorer(settings) as explorer:
+        app = App(Service(explorer, settings), opened)
+        asyncio.run(scene())
+    assert not any(shown)
 
 
 def test_a_tree_of_the_same_items_in_another_order_is_refused(tmp_path):

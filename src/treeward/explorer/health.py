@@ -95,6 +95,12 @@ class Look(NamedTuple):
     open: NDArray[np.bool_]
     """(places,)"""
 
+    def late(self, numbers: NDArray[np.integer], came: set[int]) -> NDArray[np.bool_]:
+        """Return by place whether what is there came since the tree was laid out."""
+        made = np.zeros(len(self.open), dtype=np.bool_)
+        made[self.open] = np.isin(numbers[self.tree.items[self.open]], list(came))
+        return made
+
     def far(self) -> NDArray[np.float64]:
         """Return the squared distance of what is at every place from the middle of its leaf."""
         leaves = shape.leaves(self.tree)
@@ -138,9 +144,9 @@ class Look(NamedTuple):
 
 
 def look(edition: Edition) -> Look:
-    """Return an edition to look at."""
+    """Return an edition to look at while its items come and go; the caller holds the explorer's lock."""
     plan = edition.decider.plan
-    return Look(plan.tree, plan.items, edition.open_places)
+    return Look(plan.tree._replace(items=plan.tree.items.copy()), plan.items, edition.open_places.copy())
 
 
 def look_at(policy: Policy, settled: Settled, tree: ItemTree) -> Look:

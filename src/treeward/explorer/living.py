@@ -261,7 +261,10 @@ class Living(Views):
         with self._lock:
             edition, seats = self._now, self._decider.seats
             now, settled, fit = health.look(edition), edition.settled(), self.fitness()
-            numbers = edition.decider.roster.numbers
+            leaves = edition.tree.leaves
+            sizes = edition.sizes(leaves)
+            late = now.late(edition.decider.roster.numbers, edition.since.came)
+            stale = health.stale(edition, leaves, late)
             known = list(islice(dict.fromkeys([*seats.recent(users), *islice(self.store.users(), users)]), users))
             known = known[: seats.most]
             thetas = seats.state.posterior.theta[seats.seat(known), -1].copy()
@@ -269,18 +272,14 @@ class Living(Views):
             prior = edition.decider.plan.prior
             thetas = health.drawn(prior.theta, prior.inverse, users)
         far, open = now.far(), now.open
-        late = np.zeros(len(open), dtype=np.bool_)
-        late[open] = np.isin(numbers[now.tree.items[open]], list(edition.since.came))
         other = None
         if anew:
             policy = self._how.policy
             other = health.look_at(policy, settled, policy.grow(settled.catalogue, progress=progress))
-        leaves = self.tree.leaves
-        sizes = self.sizes(leaves)
         return Health(
             fit.items, fit.came, fit.gone, fit.leaves, int(sizes.max(initial=0)),
             float((sizes.astype(np.float64) ** 2).sum() / max(1, sizes.sum()) / max(1e-9, sizes.mean())),
-            fit.full, fit.crowded, fit.starved, health.stale(edition, leaves, late), _root(far[open]),
+            fit.full, fit.crowded, fit.starved, stale, _root(far[open]),
             _root(far[open & late]), _root(other.far()[other.open]) if other else np.nan, now.lost(thetas),
             other.lost(thetas) if other else np.nan, len(known),
         )  # fmt: skip

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -14,6 +14,7 @@ from time import monotonic
 import msgspec
 
 from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.data.catalogue import Id
 from treeward.explorer.explorer import Explorer
 from treeward.serve import wire
 from treeward.serve.batch import Batcher
@@ -48,6 +49,8 @@ class Changing(Handlers):
     def __init__(self, service: Service, opened: Callable[[EventStore, Settings], Explorer]) -> None:
         super().__init__(service)
         self._opened, self._swapping = opened, asyncio.Lock()
+        self._withdrawn: set[Id] = set()
+        """Items that were removed while another snapshot is being loaded, which may hold them too."""
         self._choice = choice_of(service.explorer.store, self.settings)
         self._refused: Choice | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -61,6 +64,7 @@ class Changing(Handlers):
             raise InvalidArgument("items", "items", f"1 to {self.settings.max_batch} rows", f"{len(rows)} rows")
         service = self.service
         added = await asyncio.to_thread(service.put_items, rows)
+        self._withdrawn -= {row.item for row in rows}
         await self._also(service)
         return Reply(200, wire.encode(wire.Changed(added, len(self.service.explorer))))
 
@@ -72,17 +76,23 @@ class Changing(Handlers):
         if any(isinstance(id, str) == service.explorer.catalogue.ids_are_integers for id in ids):
             kind = "integers" if service.explorer.catalogue.ids_are_integers else "strings"
             raise InvalidArgument("items", "items", f"ids, which are {kind} here", ids)
+        if self._swapping.locked():
+            self._withdrawn.update(ids)
         gone = await asyncio.to_thread(service.explorer.remove, ids)
-        await self._also(service)
+        await self._also(service, ids)
         if self._asks is not None:
             await self._asks.passed()  # answers that were on their way are out before this one
         return Reply(200, wire.encode(wire.Changed(gone, len(self.service.explorer))))
 
-    async def _also(self, service: Service) -> None:
-        """Let what was changed hold for what is served now, if that is something else by now."""
+    async def _also(self, service: Service, gone: Sequence[Id] = ()) -> None:
+        """Let what was changed hold for what is served now, if that is something else by now.
+
+        `gone`: items that were removed; the other snapshot may hold some that the former did not.
+        """
         while service is not self.service:
             service = self.service
             await asyncio.to_thread(service.explorer.catch_up)
+            await asyncio.to_thread(service.explorer.remove, gone)
 
     async def _health(self, request: Request) -> Reply:
         asked: wire.HowHealthy = request.query
@@ -126,15 +136,26 @@ class Changing(Handlers):
                 self.log.note({"error": f"the snapshot {choice.now.items} cannot be served here: {error}"})
 
     async def _beside(self, choice: Choice) -> Explorer:
+        self._withdrawn.clear()
         return await asyncio.to_thread(self._opened, self.service.explorer.store, choice.now.into(self.settings))
 
     async def _serve(self, choice: Choice, explorer: Explorer) -> None:
-        await asyncio.to_thread(explorer.catch_up)  # with what came while it was loaded
-        self._choice, service = choice, Service.following(self.service, explorer)
-        self.count.service = self.live.service = service
-        self.looks, self.service = Looks(service), service
-        await asyncio.to_thread(explorer.catch_up)  # and with what came in between
+        await asyncio.to_thread(explorer.catch_up)  # with what came while it was loaded: most of it, without a lock
+        await asyncio.to_thread(self._install, choice, explorer)
         self.log.note({"snapshot": choice.now.items, "tree": choice.now.tree})
+
+    def _install(self, choice: Choice, explorer: Explorer) -> None:
+        """Serve another explorer from now on, while nobody can change the items of the former.
+
+        A removal is therefore either known to the new one, or still waits for the former's lock; then `_also` lets it
+        hold for the new one before it is acknowledged.
+        """
+        with self.service.explorer.changing:
+            explorer.catch_up()
+            explorer.remove(list(self._withdrawn))
+            self._choice, service = choice, Service.following(self.service, explorer)
+            self.count.service = self.live.service = service
+            self.looks, self.service = Looks(service), service
 
     # --- what follows from changes -----------------------------------------------------------------------------------
 

@@ -14,10 +14,12 @@ from typing import Any, ClassVar, NamedTuple
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from treeward.serve.app import App
-from treeward.serve.routes import DATA, Headers, Refused, Reply, Route
+from treeward.serve.routes import DATA, Headers, Reply, Route
 
 _MOST_HEAD = 64 << 10
-"""Bytes of a request's headers."""
+"""Bytes of a request's headers and trailers, together."""
+_MOST_DRAINED = 64 << 10
+"""Bytes of a body that are read, and thrown away, of a caller who is refused anyway: so that the answer arrives."""
 _PAUSE = 0.25
 """Seconds until a request that finds no room is told so."""
 _HEAD = (
@@ -40,6 +42,9 @@ class _Going(NamedTuple):
     start: float
     body: bytearray
     keep_alive: bool
+    caller: str
+    refusal: Reply | None
+    """What a caller gets who may not do this: the body is then not kept, and a long one not waited for."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -55,6 +60,8 @@ class Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._in_headers = True
         self._head = 0
+        self._moved = False
+        self._drained = 0
         self._arriving: _Going | None = None
         self._waiting: _Going | None = None
         self._closing = False
@@ -109,12 +116,16 @@ class Protocol(HttpToolsProtocol):
         """Take bytes; whoever stops in the middle of a request, or before the next, has only so long to go on."""
         if self.transport.is_closing() or (self._closing and self._arriving is None):
             return
+        self._moved = False
         super().data_received(data)
-        if self._in_headers:
+        if not self._moved:  # all of it is part of one header or trailer
             self._head += len(data)
-            if self._head > _MOST_HEAD:
-                self.transport.close()
-                return
+        if self._head > _MOST_HEAD:
+            self.transport.close()
+            return
+        if self._arriving is not None and self._arriving.refusal is not None and self._drained > _MOST_DRAINED:
+            self._refuse(self._arriving.refusal)
+            return
         if self._timer is None and self.timeout_keep_alive_task is None:
             if self._arriving is not None:
                 self._arm(self.service.settings.body_timeout, self._late)
@@ -131,12 +142,22 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Expect headers."""
         super().on_message_begin()
-        self._in_headers, self._head = True, 0
+        self._in_headers, self._head, self._moved = True, 0, True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, or a trailer, up to what is allowed of both."""
+        self._moved = True
+        self._head += len(name) + len(value) + len(b": \r\n")
+        if self._head <= _MOST_HEAD:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Choose the way."""
-        self._in_headers = False
+        self._in_headers, self._moved = False, True
         self._disarm()
+        if self._head > _MOST_HEAD:  # and not all of it was kept: the connection is about to be closed
+            self._closing = True
+            return
         route = self.hot.get((self.parser.get_method(), self.url))
         busy = self._waiting is not None or (self.cycle is not None and not self.cycle.response_complete)
         if self._waiting is not None:  # somebody does not wait for answers: one at a time, then a new connection
@@ -147,33 +168,55 @@ class Protocol(HttpToolsProtocol):
             super().on_headers_complete()
             return
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        self._arriving = _Going(route, Headers(self.headers), perf_counter(), bytearray(), keep_alive)
+        headers, caller, refusal = Headers(self.headers), "-", None
+        try:
+            caller = self.service.admit(headers, route.role or "admin")
+        except Exception as error:
+            refusal = self.service.refusal(error, headers.request_id)
+            announced = next((value for name, value in self.headers if name == b"content-length"), b"0")
+            self._drained = int(announced) if int(announced) > _MOST_DRAINED else 0  # no use waiting for a long one
+        self._arriving = _Going(route, headers, perf_counter(), bytearray(), keep_alive, caller, refusal)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body, up to what is allowed."""
+        self._moved = True
         going = self._arriving
         if going is not None:
-            going.body.extend(body)
+            if going.refusal is None:
+                going.body.extend(body)
+            else:
+                self._drained += len(body)
             if len(going.body) > self.service.settings.max_body:
-                self._refuse(self.service.too_large())
+                self._refuse(self.service.too_large().reply)
         elif not self._closing:
             super().on_body(body)
 
+    def on_chunk_header(self) -> None:
+        """Note that a chunk begins: its size is no header."""
+        self._moved = True
+
+    def on_chunk_complete(self) -> None:
+        """Note that a chunk ends."""
+        self._moved = True
+
     def on_message_complete(self) -> None:
         """Hand a whole request on."""
+        self._moved = True
         going, self._arriving = self._arriving, None
         if going is None:
             if not self._closing and self._waiting is None:
                 super().on_message_complete()
             return
         self._disarm()
-        self._waiting = going
+        self._waiting, self._caller = going, going.caller
+        if going.refusal is not None:
+            self._write(going.refusal)
+            return
         if self.service.full(going.route):
             # Before anything is looked at, and not at once: who comes right back must not keep others waiting.
             self.loop.call_later(_PAUSE, self._write, self.service.busy)
             return
         try:
-            self._caller = self.service.admit(going.headers, going.route.role or "admin")
             asked = self.service.decoded(going.route, going.headers.kind, bytes(going.body))
             self.service.ask_then(going.route, asked, self._answered)
         except Exception as error:
@@ -219,16 +262,16 @@ class Protocol(HttpToolsProtocol):
         took = perf_counter() - going.start
         self.service.seen(going.route, "POST", reply.status, took, self._caller, going.headers.request_id)
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, reply: Reply) -> None:
         """Answer before all of the request is there, and close."""
         self._waiting, self._arriving = self._arriving, None
         self._closing = True
-        self._write(refused.reply)
+        self._write(reply)
 
     def _late(self) -> None:
         self._timer = None
         if self._arriving is not None:
-            self._refuse(self.service.too_slow())
+            self._refuse(self.service.too_slow().reply)
 
     def _cut(self) -> None:
         self._timer = None

@@ -136,7 +136,7 @@ class Service:
                 self._together([one], answers)
             return
         for at, (i, _) in enumerate(group):
-            answers[i] = self._answer(made[at * first.n : (at + 1) * first.n], "explore")
+            answers[i] = self._answer(made[at * first.n : (at + 1) * first.n], ["explore"] * first.n)
 
     def _other(self, ask: wire.Ask) -> wire.Recommendation:
         """Serve the caller's own items, or what is popular."""
@@ -146,17 +146,17 @@ class Service:
                 raise InvalidArgument("recommend", "fallback", rule, ask.fallback)
             if not self.held_out(ask.user):
                 self._compare(ask)
-        chosen, kind = self._own(ask)[: ask.n], "fallback"
-        if len(chosen) < ask.n:
-            chosen, kind = self._popular_for(ask), "popular"
-        return self._answer(self.explorer.adopt(ask.user, chosen, context=ask.context), kind)
+        own = self._own(ask)[: ask.n]
+        shown = own + self._popular_for(ask, own) if len(own) < ask.n else own
+        kinds = ["fallback"] * len(own) + ["popular"] * (len(shown) - len(own))
+        return self._answer(self.explorer.adopt(ask.user, shown, context=ask.context), kinds)
 
     def _own(self, ask: wire.Ask) -> list[Id]:
-        """Return the caller's own items that may be shown; an apprentice's caller shows what they show."""
+        """Return the caller's own items that may be shown, each once; an apprentice's caller shows what they show."""
         if self.settings.mode == "apprentice" or not ask.fallback:
             return [item for item in ask.fallback if not self.explorer.is_gone(item)]
         (shop, may), found = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where), list[Id]()
-        for item in ask.fallback:
+        for item in dict.fromkeys(ask.fallback):
             with suppress(UnknownId):  # a list of theirs may be newer than the catalogue
                 if may[shop.row(item)]:
                     found.append(item)
@@ -174,15 +174,17 @@ class Service:
         self.compared += ask.n
         self.matched += sum(one.item == theirs for one, theirs in zip(own, ask.fallback, strict=False))
 
-    def _popular_for(self, ask: wire.Ask) -> list[Id]:
+    def _popular_for(self, ask: wire.Ask, own: list[Id]) -> list[Id]:
+        """Return what is popular and may be shown, to fill up the caller's own items."""
         if self._popular_of is not self.explorer.catalogue:  # laid out anew
             self._counted = -math.inf
             self.refresh()
         shop, may = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where)
         popular = self._popular if self._popular_of is shop else np.arange(len(shop))
-        rows = popular[may[popular]][: ask.n]
-        if len(rows) < ask.n:
-            raise NothingLeft(f"{ask.n} item(s) were asked for, but only {len(rows)} may be shown")
+        taken = [shop.row(item) for item in own]
+        rows = popular[may[popular] & ~np.isin(popular, taken)][: ask.n - len(own)]
+        if len(own) + len(rows) < ask.n:
+            raise NothingLeft(f"{ask.n} item(s) were asked for, but only {len(own) + len(rows)} may be shown")
         found: list[Id] = shop.some(rows)["id"].to_list()
         return found
 
@@ -194,7 +196,7 @@ class Service:
         self._popular_of = self.explorer.catalogue
         self._popular = np.argsort(-self.explorer.counts().earned, kind="stable")
 
-    def _answer(self, made: list[Decision], kind: str) -> wire.Recommendation:
+    def _answer(self, made: list[Decision], kinds: list[str]) -> wire.Recommendation:
         self.decisions += len(made)
         self.bold += sum(one.bold for one in made)
         if self.settings.default_reward is not None:
@@ -202,17 +204,15 @@ class Service:
             epoch = self.explorer.store.epoch
             with self._open_lock, suppress(UnknownDecision):  # who was forgotten meanwhile has no open decisions
                 self._open.extend((deadline, *self.explorer.ledger.row_of(one.id), epoch) for one in made)
-        own = kind == "explore"
         return wire.Recommendation(
             [
-                wire.Choice(
-                    one.id, one.item, one.slot, one.mean if own else None, one.width if own else None,
-                    one.propensity if own else None, one.path, kind,
-                )
-                for one in made
+                wire.Choice(one.id, one.item, one.slot, one.mean, one.width, one.propensity, one.path, kind)
+                if kind == "explore"
+                else wire.Choice(one.id, one.item, one.slot, None, None, None, one.path, kind)
+                for one, kind in zip(made, kinds, strict=True)
             ],
             self.explorer.snapshot,
-        )  # fmt: skip
+        )
 
     def feedback(self, rewards: Sequence[wire.Reward]) -> list[Outcome | TreewardError]:
         """Record rewards, each for itself; on disk when this returns."""
