@@ -4,17 +4,17 @@ Needs package registries at first: every peer is installed in an environment of 
 are in ``benchmarks/peers.txt``). Every side then runs in its own interpreter, one after the other, one decision at a
 time; one that fails, or needs more than ``--limit`` seconds for a size, is told as that and tried on no larger one.
 
-**The task.** A made-up world (`World.synthetic`): N items with vectors of 32 dimensions and length 1, 50 users nobody
-knows anything about, 200 rounds. Everybody is shown one item a round, out of the whole catalogue, and clicks or not, by
-a chance that goes with the vector; items may come again. All sides meet the same users, who toss the same coins. What
-counts is the expected clicks of what was shown. It is the job treeward was made for, and not what most peers were made
-for: a user's taste has to be found from their own clicks, among many items that nobody has tried. LinUCB has alpha 0.5
-everywhere; Vowpal Wabbit's exploration was chosen on another world (seed 1, 1,000 items). Libraries whose bandit cannot
-use item vectors run as documented and, where that is possible, turned round (`side/bandits.py`); those that cannot look
-at all items in time choose among 50 drawn ones, as their users must. The sides that fit models to logs (implicit,
-treeward's population prior) also get a log of 1,000 earlier users who were shown 100 random items each. gorse and
-metarank are servers in Go and Scala, which no registry of Python, npm or Debian packages carries; they are named, and
-not run.
+**The task.** A synthetic world of clear tastes (`treeward.simulate.synthetic.vivid`): N items with vectors of 32
+dimensions and length 1, 50 users nobody knows anything about, 200 rounds. Everybody is shown one item a round, out of
+the whole catalogue, and clicks or not, by a chance that goes with the vector; items may come again. All sides meet the
+same users, who toss the same coins. What counts is the expected clicks of what was shown. It is the job treeward was
+made for, and not what most peers were made for: a user's taste has to be found from their own clicks, among many items
+that nobody has tried. LinUCB has alpha 0.5 everywhere; Vowpal Wabbit's exploration was chosen on another world (seed 1,
+1,000 items). Libraries whose bandit cannot use item vectors run as documented and, where that is possible, turned round
+(`side/bandits.py`); those that cannot look at all items in time choose among 50 drawn ones, as their users must. The
+sides that fit models to logs (implicit, treeward's population prior) also get a log of 1,000 earlier users who were
+shown 100 random items each. gorse and metarank are servers in Go and Scala, which no registry of Python, npm or Debian
+packages carries; they are named, and not run.
 
 **The other job.** Open Bandit Pipeline is for off-policy evaluation: both estimate the same policy from the same log.
 
@@ -40,6 +40,7 @@ from task import Task  # noqa: E402
 
 import treeward as tw  # noqa: E402
 from treeward.simulate.logged import logged  # noqa: E402
+from treeward.simulate.synthetic import vivid  # noqa: E402
 
 ENVIRONMENTS = Path(".peers")
 OUT = Path("bench-out/peers")
@@ -85,7 +86,7 @@ NOT_RUN = {
 
 def export(items: int, users: int, rounds: int, seed: int) -> Task:
     """Make a world and what every side needs to know of it."""
-    world = tw.World.synthetic(items=items, users=users + EARLIER, dim=32, seed=seed)
+    world = tw.World(*vivid(items=items, users=users + EARLIER, dim=32, seed=seed))
     chances = np.array([world.probabilities(user) for user in range(users)])
     coins = np.random.default_rng(seed).uniform(size=(users, rounds))
     table = logged(world, range(users, users + EARLIER), shown=SHOWN, seed=seed).table
@@ -98,7 +99,7 @@ def export(items: int, users: int, rounds: int, seed: int) -> Task:
 def export_log(folder: Path, seed: int, decisions: int = 10_000, items: int = 200, users: int = 100) -> None:
     """Write a log with known propensities, and a policy to judge: softmax of what users think, by a rough model."""
     random = np.random.default_rng(seed)
-    world = tw.World.synthetic(items=items, users=users, dim=32, seed=seed)
+    world = tw.World(*vivid(items=items, users=users, dim=32, seed=seed))
     chances = np.array([world.probabilities(user) for user in range(users)], dtype=np.float64)
     model = np.clip(chances + random.normal(0, 0.05, chances.shape), 0, 1)
     target, logging = (_softmax(warmth * model) for warmth in (8.0, 3.0))

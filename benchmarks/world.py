@@ -18,6 +18,7 @@ import numpy as np
 
 import treeward as tw
 from treeward.data.loaders import load_dataset
+from treeward.simulate.synthetic import vivid
 
 Row = tuple[str, str, str, bool]
 
@@ -97,7 +98,7 @@ def debiasing() -> list[Row]:
 
 def off_policy() -> list[Row]:
     """Estimate, 40 times, what a policy would earn from another's log of 6,000 clicks and skips."""
-    world = tw.World.synthetic(items=40, users=300, dim=8, seed=4)
+    world = tw.World(*vivid(items=40, users=300, dim=8, seed=4))
     appeal = np.mean([world.probabilities(user) for user in range(world.users)], axis=0) ** 1.5
     target = appeal / appeal.sum()
     true = float(np.mean([target @ world.probabilities(user) for user in range(world.users)]))

@@ -17,6 +17,7 @@ import treeward as tw
 from treeward.core import rng
 from treeward.explorer.looks import Step
 from treeward.policy.base import Policy
+from treeward.simulate.synthetic import vivid
 
 HERE = Path(__file__).parent / "figures"
 INK, FAINT, PALE = "#222222", "#9a9a9a", "#e4e4e4"
@@ -119,8 +120,8 @@ def tree() -> Figure:
 
 
 def shop(policy: tw.PHCB | tw.HCB, rounds: int, *, repeats: bool = True) -> tuple[tw.Explorer, tw.World]:
-    """Return an explorer that served one user of a made-up world for a while; rewards are clicks."""
-    world = tw.World.synthetic(items=2_000, users=5, dim=16, seed=3)
+    """Return an explorer that served one user of a synthetic world for a while; rewards are clicks."""
+    world = tw.World(*vivid(items=2_000, users=5, dim=16, seed=3))
     built = tw.ItemTree.build(world.catalogue.vectors, widths=(8, 48), seed=0)
     explorer = tw.Explorer(world.catalogue, built, policy=policy, repeats=repeats, seed=1, memory=1 << 22)
     luck = rng.uniforms(0, rng.stream("clicks"), rounds)
@@ -207,8 +208,8 @@ def field() -> Figure:
 
 
 def budget() -> Figure:
-    """Draw reward against work: every policy at several budgets, in the same made-up world."""
-    world = tw.World.synthetic(items=20_000, users=200, dim=32, seed=0)
+    """Draw reward against work: every policy at several budgets, in the same synthetic world."""
+    world = tw.World(*vivid(items=20_000, users=200, dim=32, seed=0))
     built = tw.ItemTree.build(world.catalogue.vectors, seed=0)
     scores, means = (6, 12, 25, 50, 100, 200, 400), (50, 100, 200, 400, 800, 1_600, 3_200)
     lines: tuple[tuple[str, list[Policy], str, str], ...] = (

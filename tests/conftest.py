@@ -119,7 +119,7 @@ def replaying():
     events = Events(np.zeros(1, dtype=np.uint8), none, none, np.zeros(1))
     absorb(plan, room(plan, 1, 0), np.zeros(1, dtype=np.int64), np.array([0, 1]), events)
     world = tw.World.synthetic(items=60, users=2, dim=4, seed=0)
-    for policy in (tw.ConUCB(), tw.HMAB(), tw.ICTR()):
+    for policy in (tw.ConUCB(), tw.HMAB(), tw.ICTR(), tw.ContextFree()):
         tw.simulate(policy, world, rounds=2, users=1)
 
 

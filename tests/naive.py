@@ -126,15 +126,40 @@ def draw_normal(seed, stream, counter):
     return math.sqrt(-2 * math.log(radius)) * math.cos(2 * math.pi * angle)
 
 
+def scored_vector(tree, node, vectors, kind):
+    """What a policy scores a node by: its mean, or that scaled to the root mean square length of its items."""
+    mean = [float(x) for x in tree.vectors[node]]
+    length = math.sqrt(sum(x**2 for x in mean))
+    if kind == "mean" or length == 0:
+        return mean
+    squares = [sum(float(x) ** 2 for x in vectors[row]) for row in rows_under(tree, node)]
+    return [x * math.sqrt(sum(squares) / len(squares)) / length for x in mean]
+
+
 class NaiveUser:
     """One user under one policy, told in the words of the paper: pointers, dictionaries, float64, one arm at a time."""
 
     def __init__(
-        self, tree, vectors, bandit, *, personal, nodes, items, rule=None, start=None, by_level=False, seed=0, stream=0
+        self,
+        tree,
+        vectors,
+        bandit,
+        *,
+        personal,
+        nodes,
+        items,
+        rule=None,
+        start=None,
+        by_level=False,
+        node_vectors="unit",
+        seed=0,
+        stream=0,
     ):
         self.tree, self.bandit, self.personal = tree, bandit, personal
         self.vectors = [unit(vector) if tree.normalized else vector for vector in vectors]
         self.nodes, self.items, self.rule, self.by_level = nodes, items, rule, by_level
+        count = len(tree.parent)
+        self.node_vectors = [scored_vector(tree, node, self.vectors, node_vectors) for node in range(count)]
         self.seed, self.stream = seed, stream
         self.posteriors = {}
         self.events = []  # (row, node, reward)
@@ -196,7 +221,7 @@ class NaiveUser:
             return [row for row in tree.items_of(node).tolist() if row not in gone]
 
         def node_vector(node):
-            return tree.vectors[node]
+            return self.node_vectors[node]
 
         def node_rows(node):
             return set(rows_under(tree, node))
@@ -222,10 +247,10 @@ class NaiveUser:
     def update(self, row, node, reward):
         self.events.append((row, node, reward))
         if self.personal:
-            self.posterior("nodes").learn(self.tree.vectors[node], reward)
+            self.posterior("nodes").learn(self.node_vectors[node], reward)
         else:
             while node != 0:
-                self.posterior(int(self.tree.level[node])).learn(self.tree.vectors[node], reward)
+                self.posterior(int(self.tree.level[node])).learn(self.node_vectors[node], reward)
                 node = int(self.tree.parent[node])
         self.posterior("items").learn(self.vectors[row], reward)
         if self.personal:

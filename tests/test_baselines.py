@@ -1,4 +1,4 @@
-"""HMAB, ICTR and ConUCB against slow twins written from their papers' equations."""
+"""HMAB, ICTR, ConUCB and ContextFree against slow twins written from their equations."""
 
 import math
 
@@ -8,6 +8,7 @@ import pytest
 
 import treeward as tw
 from treeward.core import rng
+from treeward.policy import context_free, ictr
 from treeward.policy.conucb import questions_by
 from treeward.policy.rounds import ROUND, STEP, gamma
 
@@ -211,80 +212,208 @@ def test_hmab_draws_other_categories_every_round(world, tree):
 
 
 class TopicTwin:
-    """Particle learning in plain Python: lists of particles, matrices inverted anew."""
+    """ICTR in plain Python: one whole model per particle, posteriors computed from all observations at once."""
 
-    def __init__(self, session, gamma_=0.5):
-        self.session, self.gamma = session, gamma_
-        k, b = session.topics, session.particles
-        self.users = [[np.ones(k) for _ in range(b)] for _ in range(USERS)]
-        self.items = {}
-        self.totals = np.full(k, float(len(session.items)))
-        self.turn = -1
-
-    def item(self, place):
-        k, b = self.session.topics, self.session.particles
-        return self.items.get(place) or [dict(seen=[], topics=np.zeros(k)) for _ in range(b)]
-
-    def posterior(self, particle):
-        k = self.session.topics
-        a = np.eye(k) + sum((np.outer(p, p) for p, _ in particle["seen"]), np.zeros((k, k)))
-        mean = np.linalg.solve(a, sum((r * p for p, r in particle["seen"]), np.zeros(k)))
-        shape = 1 + len(particle["seen"]) / 2
-        scale = 1 + 0.5 * (sum(r * r for _, r in particle["seen"]) - mean @ a @ mean)
-        return mean, np.linalg.inv(a), shape, scale
+    def __init__(self, session, spread, strength=0.5, sampled=False):
+        self.session, self.strength, self.sampled, self.turn = session, strength, sampled, -1
+        self.models = [Lineage(session, b, spread) for b in range(session.particles)]
 
     def select(self, turn):
         self.turn, session = turn, self.session
-        drawn = session.draw(
-            np.arange(USERS), turn, np.tile([[0, len(session.items)]], (USERS, 1)), session.budget, None, 0
-        )
-        chosen = []
+        everything = np.tile([[0, len(session.items)]], (USERS, 1))
+        drawn = session.draw(np.arange(USERS), turn, everything, session.budget, None, 0)
+        chosen, counter = [], turn * ROUND + STEP
         for user in range(USERS):
-            scores = []
-            for place in drawn.place[user]:
-                total = 0.0
-                for weights, particle in zip(self.users[user], self.item(int(place)), strict=True):
-                    p = weights / weights.sum()
-                    mean, cover, shape, scale = self.posterior(particle)
-                    mixed = (np.diag(p) - np.outer(p, p)) / (weights.sum() + 1)
-                    total += p @ mean + self.gamma * math.sqrt(scale / shape * (p @ cover @ p) + mean @ mixed @ mean)
-                scores.append(total)
-            chosen.append(int(drawn.place[user, pick(session, user, turn * ROUND + STEP, scores)]))
+            places = drawn.place[user].tolist()
+            score = self.draw if self.sampled else self.bound
+            chosen.append(places[pick(session, user, counter, score(user, places, counter + 1))])
         return chosen
 
-    def update(self, places, rewards):
+    def bound(self, user, places, counter):
+        """The upper bound of every item."""
+        scores = []
+        for place in places:
+            total = 0.0
+            for model in self.models:
+                weights = model.users[user]
+                p = weights / weights.sum()
+                mean, cover, shape, scale = model.posterior(place)
+                mixed = (np.diag(p) - np.outer(p, p)) / (weights.sum() + 1)
+                total += p @ mean + self.strength * math.sqrt(scale / shape * (p @ cover @ p) + mean @ mixed @ mean)
+            scores.append(total)
+        return scores
+
+    def draw(self, user, places, counter):
+        """A draw for every item: each particle draws the user's mixture once, and noise and value per item."""
         k, count, seed = self.session.topics, self.session.particles, self.session.seed
+        stream = int(self.session.streams[user])
+        mixtures = [model.mixture(user, seed, stream, counter + b * k * 64) for b, model in enumerate(self.models)]
+        at, scores = counter + count * k * 64, []
+        for place in places:
+            total = 0.0
+            for p, model in zip(mixtures, self.models, strict=True):
+                mean, cover, shape, scale = model.posterior(place)
+                noise = scale / gamma(shape, seed, stream, at)
+                step = rng.normal(seed, stream, at + 64)
+                total += p @ mean + self.strength * math.sqrt(noise * (p @ cover @ p)) * step
+                at += 65
+            scores.append(total)
+        return scores
+
+    def update(self, places, rewards):
         for user, (place, reward) in enumerate(zip(places, rewards, strict=True)):
-            stream, counter = int(self.session.streams[user]), self.turn * ROUND + 8 * STEP
-            item, weights = self.item(place), []
-            for mixture, particle in zip(self.users[user], item, strict=True):
-                p = mixture / mixture.sum()
-                mean, cover, shape, scale = self.posterior(particle)
-                spread = scale / shape * (1 + p @ cover @ p)
-                t = (1 + (reward - p @ mean) ** 2 / spread / (2 * shape)) ** -(shape + 0.5) / math.sqrt(spread)
-                weights.append(t * float(p @ ((1 + particle["topics"]) / self.totals)))
-            ends = np.cumsum(weights) / sum(weights)
-            start = rng.uniform(seed, stream, counter)
-            parents = [min(int(np.searchsorted(ends, (start + b) / count)), count - 1) for b in range(count)]
-            self.users[user] = [self.users[user][parent].copy() for parent in parents]
-            item = [dict(seen=list(item[p]["seen"]), topics=item[p]["topics"].copy()) for p in parents]
-            for b in range(count):
-                begin = counter + 1 + b * (k * 64 + 1)
-                mixture = self.users[user][b]
-                chances = mixture * (1 + item[b]["topics"]) / self.totals
-                ends = np.cumsum(chances / chances.sum())
-                topic = min(int(np.searchsorted(ends, rng.uniform(seed, stream, begin), side="right")), k - 1)
-                drawn = np.array([gamma(mixture[j], seed, stream, begin + 1 + 64 * j) for j in range(k)])
-                item[b]["seen"].append((drawn / drawn.sum(), reward))
-                mixture[topic] += reward
-                item[b]["topics"][topic] += reward
-                self.totals[topic] += reward / count
-            self.items[place] = item
+            for b, model in enumerate(self.models):
+                first = self.turn * ROUND + 8 * STEP + 1 + b * (self.session.topics * 64 + 1)
+                model.learn(user, place, reward, self.session.seed, int(self.session.streams[user]), first)
 
 
-def test_ictr_is_its_equations(world, tree):
-    session = tw.ICTR(budget=12, topics=3, particles=4).session(tree, world.catalogue, USERS, seed=3)
-    play(session, TopicTwin(session), world)
+class Lineage:
+    """Particle b: its users, its items, its topics. Nothing ever comes from another particle."""
+
+    def __init__(self, session, b, spread):
+        k = session.topics
+        self.topics, self.users = k, [np.ones(k) for _ in range(USERS)]
+        self.counts, self.seen = np.ones((len(session.items), k)), {}
+        stream, particles = rng.stream("ictr", "mean"), session.particles
+        numbers = [[(place * particles + b) * k + j for j in range(k)] for place in range(len(session.items))]
+        self.start = spread * np.array([[rng.normal(session.seed, stream, at) for at in row] for row in numbers])
+
+    def posterior(self, place):
+        start, seen = self.start[place], self.seen.get(place, [])
+        a = np.eye(self.topics) + sum((np.outer(p, p) for p, _ in seen), np.zeros((self.topics, self.topics)))
+        mean = np.linalg.solve(a, start + sum((r * p for p, r in seen), np.zeros(self.topics)))
+        scale = 1 + 0.5 * (start @ start + sum(r * r for _, r in seen) - mean @ a @ mean)
+        return mean, np.linalg.inv(a), 1 + len(seen) / 2, scale
+
+    def mixture(self, user, seed, stream, counter):
+        drawn = np.array([gamma(w, seed, stream, counter + 64 * j) for j, w in enumerate(self.users[user])])
+        return drawn / drawn.sum()
+
+    def learn(self, user, place, reward, seed, stream, counter):
+        chances = self.users[user] * self.counts[place] / self.counts.sum(axis=0)
+        ends = np.cumsum(chances / chances.sum())
+        topic = min(int(np.searchsorted(ends, rng.uniform(seed, stream, counter), side="right")), self.topics - 1)
+        p = self.mixture(user, seed, stream, counter + 1)
+        self.seen.setdefault(place, []).append((p, reward))
+        self.users[user][topic] += reward
+        self.counts[place, topic] += reward
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+@pytest.mark.parametrize("v", [None, 0.3])
+def test_ictr_is_its_equations(world, tree, v, spread):
+    policy = tw.ICTR(tw.LinUCB() if v is None else tw.Thompson(v), budget=12, topics=3, particles=4, spread=spread)
+    session = policy.session(tree, world.catalogue, USERS, seed=3)
+    play(session, TopicTwin(session, spread, v or 0.5, v is not None), world)
+
+
+def test_ictr_starts_an_item_from_the_same_mean_before_and_after_it_has_a_slot(world, tree):
+    """An item that got a slot, but no reward yet, scores as one without a slot."""
+    session = tw.ICTR(topics=3, particles=4, spread=0.5).session(tree, world.catalogue, USERS, seed=3)
+    made = session.select(np.arange(USERS), 0)
+    before = made.mean.copy()
+    fresh = np.unique(made.place)
+    session.shown = session.slots.settle(made.place, session.shown, session._items)
+    ictr._begin(session.shown, session.slots.of[fresh], fresh, session.start)
+    again = session.select(np.arange(USERS), 0)
+    assert again.place.tolist() == made.place.tolist()
+    np.testing.assert_allclose(again.mean, before, rtol=1e-6)
+    assert np.ptp(before) > 0
+
+
+def test_ictr_particles_never_exchange_state(world, tree):
+    """With one particle fewer, the others live through the same rewards as before, bit for bit."""
+    sessions = [
+        tw.ICTR(topics=2, particles=count, spread=0.0).session(tree, world.catalogue, USERS, seed=3) for count in (3, 4)
+    ]
+    who = np.arange(USERS)
+    for turn in range(10):
+        made = sessions[0].select(who, turn)
+        for session in sessions:
+            session.update(made, world.chances(who, made.item))
+    assert np.array_equal(sessions[0].mixture, sessions[1].mixture[:, :3])
+    assert np.array_equal(sessions[0].totals, sessions[1].totals[:3])
+    for few, many in zip(sessions[0].shown, sessions[1].shown, strict=True):
+        assert np.array_equal(few, many[:, :3])
+
+
+class MeanTwin:
+    """Visits and sums in dictionaries; the arms are drawn again from the session's own stream."""
+
+    def __init__(self, session, shared_nodes, shared_items, alpha=0.5, v=None):
+        self.session, self.alpha, self.v = session, alpha, v
+        self.shared = shared_nodes, shared_items
+        self.rewards = {}
+
+    def score(self, stage, user, arm, counter):
+        owner = "everybody" if self.shared[stage] else user
+        seen = self.rewards.get((stage, owner, arm), [])
+        mean, width = sum(seen) / (len(seen) + 1), 1 / math.sqrt(len(seen) + 1)
+        if self.v is None:
+            return mean + self.alpha * width
+        return mean + self.v * width * rng.normal(self.session.seed, int(self.session.streams[user]), counter)
+
+    def choose(self, stage, user, arms, counter):
+        scores = [self.score(stage, user, arm, counter + 1 + at) for at, arm in enumerate(arms)]
+        return arms[pick(self.session, user, counter, scores)]
+
+    def select(self, turn):
+        session, who = self.session, np.arange(USERS)
+        drawn = session.draw_groups(who, turn, session.ranges, session.share[0], None)
+        groups = [drawn.place[user, : drawn.taken[user]].tolist() for user in range(USERS)]
+        self.groups = [self.choose(0, user, groups[user], turn * ROUND + 2 * STEP) for user in range(USERS)]
+        drawn = session.draw(who, turn, session.ranges[self.groups], session.share[1], None, 1)
+        places = [drawn.place[user, : drawn.taken[user]].tolist() for user in range(USERS)]
+        return [self.choose(1, user, places[user], turn * ROUND + 3 * STEP) for user in range(USERS)]
+
+    def update(self, places, rewards):
+        for user, (place, reward) in enumerate(zip(places, rewards, strict=True)):
+            for stage, arm in enumerate((self.groups[user], place)):
+                owner = "everybody" if self.shared[stage] else user
+                self.rewards.setdefault((stage, owner, arm), []).append(reward)
+
+
+@pytest.mark.parametrize("v", [None, 0.3])
+@pytest.mark.parametrize("shared", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("groups", ["categories", "leaves"])
+def test_context_free_is_its_equations(world, tree, groups, shared, v):
+    bandit = tw.LinUCB() if v is None else tw.Thompson(v)
+    policy = tw.ContextFree(bandit, budget=20, groups=groups, shared_nodes=shared[0], shared_items=shared[1])
+    session = policy.session(tree, world.catalogue, USERS, seed=3)
+    assert len(session.ranges) > session.share[0] == session.share[1] == 10  # groups are sampled
+    play(session, MeanTwin(session, *shared, v=v), world)
+
+
+def test_context_free_groups_are_the_categories_or_the_leaves(world, tree):
+    shop = world.catalogue
+    for groups, wanted in (("categories", len(set(shop.categories))), ("leaves", 25)):
+        session = tw.ContextFree(groups=groups).session(tree, shop, 1)
+        sizes = np.diff(session.ranges).ravel()
+        assert (len(sizes), sizes.sum()) == (wanted, len(shop))
+    flat = tw.ContextFree(groups="leaves").session(tw.ItemTree.flat(shop.vectors), shop, 1)
+    assert flat.ranges.tolist() == [[0, len(shop)]]
+    assert flat.select([0], 0).scores.tolist() == [25]
+
+
+def test_context_free_users_are_independent_when_nothing_is_shared(world, tree):
+    def rewards(users, **options):
+        policy = tw.ContextFree(budget=20, groups="leaves", **options)
+        return tw.simulate(policy, world, tree, rounds=60, users=users, seed=4).rewards
+
+    assert np.array_equal(rewards([5, 1, 3])[1:2], rewards([1]))
+    for options in ({"shared_nodes": True}, {"shared_items": True}):
+        assert not np.array_equal(rewards([5, 1, 3], **options)[1:2], rewards([1], **options))
+
+
+def test_context_free_refuses_tables_that_are_too_large(world, tree, monkeypatch):
+    monkeypatch.setattr(context_free, "_MOST_CELLS", 3_000)
+    tw.ContextFree().session(tree, world.catalogue, 10)
+    with pytest.raises(tw.InvalidArgument, match="users must be at most 10 for 300 arms with statistics per user"):
+        tw.ContextFree().session(tree, world.catalogue, 11)
+    tw.ContextFree(groups="leaves", shared_items=True).session(tree, world.catalogue, 120)
+    with pytest.raises(tw.InvalidArgument, match="users must be at most 120 for 25 arms"):
+        tw.ContextFree(groups="leaves", shared_items=True).session(tree, world.catalogue, 121)
+    tw.ContextFree(shared_nodes=True, shared_items=True).session(tree, world.catalogue, 10_000)
 
 
 def slow_gamma(shape, seed, stream, counter):
@@ -311,8 +440,19 @@ def test_gamma_draws_have_their_moments():
         assert drawn.var() == pytest.approx(shape, rel=0.15)
 
 
-@pytest.mark.parametrize("policy", [tw.HMAB(tw.Thompson()), tw.ICTR(tw.Thompson()), tw.HMAB(), tw.ICTR(), tw.ConUCB()])
-def test_they_learn_and_keep_their_hands_off_explorers(policy, world, tree):
+LEARNERS = [
+    tw.HMAB(tw.Thompson()),
+    tw.ICTR(tw.Thompson()),
+    tw.ContextFree(tw.Thompson(), shared_nodes=True, shared_items=True),
+    tw.HMAB(),
+    tw.ICTR(),
+    tw.ContextFree(groups="leaves"),
+    tw.ConUCB(),
+]
+
+
+@pytest.mark.parametrize("policy", LEARNERS)
+def test_baselines_learn_and_explorers_refuse_them(policy, world, tree):
     result = tw.simulate(policy, world, tree, rounds=300, seed=0)
     assert result.rewards[:, 200:].mean() > 1.3 * world.base_rate()
     assert result.scores.max() <= 50
@@ -327,6 +467,10 @@ def test_bad_baselines(world, tree):
     for policy, shop, why in (
         (tw.HMAB(), plain, "HMAB: catalogue must be one with categories"),
         (tw.ConUCB(), plain, "ConUCB: catalogue must be one with categories"),
+        (tw.ContextFree(), plain, "ContextFree: catalogue must be one with categories"),
+        (tw.ContextFree(tw.EpsilonGreedy()), world.catalogue, "bandit must be LinUCB or Thompson"),
+        (tw.ContextFree(groups="nodes"), world.catalogue, "groups must be one of"),
+        (tw.ContextFree(shared_items=1), world.catalogue, "shared_items"),
         (tw.ConUCB(tw.Thompson()), world.catalogue, "bandit must be LinUCB, got"),
         (tw.HMAB(tw.EpsilonGreedy()), world.catalogue, "bandit must be LinUCB or Thompson"),
         (tw.HMAB(shape=0.5), world.catalogue, "shape"),
@@ -337,9 +481,14 @@ def test_bad_baselines(world, tree):
     ):
         with pytest.raises(tw.InvalidArgument, match=why):
             policy.session(tree, shop, 2)
+    tw.ContextFree(groups="leaves").session(tree, plain, 2)
+    assert tw.ContextFree().needs_categories
+    assert not tw.ContextFree(groups="leaves").needs_categories
 
 
-@pytest.mark.parametrize("policy", [tw.HMAB(), tw.ICTR(), tw.ConUCB()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize(
+    "policy", [tw.HMAB(), tw.ICTR(), tw.ConUCB(), tw.ContextFree()], ids=lambda policy: policy.name
+)
 def test_their_sessions_refuse_what_is_not_theirs(policy, world, tree):
     session = policy.session(tree, world.catalogue, USERS)
     for allow in ([-1], [300], [0.5], [[1]], [3, 300], [-1, 3]):

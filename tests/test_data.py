@@ -270,6 +270,43 @@ def test_bad_interactions(change, why):
         tw.Interactions(**{"users": ["u", "v"], "items": [1, 2]} | change)
 
 
+LOGS_WITHOUT_IMPRESSIONS = [
+    ({}, "history or skip"),
+    ({"behaviours": ["pv", "buy", "pv"]}, "history or skip"),
+    ({"behaviours": ["click", "skip", None]}, "history"),
+    ({"behaviours": ["history", "click", "click"]}, "skip"),
+    ({"behaviours": pl.Series(["history", "click", "click"], dtype=pl.Enum(["history", "skip", "click"]))}, "skip"),
+]
+
+
+@pytest.mark.parametrize(("given", "missing"), LOGS_WITHOUT_IMPRESSIONS)
+def test_a_log_without_impressions_says_so(given, missing):
+    log = tw.Interactions(["u", "u", "v"], [1, 2, 3], **given)
+    assert not log.has_impressions
+    why = f"the log has no impressions: none of its events has the behaviour {missing}$"
+    with pytest.raises(DataError, match=why):
+        log.impressions()
+
+
+def test_an_empty_log_has_no_impressions():
+    assert not tw.Interactions([], []).has_impressions
+
+
+def test_impressions_keep_the_order_and_the_times(tmp_path):
+    behaviours = ["skip", "history", "click", "skip", None, "look", "history"]
+    log = tw.Interactions(
+        list("uvuvuvu"), range(7), rewards=[0, 1, 1, 0, 1, 1, 1], behaviours=behaviours, times=[5, 1, 6, 7, 8, 9, 2]
+    )
+    log.save(tmp_path / "log")
+    for one in (log, tw.Interactions.load(tmp_path / "log")):
+        history, clicks, skips = one.impressions()
+        assert history.table.select("user", "item", "time").rows() == [("v", 1, 1), ("u", 6, 2)]
+        assert clicks.items.to_list() == [2]
+        assert skips.of_users(pl.Series(["v"])).items.to_list() == [3]
+    no_clicks = tw.Interactions(["u", "u"], [1, 2], rewards=[1, 0], behaviours=["history", "skip"]).impressions()
+    assert [len(part) for part in no_clicks] == [1, 0, 1]
+
+
 def test_a_log_needs_users_and_items(tmp_path):
     pl.DataFrame({"user": [1]}).write_csv(tmp_path / "log.csv")
     with pytest.raises(DataError, match="no column 'item' for the item"):

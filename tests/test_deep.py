@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ from treeward.experiment.presets import deep
 from treeward.experiment.run import load, run
 from treeward.experiment.spec import Arm, Spec
 from treeward.experiment.summary import deepened
+from treeward.simulate.synthetic import vivid
 
 FAST = {"hidden": (24,), "dim": 8, "epochs": 2, "users": 200}
 
@@ -47,14 +49,16 @@ def devices(count, seed=0):
     return shop, tw.Interactions(users, items, rewards=rewards.astype(float)), pl.DataFrame({"device": device})
 
 
-def test_a_world_that_is_linear_is_what_it_was():
+def test_a_nonlinear_world_shows_policies_the_same_vectors():
     plain, same = (tw.World.synthetic(items=300, users=5, dim=4, seed=3, **more) for more in ({}, {"nonlinear": 0}))
     bent = tw.World.synthetic(items=300, users=5, dim=4, seed=3, nonlinear=2.0)
     for one, other in zip(plain.tastes, same.tastes, strict=True):
         np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(plain.catalogue.vectors, bent.catalogue.vectors)  # what policies see is the same
     assert plain.tastes.items.shape[1] == 4 + 8
-    assert float(plain.probabilities(0).sum()) == pytest.approx(46.0931, abs=1e-3)  # as before there were others
+    assert bent.tastes.items.shape[1] == 64 + 8
+    straight = tw.World(*vivid(items=300, users=5, dim=4, seed=3))  # the nonlinear world without its waves
+    np.testing.assert_array_equal(straight.catalogue.vectors, bent.catalogue.vectors)  # what policies see is the same
+    assert float(straight.probabilities(0).sum()) == pytest.approx(46.0931, abs=1e-3)
     assert np.abs(plain.probabilities(0) - bent.probabilities(0)).max() > 0.05
     with pytest.raises(InvalidArgument, match="nonlinear"):
         tw.World.synthetic(items=300, nonlinear=-1)
@@ -171,6 +175,7 @@ def test_saved_is_loaded_and_works_without_torch(world, network, tmp_path):
     world.catalogue.save(tmp_path / "items")
     code = f"""
 import sys
+from dataclasses import replace
 sys.modules["torch"] = None
 import treeward as tw
 shop = tw.Catalogue.load({str(tmp_path / "items")!r})
@@ -379,10 +384,7 @@ def test_the_experiment(tmp_path):
     assert "74 other users, each shown 20 items" in page
 
 
-def test_specs_of_before_are_the_same_experiments(world, tmp_path):
-    spec = Spec("mine", "d", (Arm("a", "hcb"),))
-    assert "features" not in spec.to_toml()
-    assert "shown" not in spec.to_toml()
+def test_specs_name_features_and_priors(world, tmp_path):
     assert Spec.from_toml(deep("synthetic").to_toml()) == deep("synthetic")
     assert deep("synthetic", loader_options={"dim": 8}).loader_options["dim"] == 8
     assert [Arm("a", "hcb", prior=p, features=f).tree for p in (False, True) for f in (False, True)] == [
@@ -398,3 +400,19 @@ def test_specs_of_before_are_the_same_experiments(world, tmp_path):
         run(Spec("mine", str(tmp_path / "world"), arms, rounds=5, repeats=1), tmp_path / "out")
     with pytest.raises(InvalidArgument, match="loader_options"):
         run(Spec("mine", "synthetic", arms, shown=5, loader_options={"colour": 1}), tmp_path / "other")
+
+
+def test_a_prepared_run_with_features_gets_the_prior_it_lacks(tmp_path):
+    random = np.random.default_rng(0)
+    rows = [(f"u{user:03}", f"i{item:02}") for user in range(80) for item in random.choice(40, 8, replace=False)]
+    pl.DataFrame(rows, schema=["user", "item"], orient="row").write_csv(tmp_path / "log.csv")
+    plain, prior = Arm("a", "hcb", features=True), Arm("b", "hcb", features=True, prior=True)
+    spec = Spec(
+        "x", str(tmp_path / "log.csv"), (plain,), users=3, rounds=4, repeats=1, dim=4, reward="click", once=True
+    )
+    run(spec, tmp_path / "first", processes=1)
+    assert not (tmp_path / "first" / "deep-prior").exists()
+    made = run(replace(spec, arms=(plain, prior)), tmp_path / "second", prepared=tmp_path / "first", processes=1)
+    assert made.rewards["arm"].unique(maintain_order=True).to_list() == ["a", "b"]
+    same = [(tmp_path / name / "features" / "manifest.json").read_bytes() for name in ("first", "second")]
+    assert same[0] == same[1]  # the network was taken over, not trained again

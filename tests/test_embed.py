@@ -14,6 +14,7 @@ from treeward.core.errors import ArtefactError, DataError, InvalidArgument
 from treeward.embed.decompose import reduced
 from treeward.embed.quality import quality
 from treeward.embed.sentences import PACKAGE, Cache, SentencesMissing, find_model
+from treeward.embed.text import _columns, _texts
 from treeward.learn.clicks import clicks_of, last_clicks, padded
 from treeward.learn.networks import KINDS
 from treeward.learn.next_click import NextClick, Settings, best_of
@@ -185,10 +186,55 @@ def test_gru_vectors_tell_the_rings_apart(shop):
         tw.gru_vectors(rings(30), [], shop)
 
 
+def test_text_gru_is_text_and_then_gru(shop):
+    train, valid, settings = rings(60), rings(10, 1), Settings(passes=2)
+    tuned = tw.text_gru_vectors(train, valid, shop, 8, model="static", settings=settings)
+    said = tw.text_vectors(shop, 8, model="static")
+    np.testing.assert_array_equal(
+        tuned.catalogue.vectors, tw.gru_vectors(train, valid, said, 8, settings=settings).catalogue.vectors
+    )
+    assert tuned.catalogue.table.equals(shop.table)
+    assert not np.allclose(tuned.catalogue.vectors, tw.gru_vectors(train, valid, shop, 8, settings=settings)[0].vectors)
+    had = shop.with_vectors(np.ones((ITEMS, 3)))  # what they had before does not matter
+    again = tw.text_gru_vectors(train, valid, had, 8, model="static", settings=settings)
+    np.testing.assert_array_equal(again.catalogue.vectors, tuned.catalogue.vectors)
+
+
+def test_text_gru_fills_items_without_text_if_asked(shop):
+    titles = [title if at % 2 else None for at, title in enumerate(shop.titles)]
+    some = tw.Catalogue(shop.ids, titles=titles, categories=["a", "b"] * (ITEMS // 2))
+    call = {"model": "static", "settings": Settings(passes=1)}
+    with pytest.raises(DataError, match="20 of 40 items have no text in title; --fill gives them"):
+        tw.text_gru_vectors(rings(30), rings(10, 1), some, 8, **call)
+    made = tw.text_gru_vectors(rings(30), rings(10, 1), some, 8, fill=True, **call)
+    assert np.isfinite(made.catalogue.vectors).all()
+    bare = tw.Catalogue(shop.ids)
+    with pytest.raises(DataError, match="40 of 40 items have no text in title or abstract"):
+        tw.text_gru_vectors(rings(30), rings(10, 1), bare, 8, fill=True, **call)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"valid": []}, "valid must be of type Interactions"),
+        ({"catalogue": "items"}, "catalogue must be of type Catalogue"),
+        ({"dim": 0}, "dim must be an integer of at least 1"),
+        ({"seed": -1}, "seed must be an integer of at least 0"),
+        ({"columns": ("body",)}, "columns must be columns of the items"),
+        ({"model": "no-such-model"}, "model must be a directory"),
+    ],
+)
+def test_bad_arguments_of_text_gru_are_refused(shop, change, why):
+    with pytest.raises(InvalidArgument, match=why):
+        tw.text_gru_vectors(**{"train": rings(5), "valid": rings(5), "catalogue": shop, "dim": 8} | change)
+
+
 def test_without_torch_gru_says_how_to_get_it(shop, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(TorchMissing, match="pip install 'treeward.train.'"):
         tw.gru_vectors(rings(30), rings(10), shop, 8)
+    with pytest.raises(TorchMissing, match="text_gru_vectors needs torch"):
+        tw.text_gru_vectors(rings(30), rings(10), tw.Catalogue(shop.ids), 8)  # before it looks for texts
 
 
 # --- vectors of texts -----------------------------------------------------------------------------------------------
@@ -244,7 +290,7 @@ def test_items_without_text_are_refused_or_filled():
         with pytest.raises(DataError, match="have no text in title"):
             tw.text_vectors(wordless, model="static")
     bare = tw.Catalogue(range(3))
-    with pytest.raises(DataError, match="3 of 3 items have no text in title; make vectors of clicks instead"):
+    with pytest.raises(DataError, match="3 of 3 items have no text in title or abstract; make vectors of clicks"):
         tw.text_vectors(bare, model="static")
     shop = tw.Catalogue(range(5), titles=[*TITLES[:3], None, " "], categories=["w", "w", "g", "g", "w"])
     with pytest.raises(DataError, match="2 of 5 items have no text in title; --fill gives them"):
@@ -256,6 +302,24 @@ def test_items_without_text_are_refused_or_filled():
     assert joined.dim == 2
     with pytest.raises(InvalidArgument, match=r"columns must be columns of the items \(id, title, category\)"):
         tw.text_vectors(shop, columns=("abstract",), model="static")
+    with pytest.raises(InvalidArgument, match="columns must be columns of the items"):
+        tw.text_vectors(shop, columns=(), model="static")
+
+
+def test_items_say_their_title_and_their_abstract():
+    abstracts = ["about a vote in the senate", None, "  ", "about a golf course"]
+    titles = ["a vote", "the senate", "a hole in one", None]
+    shop = tw.Catalogue(range(4), titles=titles, columns={"abstract": abstracts})
+    assert _texts(shop, _columns(shop, None)) == [
+        "a vote. about a vote in the senate", "the senate", "a hole in one", "about a golf course",
+    ]  # fmt: skip
+    both, named = (tw.text_vectors(shop, 3, model="static", columns=one) for one in (None, ("title", "abstract")))
+    np.testing.assert_array_equal(both.vectors, named.vectors)
+    alone = tw.text_vectors(shop, 3, model="static", columns=("title",), fill=True)
+    assert not np.allclose(both.vectors, alone.vectors)
+    assert (both.vectors @ both.vectors.T)[0, 1] > 0.2  # the abstract says senate, and so does the other title
+    untitled = tw.Catalogue(range(4), columns={"abstract": ["one thing", "another thing", "a third thing", "one"]})
+    assert tw.text_vectors(untitled, 2, model="static").dim == 2
 
 
 def test_a_broken_cache_is_said_to_be_broken(tmp_path):
@@ -346,6 +410,18 @@ def test_embed_text_on_the_command_line(tmp_path):
     assert done.exit_code == 0, done.output
     assert "main category" in done.output
     assert tw.Catalogue.load(tmp_path / "items").dim == 3
+    call = ["embed", "gru", str(folder), "-o", str(tmp_path / "tuned"), "--model", "static", "--dim", "3"]
+    call += ["--passes", "2", "--start", "text"]
+    done = CliRunner().invoke(app, call)
+    assert done.exit_code == 0, done.output
+    data = tw.load_dataset(folder)
+    wanted = tw.text_gru_vectors(
+        data.part("train"), data.part("validation"), data.catalogue, 3, model="static", settings=Settings(passes=2)
+    )
+    np.testing.assert_array_equal(tw.Catalogue.load(tmp_path / "tuned").vectors, wanted.catalogue.vectors)
+    done = CliRunner().invoke(app, [*call, "--force", "--column", "body"])
+    assert done.exit_code == 1
+    assert "columns must be columns of the items" in str(done.exception)
 
 
 def test_purity():

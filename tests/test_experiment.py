@@ -18,16 +18,17 @@ from tests.commands import TREEWARD
 from tests.commands import run as cli
 from tests.test_simulate import REFERENCE
 from treeward.core.errors import ArtefactCorrupt, ArtefactExists, DataError, InvalidArgument
-from treeward.experiment import Arm, Spec, load, run
+from treeward.experiment import Arm, Outcome, Spec, load, run
 from treeward.experiment.cells import cell_seed, checkpoints
 from treeward.experiment.presets import PRESETS, REWARDS, TABLE_3, bases, rewards, sensitivity, tuned, tuning
 from treeward.experiment.reference import compare
-from treeward.experiment.report import render, write_report
+from treeward.experiment.report import render, warnings, write_report
 from treeward.experiment.summary import (
     by_user,
+    claims,
     curves,
     estimate,
-    order_kept,
+    estimated,
     paired,
     ratios,
     rounds_of,
@@ -63,7 +64,9 @@ def test_specs_go_to_toml_and_back(world):
     assert len(sensitivity("x").arms) == 36
     assert sensitivity("x").rounds == 1_000
     assert (rewards("x").rounds, rewards("x").repeats, rewards("x").budget) == (2_000, 10, 50)
-    assert [arm.label for arm in REWARDS if arm.baseline] == ["LinUCB", "ConUCB", "HMAB", "ICTRUCB"]
+    assert [arm.label for arm in REWARDS if arm.baseline] == [
+        "LinUCB", "CB-Category", "CB-Leaf", "ConUCB", "HMAB", "ICTRUCB",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,8 @@ def test_summaries_by_hand(outcome):
     held = outcome.rewards.filter(arm="HUCB", repeat=1, round=40)
     assert earned["HUCB"][:, 1].tolist() == pytest.approx(held["reward"].to_list())
     told = {one.arm: one for one in scores(outcome, 40)}
-    best = max(("LinUCB", "ConUCB", "HMAB", "ICTRUCB"), key=lambda name: earned[name].mean())
+    baselines = ("LinUCB", "CB-Category", "CB-Leaf", "ConUCB", "HMAB", "ICTRUCB")
+    best = max(baselines, key=lambda name: earned[name].mean())
     assert told[best].gain is None
     against = next(arm for arm in outcome.spec.arms if arm.label == best)
     gain = estimate(earned["pHUCB"] - earned[best], shares(against))
@@ -156,9 +160,11 @@ def test_summaries_by_hand(outcome):
     turns, mean, half = curves(outcome)["HUCB"]
     assert (turns[-1], mean[-1], half[-1]) == (40, pytest.approx(told["HUCB"].mean), pytest.approx(told["HUCB"].half))
     assert rounds_of(outcome) == [40]
-    claims = {claim: (holds, gap.mean) for claim, holds, gap in order_kept(outcome, 40)}
+    found = {str(claim): claim.gap for claim in claims(outcome, 40)}
     gap = earned["HUCB"].mean() - earned["HMAB"].mean()
-    assert claims["HUCB above HMAB"] == (gap > 0, pytest.approx(gap))
+    assert found["HUCB above HMAB"].mean == pytest.approx(gap)
+    others = [f"{name} above LinUCB" for name in ("HMAB", "ICTRUCB", "ConUCB", "CB-Leaf", "CB-Category", "HUCB")]
+    assert {*others, "pHUCB above HUCB", "pHUCB above ICTRUCB", "HUCB above CB-Leaf"} <= set(found)
     assert set(ratios(outcome, 40)) == {"here"}
     assert TABLE_3["MIND"]["pHUCB"][2] / TABLE_3["MIND"]["LinUCB"][2] == pytest.approx(2.42, abs=0.01)
 
@@ -172,6 +178,12 @@ def test_estimates():
     assert estimate(np.ones((1, 5)), False) == (1.0, None, None)
     assert estimate(np.ones((5, 1)), True) == (1.0, None, None)
     random = np.random.default_rng(0)
+    inside = 0
+    for _ in range(400):  # users differ, and repeats differ: the interval covers both
+        values = 2 * random.normal(size=(30, 1)) + random.normal(size=(1, 4)) + 0.5 * random.normal(size=(30, 4))
+        one = estimate(values, True)
+        inside += abs(one.mean) <= one.half
+    assert 370 <= inside <= 394  # 95 %, give or take
     rejected = {False: 0, True: 0}
     for _ in range(600):  # everybody in a repeat has the same luck: no effect, but users agree
         values = random.normal(size=(20, 4)) + random.normal(size=4)
@@ -181,10 +193,97 @@ def test_estimates():
     assert rejected[True] < 60
 
 
+def test_a_claim_is_answered_by_its_interval():
+    assert estimate(np.array([[1.0], [1.1], [0.9]]), False).answer == "yes"
+    assert estimate(-np.array([[1.0], [1.1], [0.9]]), False).answer == "no"
+    assert estimate(np.array([[1.0], [-1.1], [0.9]]), False).answer == "not distinguishable"
+    assert estimate(np.ones((1, 3)), False).answer == "not distinguishable"  # no interval
+    assert estimate(np.array([[1.0], [1.1], [0.9]]), False).said(2) == "yes: +1.00 ± 0.25"
+
+
+def test_an_interval_over_worlds_is_wider_where_worlds_disagree():
+    random = np.random.default_rng(1)
+    users, shift = random.normal(size=(40, 1, 1)), np.array([-1.0, 0.0, 1.2])[None, :, None]
+    values = (users + shift + 0.1 * random.normal(size=(40, 3, 2))).reshape(40, 6)
+    spec = Spec("x", "d", (Arm("a", "flat"),), repeats=2, worlds=3)
+    many = estimated(Outcome(spec, {}, pl.DataFrame(), pl.DataFrame(), pl.DataFrame()), values, spec.arms[0])
+    alone = replace(spec, repeats=6, worlds=1)
+    one = estimated(Outcome(alone, {}, pl.DataFrame(), pl.DataFrame(), pl.DataFrame()), values, spec.arms[0])
+    assert many.mean == pytest.approx(one.mean)
+    assert many.half > 3 * one.half
+
+
+def test_node_scaling_is_one_setting_of_the_spec(world):
+    spec = small(world)
+    for nodes in ("unit", "mean"):
+        built = {arm.label: replace(spec, nodes=nodes).policy(arm) for arm in spec.arms}
+        assert {built[name].node_vectors for name in ("HUCB", "pHUCB", "CB-Leaf", "CB-Category")} == {nodes}
+        assert built["ConUCB"].node_vectors == "mean"
+    assert spec.policy(Arm("b", "beam", options={"budget": 16})).node_vectors == "mean"
+    assert spec.policy(Arm("h", "hcb", options={"node_vectors": "mean"})).node_vectors == "mean"
+    with pytest.raises(InvalidArgument, match="nodes must be one of unit, mean"):
+        replace(spec, nodes="long").check()
+
+
+def test_a_prepared_run_is_taken_over(outcome, world, tmp_path):
+    spec, first = small(world), tmp_path / "first"
+    run(spec, first, processes=1)
+    few = replace(spec, arms=spec.arms[:1], rounds=20, nodes="mean")
+    made = run(few, tmp_path / "second", prepared=first, processes=1)
+    again = run(few, tmp_path / "alone", processes=1)
+    assert made.rewards.equals(again.rewards)
+    assert made.prepared["source"]["prepared"] == spec.digest
+    for changed, said in (
+        ({"seed": 5}, r"seed \(0 there, 5 here\)"),
+        ({"widths": (4, 30)}, r"widths \(\(5, 40\) there, \(4, 30\) here\)"),
+    ):
+        with pytest.raises(InvalidArgument, match=said):
+            run(replace(few, **changed), tmp_path / "no", prepared=first)
+    tw.World.synthetic(items=600, users=40, dim=8, seed=9).save(tmp_path / "other")
+    with pytest.raises(InvalidArgument, match="prepared must be a run on the same data"):
+        run(replace(few, data=str(tmp_path / "other")), tmp_path / "no", prepared=first)
+    told = (first / "prepared.json").read_text()
+    (first / "prepared.json").write_text(told.replace(f'"treeward": "{tw.__version__}"', '"treeward": "0.0.9"'))
+    with pytest.raises(InvalidArgument, match=r"prepared must be a run of this version.*of version 0\.0\.9"):
+        run(few, tmp_path / "no", prepared=first)
+    (first / "prepared.json").unlink()
+    with pytest.raises(InvalidArgument, match="prepared to the end"):
+        run(few, tmp_path / "no", prepared=first)
+    with pytest.raises(InvalidArgument, match="prepared must be the folder of a run"):
+        run(few, tmp_path / "no", prepared=tmp_path / "nowhere")
+
+
+def test_a_world_is_not_refitted(world, tmp_path):
+    with pytest.raises(InvalidArgument, match="worlds must be 1: there is one to try"):
+        run(replace(small(world), worlds=2), tmp_path / "run")
+
+
+def test_a_world_that_cannot_tell_policies_apart_is_said_first(outcome):
+    assert warnings(outcome) == []
+    poor = {**outcome.prepared, "aucs": [(0.474, 0.503)], "own_best": 0.202, "random": 0.201}
+    told = warnings(outcome._replace(prepared=poor))
+    assert [one.split(":")[0] for one in told] == ["Warning", "Warning"]
+    assert "AUC 0.474 against 0.503" in told[0]
+    [one] = warnings(outcome._replace(prepared={**outcome.prepared, "aucs": [(0.6, 0.5), (0.49, 0.51)]}))
+    assert "1 of 2 worlds rank held-out events no better than popularity" in one
+    page = render(outcome._replace(prepared=poor)).decode()
+    assert page.index("no better than popularity") < page.index("Cumulative reward per user")
+
+
 def test_reports(outcome, world, tmp_path):
     page, picture, table = write_report(outcome, tmp_path / "report.html")
     text = page.read_text()
-    for said in ("Beside the paper&#x27;s table 3", "holds here", "questions a user", "Cumulative regret", "pHUCB"):
+    for said in (
+        "Compared with the paper&#x27;s table 3",
+        "claim of the paper",
+        "not distinguishable",
+        "questions per user",
+        "Cumulative regret",
+        "Context-free ceiling",
+        "8 dimensions",
+        "scaled to length 1",
+        "one fitted world, one tree and one set of item vectors",
+    ):
         assert said in text
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert pl.read_csv(table).height == 8
@@ -209,7 +308,7 @@ def test_finished_cells_are_never_computed_again(outcome, world, tmp_path):
     for path, when in before.items():
         assert (path.stat().st_mtime_ns == when) == (gone not in path.parents)
     assert again.rewards.equals(outcome.rewards)
-    with pytest.raises(ArtefactExists, match="holds another experiment"):
+    with pytest.raises(ArtefactExists, match=r"differs in seed \(0 there, 5 here\); choose another folder"):
         run(replace(spec, seed=5), folder)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
@@ -332,8 +431,9 @@ def test_from_a_log_to_a_report(tmp_path):
         "--budget", 20, "--set", f"items={tmp_path / 'items.csv'}",
     )  # fmt: skip
     assert "LinUCB, clicks" in told
-    assert "HMAB" not in told
+    assert "HMAB, authors' reading, per user" in told
     held = load(tmp_path / "run")
+    assert not {"HMAB", "ICTRUCB"} & {arm.label for arm in held.spec.arms}
     assert len(held.prepared["users"]) == 5
     test = set(tw.load_dataset(tmp_path / "log.csv").users("test").to_list())
     ids = tw.World.load(tmp_path / "run" / "world").user_ids

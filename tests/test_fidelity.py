@@ -15,11 +15,12 @@ from treeward.simulate import World, simulate
 from treeward.simulate.fidelity import calibration
 from treeward.simulate.fidelity_page import render
 from treeward.simulate.fit import fit
+from treeward.simulate.synthetic import vivid
 
 
 @pytest.fixture(scope="module")
 def truth():
-    return World.synthetic(items=150, users=300, dim=8, seed=2)
+    return World(*vivid(items=150, users=300, dim=8, seed=2))
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_the_command(log, tmp_path):
         assert outcome.prepared["oracle"] <= rounds
         page = (tmp_path / "run" / regime / "report.html").read_text()
         assert "Reward against work" in page
-        assert "multiplications a round" in page
+        assert "multiplications per round" in page
 
 
 def pl_mean():

@@ -48,10 +48,63 @@ def test_taobao(tmp_path):
     assert data.catalogue.categories.to_list() == ["7", "8", "7", "8"]
     assert data.catalogue.dim == 0
     assert sorted(data.splits["split"].to_list()) == ["test"] + ["train"] * 5
-    assert len(load_dataset(path, least=0).interactions) == 74
+    assert len(load_dataset(path, least=0, positive="pv,fav,buy").interactions) == 74
     assert load_dataset(path).source["sha256"] == load_dataset(path / "UserBehavior.csv").source["sha256"]
     for split in ("train", "validation", "test"):
         assert set(data.part(split).users) == set(data.users(split))
+
+
+def behaving():
+    """Page views of six users, and: user 0 also buys, user 6 only buys, item 104 is only put into carts."""
+    rows = [*busy(), *[(0, 100, 7, "buy", 1511544080)] * 3]
+    return (
+        rows + [(6, 100 + at % 2, 7, "buy", 5) for at in range(10)] + [(at, 104, 9, "cart", 6) for at in range(6)] * 2
+    )
+
+
+def test_taobao_counts_only_page_views_as_clicks(tmp_path):
+    data = load_dataset(taobao(tmp_path, behaving()))
+    assert data.interactions.table["behaviour"].unique().to_list() == ["pv"]
+    assert data.interactions.rewards.to_list() == [1.0] * 72
+    assert dropped(data) == {
+        "event of the behaviour cart, which is not positive": 12,
+        "event of the behaviour buy, which is not positive": 13,
+        "user without a positive event": 1,
+    }
+    assert data.source["read"] == {
+        "events": 97, "users": 7, "items": 5, "categories": 3, "clicks": 72, "pv": 72, "cart": 12, "fav": 0, "buy": 13,
+    }  # fmt: skip
+    assert data.source["positive"] == ["pv"]
+    assert set(data.splits["user"]) == set(range(6))
+    assert data.catalogue.ids.to_list() == [100, 101, 102, 103, 104]  # what the filter keeps is in the catalogue
+
+
+def test_taobao_takes_other_behaviours_as_positive(tmp_path):
+    path = taobao(tmp_path, behaving())
+    for given in ("pv,buy", "pv, buy", ["pv", "buy"], ("buy", "pv", "buy")):
+        data = load_dataset(path, positive=given)
+        assert len(data.interactions) == 85
+        assert set(data.interactions.rewards) == {1.0}
+        assert set(data.source["positive"]) == {"pv", "buy"}
+        assert dropped(data) == {"event of the behaviour cart, which is not positive": 12}
+    assert len(load_dataset(path, positive="cart", test=1).interactions) == 12
+    assert dropped(load_dataset(path, positive="pv,cart,fav,buy")) == {}
+
+
+def test_taobao_filter_counts_events_of_all_behaviours(tmp_path):
+    rows = [(user, 100, 7, "pv" if turn < 2 else "cart", turn) for user in range(4) for turn in range(10)]
+    assert len(load_dataset(taobao(tmp_path, rows), test=1, validation=0).interactions) == 8
+
+
+@pytest.mark.parametrize("given", ["view", "pv,view", "", [], "PV", 3, [1], {"pv": 1}, None])
+def test_unknown_behaviour_names_are_refused(tmp_path, given):
+    with pytest.raises(InvalidArgument, match="taobao: positive must be one or more of pv, cart, fav, buy"):
+        load_dataset(tmp_path / "UserBehavior.csv", "taobao", positive=given)  # before the file is looked for
+
+
+def test_taobao_without_positive_events_is_refused(tmp_path):
+    with pytest.raises(DataError, match="none of its 72 events is of the behaviour fav or buy"):
+        load_dataset(taobao(tmp_path, busy()), positive="fav,buy")
 
 
 def test_taobao_filters_once_or_until_stable(tmp_path):
@@ -132,12 +185,41 @@ def test_mind(tmp_path):
     ]  # fmt: skip
     assert data.catalogue.ids.to_list() == ["N1", "N2", "N3", "N9"]
     assert data.catalogue.titles.to_list() == ["A vote", "A hole in one", None, None]
-    assert data.catalogue.table["subcategory"].to_list()[:2] == ["politics", "golf"]
     assert data.interactions.table["time"].drop_nulls()[0] == 1573568086
     assert data.source["read"] == {"impressions": 4, "shown": 6, "clicks": 3, "history clicks": 6}
     assert sorted(data.splits["split"].to_list()) == ["test", "train"]
     everybody = load_dataset(tmp_path, complete_only=False)
     assert everybody.interactions.users.n_unique() == 3
+
+
+def test_mind_categories_are_subcategories_unless_asked(tmp_path):
+    fine, coarse = load_dataset(mind(tmp_path)).catalogue, load_dataset(tmp_path, category="category").catalogue
+    assert fine.categories.to_list() == ["politics", "golf", None, None]
+    assert coarse.categories.to_list() == ["news", "sports", None, None]
+    for catalogue in (fine, coarse):
+        assert catalogue.table["topic"].to_list() == ["news", "sports", None, None]
+        assert catalogue.table["subcategory"].to_list() == ["politics", "golf", None, None]
+    assert load_dataset(tmp_path, category="category").source["category"] == "category"
+
+
+@pytest.mark.parametrize("given", ["topic", "title", "Subcategory", "", None, 3])
+def test_unknown_category_column_is_refused(tmp_path, given):
+    with pytest.raises(InvalidArgument, match="mind: category must be one of subcategory, category"):
+        load_dataset(tmp_path, "mind", category=given)  # before the folder is looked at
+
+
+def test_mind_has_impressions(tmp_path):
+    log = load_dataset(mind(tmp_path), test=1, validation=0).interactions
+    assert log.has_impressions
+    parts = log.impressions()
+    pairs = [list(zip(part.users.cast(pl.String), part.items.cast(pl.String), strict=True)) for part in parts]
+    assert pairs == [
+        [("U1", "N1"), ("U1", "N2"), ("U1", "N9"), ("U3", "N2")],
+        [("U1", "N2"), ("U3", "N2")],
+        [("U1", "N3"), ("U1", "N1"), ("U3", "N1")],
+    ]
+    assert [set(part.rewards) for part in parts] == [{1.0}, {1.0}, {0.0}]
+    assert not load_dataset(taobao(tmp_path, busy()), "taobao").interactions.has_impressions
 
 
 def test_mind_train_and_dev(tmp_path):
@@ -303,21 +385,51 @@ def test_splits_are_by_user_and_seed():
 
 def test_cards(tmp_path):
     card = describe(load_dataset(taobao(tmp_path, busy())))
-    assert card.counts == (6, 4, 4, 2, 72, 72)
+    assert card.counts == (6, 4, 4, 2, 72, 72, 0)
     assert card.density == 1.0
     assert card.paper["items"] == 4_162_024
     assert card.times == ("2017-11-24 17:21:10", "2017-11-24 17:21:21")
     assert card.behaviours == {"pv": 72}
+    assert card.other_behaviours == {"cart": 0, "fav": 0, "buy": 0}
     assert histogram(np.array([1, 1, 2, 3, 4, 9])) == [("1", 2), ("2", 1), ("3-4", 2), ("5-8", 0), ("9-16", 1)]
     assert histogram(np.array([], dtype=np.int64)) == []
+
+
+def test_cards_count_clicks_and_skips_apart(tmp_path):
+    card = describe(load_dataset(mind(tmp_path), test=1, validation=0))
+    assert (card.counts.interactions, card.counts.clicks, card.counts.skips) == (9, 6, 3)
+    assert card.counts.categories == 2
+    assert card.behaviours == {"history": 4, "skip": 3, "click": 2}
+    assert card.paper == {"users": 1_000_000, "items": 161_013, "categories": 285, "clicks in impressions": 24_155_470}
+    assert card.read == {}
+    told = cli("data", "inspect", tmp_path, "--set", "test=1", "--set", "validation=0")
+    assert re.search(r"clicks +6 *\n", told)
+    assert re.search(r"clicks in impressions +2 +24,155,470", told)
+    assert re.search(r"clicks of histories +4 *\n", told)
+    assert re.search(r"skips +3 *\n", told)
+    assert "all behaviours" not in told
+
+
+def test_cards_say_which_behaviours_were_left_out(tmp_path):
+    card = describe(load_dataset(taobao(tmp_path, behaving(), b"9,9,9,pv,9\n")))
+    assert (card.counts.clicks, card.counts.skips) == (72, 0)
+    assert card.other_behaviours == {"cart": 12, "fav": 0, "buy": 13}
+    assert card.read == {"users": 8, "items": 6, "categories": 3, "clicks": 73, "all behaviours": 98}
+    told = cli("data", "inspect", tmp_path)
+    assert re.search(r"clicks +72 +73 *\n", told)  # the paper counts no clicks alone
+    assert re.search(r"all behaviours +97 +98 +100,150,807", told)
+    assert re.search(r"behaviour buy, left out +13", told)
+    whole = cli("data", "inspect", tmp_path, "--set", "positive=pv,cart,fav,buy")
+    assert re.search(r"all behaviours +97 +98 +100,150,807", whole)
+    assert ", left out" not in whole
 
 
 def test_inspect(tmp_path):
     (tmp_path / "log").mkdir()
     told = cli("data", "inspect", taobao(tmp_path / "log", busy()), "--save", tmp_path / "kept")
-    assert re.search(r"items +4 +4,162,024", told)
+    assert re.search(r"items +4 +4 +4,162,024", told)
     assert re.search(r"behaviour pv +72", told)
-    assert re.search(r"9-16 +6 +█+", told)  # events a user
+    assert re.search(r"9-16 +6 +█+", told)  # events per user
     assert load_dataset(tmp_path / "kept").source["sha256"] in told
     assert "exists" in cli("data", "inspect", tmp_path / "kept", "--save", tmp_path / "kept", code=1)
     (tmp_path / "mine.csv").write_text("visitor,sku,at\nada,1,5\nbob,,6\nada,2,7\ncleo,1,8\ndan,2,9\neve,1,10\n")
@@ -336,9 +448,11 @@ def test_inspect(tmp_path):
     ("name", "options", "users", "items", "events"),
     [
         ("mind", {"complete_only": False}, 4_637, 22_592, None),
-        ("taobao", {"least": 0}, 815, 55_368, 84_475),
-        ("taobao", {}, 402, 262, None),
-        ("taobao", {"until_stable": True}, 88, 148, None),
+        ("taobao", {"least": 0}, 813, 52_063, 75_872),
+        ("taobao", {"least": 0, "positive": "pv,cart,fav,buy"}, 815, 55_368, 84_475),
+        ("taobao", {}, 395, 262, 3_154),
+        ("taobao", {"least": 4}, 732, 3_014, 15_470),
+        ("taobao", {"until_stable": True, "positive": "pv,cart,fav,buy"}, 88, 148, None),
         ("sports", {}, 35_598, 18_357, 296_337),
         ("beauty", {}, 22_363, 12_101, 198_502),
         ("movielens-small", {}, 610, 9_724, 100_836),
@@ -356,6 +470,8 @@ def test_the_slices_count_as_they_should(name, options, users, items, events):
             "impressions": 5_000, "shown": 189_359, "clicks": 7_542, "history clicks": 159_802,
         }  # fmt: skip
         assert data.catalogue.titles.drop_nulls().len() == 2_000
+        assert counts.categories == 143
+        assert data.catalogue.table["topic"].n_unique() == 15 + 1  # and nothing, where there is no text
 
 
 # --- once broken, never again ----------------------------------------------------------------------------------------
@@ -400,7 +516,9 @@ def test_a_missing_header_is_told(tmp_path):
 
 def test_options_that_are_none(tmp_path):
     path = taobao(tmp_path, busy())
-    with pytest.raises(InvalidArgument, match="options must be one of least, progress, .* for taobao, got 'bogus'"):
+    with pytest.raises(
+        InvalidArgument, match="options must be one of least, positive, progress, .* for taobao, got 'bogus'"
+    ):
         load_dataset(path, bogus=1)
     with pytest.raises(InvalidArgument, match="taobao: until_stable must be True or False"):
         load_dataset(path, until_stable="x")

@@ -7,11 +7,12 @@ import pytest
 import treeward as tw
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.simulate import World, off_policy, replay, simulate
+from treeward.simulate.synthetic import vivid
 
 
 @pytest.fixture(scope="module")
 def world():
-    return World.synthetic(items=40, users=300, dim=8, seed=4)
+    return World(*vivid(items=40, users=300, dim=8, seed=4))
 
 
 def logged(world, seed, rounds=20):

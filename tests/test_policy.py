@@ -66,7 +66,7 @@ def twin(policy, plan, tree, shop, seed, stream):
     return naive.NaiveUser(
         policy.tree_for(tree, shop), shop.vectors, policy.bandit, personal=isinstance(policy, PHCB),
         nodes=plan.node_budget, items=plan.item_budget, rule=opens, start=plan.start.tolist(),
-        by_level=plan.by_level, seed=seed, stream=stream,
+        by_level=plan.by_level, node_vectors=policy.node_vectors, seed=seed, stream=stream,
     )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def test_every_round_is_the_naive_twins(kind, bandit, split, once):
     shop = catalogue()
     # Not normalised: unit vectors would all be equally uncertain at first, and ties fall to rounding.
     tree = tw.ItemTree.build(shop.vectors, (4, 12), seed=0, normalize=False)
-    policy = kind(bandit, budget=12, split=split)
+    policy = kind(bandit, budget=12, split=split, node_vectors="mean" if split == "authors" else "unit")
     plan = policy.plan(tree, shop, once=once)
     user, slow = Live(plan, seed=3, stream=9), twin(policy, plan, tree, shop, 3, 9)
     reward_of = np.random.default_rng(5).uniform(0, 1, len(shop))
@@ -231,7 +231,7 @@ def test_phcb_by_hand_step_by_step():
             earned = [r for other, _, r, _ in trace[: step + 1] if other in tree.items_of(node_seen)]
             visits, total = tally(user.state.history, 0, *tree.item_range[node_seen])
             assert (visits, total) == (len(earned), pytest.approx(sum(earned)))
-    taken = np.array([tree.vectors[node] for _, node, _, _ in trace], dtype=float)
+    taken = np.array([user.plan.nodes[node] for _, node, _, _ in trace], dtype=float)
     rewards = np.array([reward for _, _, reward, _ in trace])
     np.testing.assert_allclose(
         user.state.posterior.theta[0, 0], np.linalg.solve(np.eye(8) + taken.T @ taken, taken.T @ rewards), atol=1e-5
@@ -414,6 +414,48 @@ def test_every_place_has_its_leaf():
         assert {leaf_at(tree.arrays, place) for place in range(first, last)} == {leaf}
 
 
+@pytest.mark.parametrize("kind", [HCB, PHCB, CBLeaf, CBCategory])
+def test_node_vectors_have_length_one_by_default(kind):
+    shop = catalogue()
+    tree = tw.ItemTree.build(shop.vectors, (4, 12), seed=0)
+    plan, plain = kind().plan(tree, shop), kind(node_vectors="mean").plan(tree, shop)
+    np.testing.assert_allclose(np.linalg.norm(plan.nodes, axis=1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(plain.nodes, plain.tree.vectors)
+    assert (np.linalg.norm(plain.nodes, axis=1) < 1).all()
+    lengths = np.linalg.norm(plain.nodes, axis=1, keepdims=True)
+    np.testing.assert_allclose(plan.nodes, plain.nodes / lengths, rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(plan.tree.vectors, plain.tree.vectors)  # the tree itself keeps its means
+
+
+def test_a_node_whose_items_cancel_stays_zero():
+    shop = tw.Catalogue(range(4), [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, 2.0]], categories=["a", "a", "b", "b"])
+    tree = tw.ItemTree.from_categories(shop.vectors, shop.categories)
+    plan = HCB().plan(tree, shop)
+    np.testing.assert_allclose(plan.nodes, [[0, 1], [0, 0], [0, 1]])
+
+
+def test_features_of_a_prior_are_not_scaled():
+    shop = catalogue()
+    log = tw.Interactions(np.repeat(np.arange(40), 3), np.arange(120) % len(shop))
+    prior = tw.PopulationPrior.fit(log, shop, seed=0)
+    plan = HCB(prior=prior).plan(tw.ItemTree.build(shop.vectors, (4, 12), seed=0), shop)
+    own = shop.dim
+    np.testing.assert_allclose(np.linalg.norm(plan.nodes[:, :own], axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(plan.nodes[:, own:], plan.tree.vectors[:, own:])
+    assert (plan.nodes[:, own] == 1).all()  # the bias
+
+
+def test_beam_ranks_nodes_by_their_means():
+    shop = catalogue()
+    tree = tw.ItemTree.build(shop.vectors, (4, 12), seed=0)
+    np.testing.assert_array_equal(Beam().plan(tree, shop).nodes, tree.vectors)
+    for policy in (Beam(node_vectors="unit"), tw.ConUCB(node_vectors="unit")):
+        with pytest.raises(InvalidArgument, match="node_vectors must be"):
+            policy.session(tree, shop, 1)
+    with pytest.raises(InvalidArgument, match="node_vectors must be one of unit, mean"):
+        HCB(node_vectors="long").plan(tree, shop)
+
+
 @pytest.mark.parametrize("budget", [None, 12])
 def test_kept_up_scores_are_the_computed_ones(budget):
     shop, random = catalogue(), np.random.default_rng(0)
@@ -423,7 +465,7 @@ def test_kept_up_scores_are_the_computed_ones(budget):
     for turn in range(700):  # across a refresh
         row, node, _ = user.decide(turn)
         user.update(row, node, random.uniform())
-    state, x = user.state, plan.tree.vectors[1:5]
+    state, x = user.state, plan.nodes[1:5]
     np.testing.assert_allclose(state.board.mean[0], x @ state.posterior.theta[0, 0], rtol=1e-4)
     squares = np.einsum("ij,ij->i", x @ state.posterior.inverse[0, 0], x)
     np.testing.assert_allclose(state.board.square[0], squares, rtol=1e-3)

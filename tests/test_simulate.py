@@ -9,15 +9,17 @@ import pytest
 import treeward as tw
 from treeward.core.errors import ArtefactWrite, InvalidArgument
 from treeward.core.types import TreeArrays
-from treeward.policy import HCB, PHCB, TREE_POLICIES, CBCategory, CBLeaf, Flat, LogLevel
+from treeward.experiment.reference import AS_THE_AUTHORS
+from treeward.policy import HCB, PHCB, TREE_POLICIES, Flat
 from treeward.simulate import World, draw_curves, simulate
+from treeward.simulate.synthetic import vivid
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference"
 
 
 @pytest.fixture(scope="module")
 def world():
-    return World.synthetic(items=600, users=12, dim=8, seed=3)
+    return World(*vivid(items=600, users=12, dim=8, seed=3))
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +117,6 @@ def test_the_name_is_the_function_and_the_package(world):
     assert package(HCB(budget=20), world, rounds=2, users=1).rewards.shape == (1, 2)
 
 
-def test_synthetic_worlds(world):
-    again = World.synthetic(items=600, users=12, dim=8, seed=3)
-    assert all(np.array_equal(a, b) for a, b in zip(world.tastes, again.tastes, strict=True))
-    assert repr(world) == "World(12 users, 600 items)"
-    best = np.mean([world.probabilities(user).max() for user in range(12)])
-    assert best > 4 * world.base_rate()
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -213,19 +207,9 @@ def test_kernels_are_compiled_once(world, tree, tmp_path):
     assert "Literal" not in str([one.signatures for one in (decide, teach, _choose_node)])
 
 
-AS_THE_AUTHORS = [
-    Flat(split="authors"),
-    CBCategory(split="authors"),
-    CBLeaf(split="authors"),
-    HCB(split="authors"),
-    PHCB(split="authors", start="children", expansion=LogLevel(authors=True)),
-    tw.ConUCB(tw.LinUCB(alpha=0.25)),
-]
-
-
 @pytest.mark.skipif(not REFERENCE.exists(), reason="the reference run of the authors' code is not beside the project")
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="ten million user-rounds take days when kernels are interpreted")
-@pytest.mark.parametrize("policy", AS_THE_AUTHORS, ids=lambda policy: type(policy).__name__)
+@pytest.mark.parametrize("policy", AS_THE_AUTHORS.values(), ids=lambda policy: type(policy).__name__)
 def test_agrees_with_the_authors_code(policy):
     """Paired by user, seeds averaged, within three standard errors at rounds 100, 300 and 1000."""
     world, tree = reference_world()

@@ -12,13 +12,14 @@ from treeward.learn.torch import TorchMissing, torch_for
 from treeward.simulate import World, simulate
 from treeward.simulate.evidence import auc, log_loss
 from treeward.simulate.fit import fit
+from treeward.simulate.synthetic import vivid
 
 FAST = {"dim": 8, "passes": 12}
 
 
 @pytest.fixture(scope="module")
 def truth():
-    return World.synthetic(items=150, users=300, dim=8, seed=2)
+    return World(*vivid(items=150, users=300, dim=8, seed=2))
 
 
 def shown_to_everybody(truth, times=60, skips=True):

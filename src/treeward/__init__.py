@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from treeward.embed.features import Features as Features
     from treeward.embed.features import load_features as load_features
     from treeward.embed.gru import gru_vectors as gru_vectors
+    from treeward.embed.gru import text_gru_vectors as text_gru_vectors
     from treeward.embed.neural import NeuralLinear as NeuralLinear
     from treeward.embed.svd import svd_vectors as svd_vectors
     from treeward.embed.text import text_vectors as text_vectors
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from treeward.explorer.looks import Decision as Decision
     from treeward.learn.next_click import NextClick as NextClick
     from treeward.policy.beam import Beam as Beam
+    from treeward.policy.context_free import ContextFree as ContextFree
     from treeward.policy.conucb import ConUCB as ConUCB
     from treeward.policy.expansion import LogLevel as LogLevel
     from treeward.policy.hcb import HCB as HCB
@@ -67,6 +69,7 @@ _HOME = {
     "CBLeaf": "treeward.policy.hcb",
     "Catalogue": "treeward.data.catalogue",
     "ConUCB": "treeward.policy.conucb",
+    "ContextFree": "treeward.policy.context_free",
     "Crossed": "treeward.embed.crossed",
     "DataError": "treeward.core.errors",
     "Decision": "treeward.explorer.looks",
@@ -105,6 +108,7 @@ _HOME = {
     "replay": "treeward.simulate.replay",
     "simulate": "treeward.simulate.run",
     "svd_vectors": "treeward.embed.svd",
+    "text_gru_vectors": "treeward.embed.gru",
     "text_vectors": "treeward.embed.text",
     "write_open_bandit": "treeward.data.open_bandit",
 }
@@ -120,6 +124,7 @@ __all__ = [
     "CBLeaf",
     "Catalogue",
     "ConUCB",
+    "ContextFree",
     "Crossed",
     "DataError",
     "Decision",
@@ -154,6 +159,7 @@ __all__ = [
     "replay",
     "simulate",
     "svd_vectors",
+    "text_gru_vectors",
     "text_vectors",
     "write_open_bandit",
 ]

@@ -20,6 +20,7 @@ from treeward.cli import (
     items,
     living,
     prior,
+    regret,
     serve,
     simulate,
     store,
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(embed.app, name="embed")
 experiment.app.command()(living.living)
+experiment.app.command()(regret.regret)
 app.add_typer(experiment.app, name="experiment")
 app.add_typer(items.app, name="items")
 app.add_typer(prior.app, name="prior")

@@ -98,27 +98,29 @@ def show(card: "Card") -> None:
     table = Table(title=card.name, title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("")
     table.add_column("here", justify="right")
-    if card.paper:
-        table.add_column("paper", justify="right")
+    others = {"before the filter": card.read, "paper": card.paper}
+    compared = {title: counts for title, counts in others.items() if counts}
+    for title in compared:
+        table.add_column(title, justify="right")
 
     def row(name: str, value: str) -> None:
-        said = [] if card.paper is None else [f"{card.paper[name]:,}" if name in card.paper else ""]
-        table.add_row(name, value, *said)
+        table.add_row(name, value, *(f"{counts[name]:,}" if name in counts else "" for counts in compared.values()))
 
-    for name in ("users", "items", "categories", "interactions"):
-        row(name, f"{getattr(card.counts, name):,}")
     more = {
+        **{name: f"{getattr(card.counts, name):,}" for name in ("users", "items", "categories", "clicks", "skips")},
+        **{name: f"{count:,}" for name, count in card.kinds.items()},
         "items listed": f"{card.counts.listed:,}",
-        "positive": f"{card.counts.positive:,} ({card.positive_share:.1%})",
+        "share of clicks": f"{card.positive_share:.1%}",
         "density": f"{card.density:.3%}",
         **{f"{split} users": f"{users:,}" for split, users in card.splits.items()},
         **{f"behaviour {behaviour}": f"{count:,}" for behaviour, count in card.behaviours.items()},
+        **{f"behaviour {behaviour}, left out": f"{count:,}" for behaviour, count in card.other_behaviours.items()},
         **dict(zip(("from", "to"), card.times or (), strict=False)),
     }
     for name, value in more.items():
         row(name, value)
     console.print(table)
-    for what, values in (("events a user", card.events_a_user), ("events an item", card.events_an_item)):
+    for what, values in (("events per user", card.events_a_user), ("events per item", card.events_an_item)):
         _bars(what, histogram(values))
     if card.dropped:
         left = Table(title="left out or noted", title_justify="left", box=SIMPLE_HEAD, padding=0)

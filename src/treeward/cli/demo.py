@@ -1,4 +1,4 @@
-"""`treeward demo`: the whole thing on a made-up world, up to a service that one can look at."""
+"""`treeward demo`: the whole thing on a synthetic world, up to a service that one can look at."""
 
 import os
 import shlex
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from treeward.tree.item_tree import ItemTree
 
 _EARLIER, _SHOWINGS, _PICKED = 500, 300, 2_000
+_CHILDREN = 20
+"""So many children per node, at most: 50 scores per round, over four steps, then cover most of a node's children."""
 _VISITORS, _PAUSE = 40, 0.04
 
 
 def demo(
-    items: Annotated[int, typer.Option(help="How many items to make up.", min=100)] = 100_000,
-    users: Annotated[int, typer.Option(help="How many users to make up.", min=2)] = 200,
+    items: Annotated[int, typer.Option(help="Items in the synthetic world.", min=100)] = 100_000,
+    users: Annotated[int, typer.Option(help="Users in the synthetic world.", min=2)] = 200,
     rounds: Annotated[int, typer.Option(help="Recommendations a user gets in the comparison.", min=1)] = 300,
     dim: Annotated[int, typer.Option(help="Dimensions of the item vectors.", min=2)] = 32,
     visits: Annotated[int, typer.Option(help="Visits to the service, as fast as it answers.", min=1)] = 2_000,
@@ -44,7 +46,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what it makes.")] = Path("demo-out"),
     seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
 ) -> None:  # fmt: skip
-    """Make up a world, build its item tree, learn a prior, compare policies, and serve it to visitors.
+    """Generate a synthetic world, build its item tree, learn a prior, compare policies, and serve it to visitors.
 
     It goes on until Ctrl-C, with a page to look at. Where there is no terminal, or with --once, it stops after a fixed
     number of visits.
@@ -52,23 +54,25 @@ def demo(
     from treeward.core import checks
     from treeward.policy import TREE_POLICIES
     from treeward.simulate import World
+    from treeward.tree.build import default_widths
     from treeward.tree.item_tree import ItemTree
 
     checks.one_of("demo", "--policy", policy, TREE_POLICIES)
     _needs_serve()
     _clear(out / "events.db")
-    with timed(f"Making up {items:,} items and {users:,} users"):
+    with timed(f"Generating {items:,} items and {users:,} users, like those of public logs"):
         world = World.synthetic(items, users + _EARLIER, dim, seed)
         world.catalogue.save(out / "items", overwrite=True)
     with progress() as report:
-        tree = ItemTree.build(world.catalogue.vectors, seed=seed, progress=report)
+        widths = default_widths(items, _CHILDREN)
+        tree = ItemTree.build(world.catalogue.vectors, widths, seed=seed, progress=report)
     titles = world.catalogue.titles
     assert titles is not None
     with timed("Naming nodes"):
         tree = tree.named(titles)
     tree.save(out / "tree", overwrite=True)
     show(tree.describe(world.catalogue.vectors))
-    heading = f"A made-up catalogue, seed {seed}"
+    heading = f"A synthetic catalogue, seed {seed}"
     with timed("Drawing the tree"):
         tree.draw(out / "tree.html", titles=titles, heading=heading)
         tree.draw(out / "tree.png", heading=heading)
@@ -142,6 +146,10 @@ def _compare(
             )
             for label, one, its in policies
         ]
+    say(
+        f"\nPolicies compared: {users:,} users, {len(world.catalogue):,} items, {rounds:,} rounds, rewards are clicks. "
+        "Flat is the bandit without a tree."
+    )
     show_results(results, world.base_rate(users) * rounds)
     with timed("Drawing the curves"):
         subtitle = f"{users:,} users, {len(world.catalogue):,} items, seed {seed}"

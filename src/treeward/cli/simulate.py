@@ -1,4 +1,4 @@
-"""`treeward simulate`: try policies on the users of a made-up world."""
+"""`treeward simulate`: try policies on the users of a synthetic world."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,10 @@ from treeward.cli.console import console, progress, say, timed
 if TYPE_CHECKING:
     from treeward.simulate.result import Result
 
-POLICY_HELP = "flat, cb-category, cb-leaf, hcb, phcb, beam, hmab, ictr or conucb; repeatable. Default: the first six."
+POLICY_HELP = (
+    "flat, cb-category, cb-leaf, hcb, phcb, beam, hmab, ictr, conucb or context-free; repeatable. "
+    "Default: the first six."
+)
 BANDIT_HELP = "linucb, thompson or epsilon."
 
 
@@ -29,7 +32,7 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="Curves to write: .html or .png.")] = Path("curves.html"),
 ) -> None:
-    """Try policies on the same made-up users, under the same budget of scores, and draw what they earn."""
+    """Try policies on the same synthetic users, under the same budget of scores, and draw what they earn."""
     from treeward.bandit import BANDITS
     from treeward.core import checks
     from treeward.policy import POLICIES, TREE_POLICIES
@@ -71,7 +74,7 @@ def simulate(
 def show_results(results: "list[Result]", random: float) -> None:
     """Print a table of what policies earned; `random` is what random items would have."""
     rounds = results[0].rewards.shape[1]
-    title = f"Mean reward of a user in {rounds:,} rounds; scores, multiplications and time a user-round"
+    title = f"Mean reward per user in {rounds:,} rounds; scores, multiplications and time per user and round"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
     for name in ("policy", "reward", "95 % interval", "scores", "products", "items shown", "us/round"):
         table.add_column(name, justify="left" if name == "policy" else "right")

@@ -73,6 +73,7 @@ def plot(figure: Any, caption: str = "", height: int = 400) -> str:
         margin={"l": 60, "r": 20, "t": 30, "b": 50},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         hoverlabel={"namelength": -1},
+        modebar={"orientation": "v", "bgcolor": "rgba(0,0,0,0)"},  # at the side: across the top it hides the legend
     )
     figure.update_xaxes(**lines)
     figure.update_yaxes(**lines)

@@ -1,4 +1,4 @@
-"""A data card: what is in a data set, what was left out and why, beside what the paper says of it."""
+"""A data card: what is in a data set, what was left out and why, compared with what the paper says of it."""
 
 from typing import Literal, NamedTuple
 
@@ -9,10 +9,15 @@ from numpy.typing import NDArray
 from treeward.data.dataset import SPLITS, Dataset
 
 PAPER = {
-    "mind": {"users": 1_000_000, "items": 161_013, "categories": 285, "interactions": 24_155_470},
-    "taobao": {"users": 987_994, "items": 4_162_024, "categories": 9_439, "interactions": 100_150_807},
+    "mind": {"users": 1_000_000, "items": 161_013, "categories": 285, "clicks in impressions": 24_155_470},
+    "taobao": {"users": 987_994, "items": 4_162_024, "categories": 9_439, "all behaviours": 100_150_807},
 }
-"""Table 2 of the paper."""
+"""Table 2 of the paper.
+
+What it calls interactions are, for MIND, clicks in impressions: the published count, 1.5 per impression, without skips
+and without the clicks of histories. Its figures for Taobao are those of the whole file before
+any filter: there, interactions are events of all behaviours.
+"""
 
 _COUNTED = 20_000_000
 
@@ -27,7 +32,11 @@ class Counts(NamedTuple):
     """In the catalogue."""
     categories: int
     interactions: int
-    positive: int
+    """Events in the log: clicks and skips."""
+    clicks: int
+    """Events with a reward above 0, those of histories included."""
+    skips: int
+    """All other events."""
 
 
 class Card(NamedTuple):
@@ -40,8 +49,13 @@ class Card(NamedTuple):
     for distinct."""
     positive_share: float
     splits: dict[str, int]
-    """Users a split."""
+    """Users per split."""
     behaviours: dict[str, int]
+    """Events per behaviour."""
+    other_behaviours: dict[str, int]
+    """Events of behaviours that the loader left out, per behaviour, after its filter."""
+    read: dict[str, int]
+    """The same counts for the file as it was, where the loader took them before its filter."""
     times: tuple[str, str] | None
     """First and last, if there are times."""
     dropped: dict[str, tuple[int, str]]
@@ -51,6 +65,17 @@ class Card(NamedTuple):
     """The paper's table 2, where it applies."""
     events_a_user: NDArray[np.int64]
     events_an_item: NDArray[np.int64]
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Counts of events as the paper's table 2 has them, where the log tells them apart."""
+        made = {}
+        if {"history", "click"} <= set(self.behaviours):
+            made["clicks in impressions"] = self.behaviours["click"]
+            made["clicks of histories"] = self.behaviours["history"]
+        if "all behaviours" in self.read:
+            made["all behaviours"] = self.counts.interactions + sum(self.other_behaviours.values())
+        return made
 
 
 def describe(data: Dataset) -> Card:
@@ -63,7 +88,7 @@ def describe(data: Dataset) -> Card:
     positive = int((log.rewards > 0).sum())
     counts = Counts(
         len(users), len(items), len(data.catalogue), 0 if categories is None else categories.drop_nulls().n_unique(),
-        len(log), positive,
+        len(log), positive, len(log) - positive,
     )  # fmt: skip
     behaviours = {}
     if "behaviour" in log.table.columns:
@@ -75,6 +100,8 @@ def describe(data: Dataset) -> Card:
         positive_share=positive / max(1, len(log)),
         splits={name: int((data.splits["split"] == name).sum()) for name in SPLITS},
         behaviours={str(name): int(count) for name, count in behaviours.items()},
+        other_behaviours=dict(data.source.get("other_behaviours", {})),
+        read=_read(data),
         times=_span(log.table),
         dropped={reason: (problem.times, problem.where) for reason, problem in data.dropped.items()},
         source=data.source,
@@ -82,6 +109,13 @@ def describe(data: Dataset) -> Card:
         events_a_user=users,
         events_an_item=items,
     )
+
+
+def _read(data: Dataset) -> dict[str, int]:
+    found, names = data.source.get("read"), ("users", "items", "categories", "clicks")
+    if not isinstance(found, dict) or not {*names, "events"} <= set(found):
+        return {}
+    return {name: found[name] for name in names} | {"all behaviours": found["events"]}
 
 
 def _span(table: pl.DataFrame) -> tuple[str, str] | None:

@@ -1,17 +1,20 @@
 """`Interactions`: who did what with which item, and when."""
 
 from collections.abc import Mapping
-from typing import Self
+from typing import NamedTuple, Self
 
 import polars as pl
 
 from treeward.core import artefact
 from treeward.core.artefact import StrPath
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import DataError, InvalidArgument
 from treeward.data import tabular
 from treeward.data.columns import Values, column, ids
 
 FORMAT, VERSION = "treeward.interactions", 1
+
+HISTORY, CLICK, SKIP = "history", "click", "skip"
+"""What the column `behaviour` says of a log with impressions."""
 
 _OWNER = "Interactions"
 
@@ -80,6 +83,38 @@ class Interactions:
         """To what effect."""
         return self.table["reward"]
 
+    @property
+    def has_impressions(self) -> bool:
+        """Whether the log tells histories from impressions: its behaviours include `history` and `skip`."""
+        return not self._missing_behaviours()
+
+    def impressions(self) -> "Impressions":
+        """Return the history clicks, the clicks of impressions and the skips, each a log of its own, in order.
+
+        Raises
+        ------
+        DataError
+            If the log has no impressions; ask `has_impressions` first.
+
+        Examples
+        --------
+        >>> told = ["history", "click", "skip", "skip"]
+        >>> log = Interactions(["ada"] * 4, [1, 2, 3, 4], rewards=[1, 1, 0, 0], behaviours=told)
+        >>> [part.items.to_list() for part in log.impressions()]
+        [[1], [2], [3, 4]]
+        """
+        missing = self._missing_behaviours()
+        if missing:
+            raise DataError(f"the log has no impressions: none of its events has the behaviour {' or '.join(missing)}")
+        named = pl.col("behaviour").cast(pl.String)
+        return Impressions(*(self.of_table(self.table.filter(named == name)) for name in (HISTORY, CLICK, SKIP)))
+
+    def _missing_behaviours(self) -> list[str]:
+        if "behaviour" not in self.table.columns:
+            return [HISTORY, SKIP]
+        found = self.table["behaviour"].unique().cast(pl.String)
+        return [name for name in (HISTORY, SKIP) if name not in found]
+
     def of_users(self, users: pl.Series) -> "Interactions":
         """Return the events of some users, in order."""
         if not isinstance(users, pl.Series) or users.dtype.is_integer() != self.users.dtype.is_integer():
@@ -122,6 +157,17 @@ class Interactions:
             behaviours=given.get("behaviour"),
             times=given.get("time"),
         )
+
+
+class Impressions(NamedTuple):
+    """The parts of a log that says what was shown, such as MIND's."""
+
+    history: Interactions
+    """Clicks from before the log began."""
+    clicks: Interactions
+    """What was shown and clicked."""
+    skips: Interactions
+    """What was shown and not clicked."""
 
 
 def _rewards(values: Values, count: int) -> pl.Series:

@@ -6,24 +6,28 @@ from pathlib import Path
 
 import polars as pl
 
+from treeward.core import checks
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset, Sizes, given_split, left_out, split_users
-from treeward.data.interactions import Interactions
+from treeward.data.interactions import CLICK, HISTORY, SKIP, Interactions
 from treeward.data.lines import Digest, Piece, Problems, read_pieces
 
 SIGNS = ("behaviors.tsv", "*/behaviors.tsv")
 
 _NEWS = ("id", "category", "subcategory", "title", "abstract", "url", "title_entities", "abstract_entities")
 _BEHAVIORS = ("impression", "user", "time", "history", "shown")
-_BEHAVIOURS = pl.Enum(["history", "skip", "click"])
+_BEHAVIOURS = pl.Enum([HISTORY, SKIP, CLICK])
+_CATEGORIES = {"subcategory": "subcategory", "category": "topic"}
+"""What may be an item's category: a column of news.tsv, and what it is called in the catalogue."""
 _TIME = "%m/%d/%Y %I:%M:%S %p"
 
 
 def load(
     path: Path,
     *,
+    category: str = "subcategory",
     test: int | float = 0.2,
     validation: int | float = 0.1,
     complete_only: bool = True,
@@ -33,12 +37,16 @@ def load(
 ) -> Dataset:
     """Read a folder with both files, or one with several such folders (train, dev).
 
-    Clicks are positive, non-clicks negative; the clicks of a user's history come first, without a time.
+    Clicks have the reward 1, skips 0. The column `behaviour` says where an event comes from: ``"history"`` (a click
+    before the log began, without a time), ``"click"`` or ``"skip"`` of an impression; see `Interactions.impressions`.
 
     Parameters
     ----------
     path
         The folder. With folders for train and dev below it, the users of dev are for test, except those of train.
+    category
+        Which column of `news.tsv` is an item's category: ``"subcategory"``, as in the paper, or ``"category"``, which
+        is coarser. The catalogue's table has both in any case, as `subcategory` and `topic`.
     test, validation
         Users for test (if there is no dev folder) and validation: numbers, or shares.
     complete_only
@@ -50,6 +58,7 @@ def load(
     progress
         Called with (stage, done, total).
     """
+    checks.one_of("mind", "category", category, _CATEGORIES)
     problems, digest = Problems(strict), hashlib.sha256()
     folders = [path] if (path / "behaviors.tsv").is_file() else sorted(p.parent for p in path.glob("*/behaviors.tsv"))
     if not folders:
@@ -57,6 +66,7 @@ def load(
     folders.sort(key=lambda folder: "train" not in folder.name.lower())
     items = pl.concat([_news(folder / "news.tsv", problems, progress, digest) for folder in folders])
     items = items.unique("id", keep="first", maintain_order=True)
+    items = items.with_columns(pl.col(_CATEGORIES[category]).alias("category"))
     read: Counter[str] = Counter()
     parts = [_behaviors(folder / "behaviors.tsv", problems, progress, digest, read) for folder in folders]
     earlier = pl.concat([frame.select("user").unique() for frame in parts[0]])["user"].unique().cast(pl.String)
@@ -82,7 +92,8 @@ def load(
         splits = split_users(people.categories, Sizes(test, validation), seed)
     source = {
         "loader": "mind", "folders": [folder.name for folder in folders], "sha256": digest.hexdigest(),
-        "read": dict(read), "test": test, "validation": validation, "complete_only": complete_only, "seed": seed,
+        "read": dict(read), "category": category, "test": test, "validation": validation,
+        "complete_only": complete_only, "seed": seed,
     }  # fmt: skip
     log = Interactions.of_table(events)
     return Dataset("mind", Catalogue.of_table(items), log, splits, dropped=problems.found, source=source)
@@ -90,7 +101,7 @@ def load(
 
 def _whole(path: Path, frames: list[pl.DataFrame], problems: Problems) -> pl.DataFrame:
     """Return the users who have both a history and impressions."""
-    past = pl.col("behaviour") == "history"
+    past = pl.col("behaviour") == HISTORY
     each = [frame.group_by("user").agg(past.any().alias("past"), (~past).any().alias("now")) for frame in frames]
     whole = pl.concat(each).group_by("user").agg(pl.col("past", "now").any())
     kept = whole.filter(pl.col("past") & pl.col("now"))
@@ -112,7 +123,7 @@ def _news(path: Path, problems: Problems, progress: Progress | None, digest: Dig
         digest=digest,
     )
     table = pl.concat([problems.keep(piece, pl.col("id").is_not_null(), "no id").rows for piece in pieces])
-    return table.select("id", "title", "category", "subcategory", "abstract")
+    return table.select("id", "title", pl.col("category").alias("topic"), "subcategory", "abstract")
 
 
 def _behaviors(
@@ -137,7 +148,7 @@ def _behaviors(
                 pl.col("user").cast(pl.Categorical),
                 pl.col("parts").struct.field("1").cast(pl.Categorical).alias("item"),
                 clicked.cast(pl.Float32).alias("reward"),
-                pl.when(clicked).then(pl.lit("click")).otherwise(pl.lit("skip")).cast(_BEHAVIOURS).alias("behaviour"),
+                pl.when(clicked).then(pl.lit(CLICK)).otherwise(pl.lit(SKIP)).cast(_BEHAVIOURS).alias("behaviour"),
                 "time",
             )
         )
@@ -148,7 +159,7 @@ def _behaviors(
         pl.col("user").cast(pl.Categorical),
         pl.col("history").cast(pl.Categorical).alias("item"),
         pl.lit(1.0, pl.Float32).alias("reward"),
-        pl.lit("history").cast(_BEHAVIOURS).alias("behaviour"),
+        pl.lit(HISTORY).cast(_BEHAVIOURS).alias("behaviour"),
         pl.lit(None, pl.Int64).alias("time"),
     )
     return [history, *shown]

@@ -5,20 +5,20 @@ import polars as pl
 
 from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
-from treeward.data.interactions import Interactions
+from treeward.data.interactions import HISTORY, Interactions
 
 
 def numbered(owner: str, log: Interactions, catalogue: Catalogue) -> pl.LazyFrame:
     """Return a log, in order, with the catalogue's `row` of each item; events with items it does not have are left out.
 
-    Ids come as integers or strings, whatever they were kept as. What was clicked before the log began (the behaviour
-    `history`) is left out where the log has skips: there are none beside it, so it would only tell old items from new.
+    Ids come as integers or strings, whatever they were kept as. History clicks (the behaviour `history`) are left out
+    where the log has skips: a history has no skips, so it would only tell old items from new ones.
     """
     if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
         raise InvalidArgument(owner, "interactions", f"with items of type {catalogue.ids.dtype}", log.items.dtype)
     table = log.table.lazy()
     if "behaviour" in log.table.columns and bool((log.rewards <= 0).any()):
-        table = table.filter((pl.col("behaviour").cast(pl.String) != "history").fill_null(True))
+        table = table.filter((pl.col("behaviour").cast(pl.String) != HISTORY).fill_null(True))
     ids = catalogue.ids if catalogue.ids.dtype.is_integer() else catalogue.ids.cast(pl.String)
     known = pl.LazyFrame({"item": ids, "row": np.arange(len(catalogue))})
     text = [name for name in ("user", "item") if not log.table[name].dtype.is_integer()]

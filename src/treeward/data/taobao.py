@@ -1,13 +1,13 @@
 """Taobao's user behaviour: `UserBehavior.csv`, five columns without a header."""
 
 import hashlib
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
 from treeward.core import checks
-from treeward.core.errors import DataError
+from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset, Sizes, left_out, split_users
@@ -17,13 +17,15 @@ from treeward.data.lines import Piece, Problems, read_pieces, typed
 SIGNS = ("UserBehavior.csv",)
 
 _COLUMNS = ("user", "item", "category", "behaviour", "time")
-_BEHAVIOURS = pl.Enum(["pv", "cart", "fav", "buy"])
+_NAMES = ("pv", "cart", "fav", "buy")
+_BEHAVIOURS = pl.Enum(_NAMES)
 _PAPER = Sizes(test=10_000, validation=1_000)
 
 
 def load(
     path: Path,
     *,
+    positive: str | Sequence[str] = "pv",
     least: int = 10,
     until_stable: bool = False,
     test: int | float | None = None,
@@ -32,14 +34,22 @@ def load(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Read `UserBehavior.csv`, or the folder it is in. Page views are clicks; there are no negatives in the file.
+    """Read `UserBehavior.csv`, or the folder it is in.
+
+    Page views are clicks and have the reward 1. The file has no skips. Events of other behaviours are neither: they are
+    left out of the log, and counted in `Dataset.dropped`.
 
     Parameters
     ----------
     path
         The file or its folder.
+    positive
+        Which behaviours are positive: ``"pv"`` (page views, as in the paper), ``"cart"``, ``"fav"`` and ``"buy"``, or
+        several of them, as a list or as ``"pv,buy"``.
     least
-        Leave out users and items with fewer events than this, both counted in the whole file; 10 in the paper.
+        Leave out users and items with fewer events than this; 10 in the paper. Events of all behaviours count, in the
+        whole file, before other behaviours are left out. An item that is kept stays in the catalogue even if no event
+        on it is positive.
     until_stable
         Count again after leaving out, until nothing more falls below.
     test, validation
@@ -52,11 +62,12 @@ def load(
     progress
         Called with (stage, done, total).
     """
+    wanted = _positive(positive)
     checks.integer("taobao", "least", least, low=0)
     file = path / "UserBehavior.csv" if path.is_dir() else path
     problems, digest = Problems(strict), hashlib.sha256()
     numbers = ("user", "item", "category", "time")
-    pieces, read = [], Counter[str]()
+    pieces = []
     types = dict.fromkeys(numbers, pl.Int64)
     for piece in read_pieces(file, _COLUMNS, problems, types=types, progress=progress, digest=digest):
         made = Piece(file, typed(typed(piece.rows, numbers, pl.Int64), ("behaviour",), _BEHAVIOURS))
@@ -68,13 +79,19 @@ def load(
     events = pl.concat(pieces)
     if not events.height:
         raise DataError(f"{file}: holds no events; wrong with its lines was: {', '.join(problems.found) or 'nothing'}")
-    read.update({"events": events.height, "users": events["user"].n_unique(), "items": events["item"].n_unique()})
+    read = {"events": events.height} | {f"{name}s": events[name].n_unique() for name in ("user", "item")}
+    found = _counts(events)
+    read |= {"categories": events["category"].n_unique(), "clicks": sum(found[name] for name in wanted), **found}
     events = _filtered(events, least, until_stable)
     problems.found |= left_out(f"event of a user or item with fewer than {least}", read["events"] - events.height)
     if not events.height:
         raise DataError(f"{file}: nothing is left of {read['events']} events; least={least} is too high for it")
     items = events.group_by("item", maintain_order=True).agg(pl.col("category").first())
     catalogue = Catalogue(items["item"].cast(pl.Int64), categories=items["category"].cast(pl.String))
+    other = {name: count for name, count in _counts(events).items() if name not in wanted}
+    for name, count in other.items():
+        problems.found |= left_out(f"event of the behaviour {name}, which is not positive", count)
+    events = _only(file, events, wanted, problems)
     users = events["user"].unique()
     paper = len(users) >= 5 * _PAPER.test
     sizes = Sizes(
@@ -84,10 +101,39 @@ def load(
     splits = split_users(users.cast(pl.Int64), sizes, seed)
     log = Interactions(events["user"], events["item"], behaviours=events["behaviour"], times=events["time"])
     source = {
-        "loader": "taobao", "file": file.name, "sha256": digest.hexdigest(), "read": dict(read), "least": least,
-        "until_stable": until_stable, "test": sizes.test, "validation": sizes.validation, "seed": seed,
+        "loader": "taobao", "file": file.name, "sha256": digest.hexdigest(), "read": read, "positive": wanted,
+        "other_behaviours": other, "least": least, "until_stable": until_stable, "test": sizes.test,
+        "validation": sizes.validation, "seed": seed,
     }  # fmt: skip
     return Dataset("taobao", catalogue, log, splits, dropped=problems.found, source=source)
+
+
+def _positive(given: object) -> list[str]:
+    """Return the names of positive behaviours, each once."""
+    rule = f"one or more of {', '.join(_NAMES)}"
+    names = given.split(",") if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgument("taobao", "positive", rule, given)
+    found = list(dict.fromkeys(name.strip() for name in names))
+    if not found or not set(found) <= set(_NAMES):
+        raise InvalidArgument("taobao", "positive", rule, given)
+    return found
+
+
+def _counts(events: pl.DataFrame) -> dict[str, int]:
+    """Return how many events there are of each behaviour."""
+    found = events.group_by("behaviour").len().select(pl.col("behaviour").cast(pl.String), "len")
+    return dict.fromkeys(_NAMES, 0) | dict(found.iter_rows())
+
+
+def _only(file: Path, events: pl.DataFrame, wanted: list[str], problems: Problems) -> pl.DataFrame:
+    """Return the positive events, and count the users who have none."""
+    kept = events.filter(pl.col("behaviour").is_in(wanted))
+    if not kept.height:
+        raise DataError(f"{file}: none of its {events.height} events is of the behaviour {' or '.join(wanted)}")
+    nobody = events["user"].n_unique() - kept["user"].n_unique()
+    problems.found |= left_out("user without a positive event", nobody)
+    return kept
 
 
 def _filtered(events: pl.DataFrame, least: int, until_stable: bool) -> pl.DataFrame:

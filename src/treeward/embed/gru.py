@@ -1,18 +1,23 @@
 """Item vectors from what people click one after another: a recurrent user model that tunes them (needs torch)."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from treeward.core import checks, rng
+from treeward.core.artefact import StrPath
 from treeward.core.progress import Progress
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
 from treeward.embed.decompose import reduced
+from treeward.embed.sentences import PACKAGE
 from treeward.embed.svd import svd_vectors
+from treeward.embed.text import text_vectors
 from treeward.learn.clicks import clicks_of
 from treeward.learn.next_click import NextClick, Settings
+from treeward.learn.torch import torch_for
 
 
 class Tuned(NamedTuple):
@@ -43,8 +48,8 @@ def gru_vectors(
     train, valid
         Logs of training users, and of others to tell when to stop; only rewards above 0 count.
     catalogue
-        The items. Their vectors are what tuning starts from (those of texts, say), in their first `dim` principal
-        components; without vectors it starts from a singular value decomposition of the training log.
+        The items. Tuning starts from the first `dim` principal components of their vectors. Without vectors it starts
+        from a singular value decomposition of the training log. `text_gru_vectors` starts from what items say.
     dim
         Dimensions of the vectors.
     settings
@@ -57,10 +62,7 @@ def gru_vectors(
         Called with (stage, done, total).
     """
     owner = "gru_vectors"
-    checks.kinds(owner, ("train", train, Interactions), ("valid", valid, Interactions))
-    checks.kinds(owner, ("catalogue", catalogue, Catalogue))
-    checks.integer(owner, "dim", dim, low=1)
-    checks.integer(owner, "seed", seed, low=0)
+    _check(owner, train, valid, catalogue, dim, seed)
     begun = catalogue
     if not catalogue.dim:
         most = min(dim, len(catalogue), len(clicks_of(owner, train, catalogue)))
@@ -70,6 +72,67 @@ def gru_vectors(
         "gru", train, valid, catalogue, dim, start=start, settings=settings, seed=seed, device=device, progress=progress
     )
     return Tuned(catalogue.with_vectors(model.vectors.copy()), model)
+
+
+def text_gru_vectors(
+    train: Interactions,
+    valid: Interactions,
+    catalogue: Catalogue,
+    dim: int = 64,
+    *,
+    columns: Sequence[str] | None = None,
+    model: str = PACKAGE,
+    fill: bool = False,
+    cache: StrPath | None = None,
+    settings: Settings | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> Tuned:
+    """Return the catalogue with vectors of what items say, tuned by a GRU over users' clicks, as in the paper.
+
+    This is `text_vectors` and then `gru_vectors`. Vectors that the catalogue already has are not used.
+
+    Parameters
+    ----------
+    train, valid, settings
+        As for `gru_vectors`.
+    catalogue
+        The items, with titles or other text.
+    dim
+        Dimensions of the vectors, those of the texts and the tuned ones.
+    columns, model, fill, cache
+        As for `text_vectors`. With `fill`, an item without text starts from the mean of its category, or of all items
+        where no item of its category has text, with a little noise.
+    seed
+        Same seed, texts, logs and device: same vectors.
+    device
+        ``"auto"``: the GPU if there is one.
+    progress
+        Called with (stage, done, total).
+    """
+    owner = "text_gru_vectors"
+    _check(owner, train, valid, catalogue, dim, seed)
+    torch_for(owner)  # before the texts are read, which may take long
+    said = text_vectors(
+        catalogue,
+        dim,
+        columns=columns,
+        model=model,
+        fill=fill,
+        cache=cache,
+        seed=seed,
+        device=device,
+        progress=progress,
+    )
+    return gru_vectors(train, valid, said, dim, settings=settings, seed=seed, device=device, progress=progress)
+
+
+def _check(owner: str, train: object, valid: object, catalogue: object, dim: object, seed: object) -> None:
+    checks.kinds(owner, ("train", train, Interactions), ("valid", valid, Interactions))
+    checks.kinds(owner, ("catalogue", catalogue, Catalogue))
+    checks.integer(owner, "dim", dim, low=1)
+    checks.integer(owner, "seed", seed, low=0)
 
 
 def _as_long(vectors: Floats, dim: int, seed: int) -> Floats:

@@ -21,6 +21,7 @@ from treeward.embed.sentences import PACKAGE, Cache, Model, default_cache, encod
 from treeward.learn.torch import device_for, torch_for
 
 STATIC = "static"
+_SAID = ("title", "abstract")
 _PIECE, _BATCH = 512, 64
 _WORD = re.compile(r"\w+")
 
@@ -29,7 +30,7 @@ def text_vectors(
     catalogue: Catalogue,
     dim: int | None = 64,
     *,
-    columns: Sequence[str] = ("title",),
+    columns: Sequence[str] | None = None,
     model: str = PACKAGE,
     fill: bool = False,
     cache: StrPath | None = None,
@@ -46,7 +47,8 @@ def text_vectors(
     dim
         Dimensions of the vectors, by principal components; None: as many as the model has.
     columns
-        What to read of an item: its title, or other columns, joined.
+        What to read of an item: columns of the catalogue's table, joined in this order. None: its title, and its
+        abstract where there is one.
     model
         A directory of a sentence-transformers model, an installed package of weights, or ``"static"``: words weighted
         by how rare they are, then decomposed, which needs no torch.
@@ -75,10 +77,11 @@ def text_vectors(
     if dim is not None:
         checks.integer(owner, "dim", dim, low=1)
     checks.integer(owner, "seed", seed, low=0)
+    columns = _columns(catalogue, columns)
     texts = _texts(catalogue, columns)
     known = np.array([_WORD.search(text) is not None for text in texts], dtype=np.bool_)
     if not known.any() or not (known.all() or checks.flag(owner, "fill", fill)):
-        what = f"{int((~known).sum()):,} of {len(texts):,} items have no text in {', '.join(columns)}"
+        what = f"{int((~known).sum()):,} of {len(texts):,} items have no text in {' or '.join(columns or _SAID)}"
         rather = "make vectors of clicks instead: treeward embed gru, or embed svd"
         fix = f"--fill gives them their category's mean; or {rather}" if known.any() else rather
         raise DataError(f"{what}; {fix}")
@@ -101,17 +104,23 @@ def _reduced_in_place(vectors: Floats, dim: int) -> Floats:
     return made
 
 
+def _columns(catalogue: Catalogue, columns: Sequence[str] | None) -> list[str]:
+    """Return the columns to read: those given, which must be there, or else those of title and abstract that are."""
+    have = catalogue.table.columns
+    if columns is None:
+        return [name for name in _SAID if name in have]
+    named = [columns] if isinstance(columns, str) else list(columns)
+    missing = [name for name in named if name not in have]
+    if missing or not named:
+        raise InvalidArgument("text_vectors", "columns", f"columns of the items ({', '.join(have)})", missing or named)
+    return named
+
+
 def _texts(catalogue: Catalogue, columns: Sequence[str]) -> list[str]:
-    named = [column for column in columns if column in catalogue.table.columns]
-    missing = [column for column in columns if column not in catalogue.table.columns]
-    if missing and not (not named and list(columns) == ["title"]):
-        have = ", ".join(catalogue.table.columns)
-        raise InvalidArgument("text_vectors", "columns", f"columns of the items ({have})", missing)
-    if not named:
+    if not columns:
         return [""] * len(catalogue)
-    joined = catalogue.table.select(
-        pl.concat_str([pl.col(name).cast(pl.String) for name in named], separator=". ", ignore_nulls=True).alias("text")
-    )["text"]
+    parts = [pl.col(name).cast(pl.String).str.strip_chars().replace("", None) for name in columns]
+    joined = catalogue.table.select(pl.concat_str(parts, separator=". ", ignore_nulls=True).alias("text"))["text"]
     return [" ".join((text or "").split()) for text in joined.to_list()]
 
 

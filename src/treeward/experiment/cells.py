@@ -1,4 +1,4 @@
-"""The cells of an experiment: one arm, one repeat and some users each; computed anywhere, kept in a folder."""
+"""The cells of an experiment: one arm, one run and some users each; computed anywhere, kept in a folder."""
 
 import re
 from functools import lru_cache
@@ -14,8 +14,9 @@ from treeward.core import artefact
 from treeward.core.errors import ArtefactError
 from treeward.core.tasks import Share
 from treeward.core.version import __version__
-from treeward.experiment.judge import Judging, Past, Trial, gini, grouped, judge, trial
-from treeward.experiment.prepare import read_aids, read_prepared, read_spec
+from treeward.experiment.aids import read_aids
+from treeward.experiment.folder import read_prepared, read_spec, world_folder
+from treeward.experiment.judge import Past, Trial, gini, grouped, judge, trial
 from treeward.experiment.presets import TABLE_ROUNDS
 from treeward.experiment.spec import Aids, Arm, Spec
 from treeward.learn.torch import torch_for, usual_device
@@ -24,11 +25,9 @@ from treeward.simulate.run import simulate
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-FORMAT, VERSION = "treeward.cell", 4
+FORMAT, VERSION = "treeward.cell", 5
 SHARD = 250
-"""Users a cell; fixed, so that results do not depend on where or by how many they were computed."""
-JUDGED = ("log_loss", "auc", "gini", "log_loss_before", "auc_before")
-"""Of a cell whose collection was judged; the last two only of the first arm's, being the same for all."""
+"""Users per cell; fixed, so that results do not depend on where or by how many processes they were computed."""
 _CHECKPOINTS = 40
 
 
@@ -37,6 +36,7 @@ class Cell(NamedTuple):
 
     arm: Arm
     repeat: int
+    """Counted over all worlds: the first world's repeats come first."""
     first: int
     last: int
     """Which of the experiment's users."""
@@ -51,9 +51,9 @@ class Cell(NamedTuple):
 def cells_of(spec: Spec, users: int) -> list[Cell]:
     """List an experiment's cells; users who share a policy's state, or are judged together, stay together."""
     made = []
-    for repeat in range(spec.repeats):
+    for repeat in range(spec.runs):
         for arm in spec.arms:
-            together = spec.judge or spec.start or arm.kind.shared_state or not arm.kind.replayable
+            together = spec.judges or spec.start or arm.kind.shared_state or not arm.kind.replayable
             step = users if together else SHARD
             made += [Cell(arm, repeat, first, min(first + step, users)) for first in range(0, users, step)]
     return made
@@ -88,27 +88,32 @@ def cell_seed(seed: int, repeat: int) -> int:
 
 
 @lru_cache(1)
-def _stage(place: str) -> tuple[Spec, World, list[int], Aids]:
+def _stage(place: str) -> tuple[Spec, list[int], Aids]:
     folder = Path(place)
     prepared = read_prepared(folder)
     assert prepared is not None
     spec = read_spec(folder)
-    if spec.judge:  # as many processes as cores already
+    if spec.judges:  # as many processes as cores already
         torch_for("experiment").set_num_threads(1)
-    return spec, World.load(folder / "world", verify=False), prepared["users"], read_aids(folder)
+    return spec, prepared["users"], read_aids(folder)
+
+
+@lru_cache(1)
+def _world(place: str, number: int) -> World:
+    return World.load(Path(place) / world_folder(number), verify=False)
 
 
 def run_cell(shared: Share, label: str, repeat: int, first: int, last: int) -> artefact.Contents:
     """Compute a cell from what the experiment prepared."""
     place = shared.folder()
-    spec, world, everyone, aids = _stage(str(place))
-    users = everyone[first:last]
+    spec, everyone, aids = _stage(str(place))
+    world, users = _world(str(place), repeat // spec.repeats), everyone[first:last]
     arm = next(arm for arm in spec.arms if arm.label == label)
     seed = cell_seed(spec.seed, repeat)
     past = Past.load(place / "past") if spec.start else None
-    begun = None if past is None else trial(past, spec.start, seed)
+    begun = None if past is None else trial(past, spec.start, seed, world, users)
     result = simulate(
-        arm.build(spec.budget, aids),
+        spec.policy(arm, aids),
         world,
         ItemTree.load(place / arm.tree, verify=False),
         rounds=spec.rounds,
@@ -117,7 +122,7 @@ def run_cell(shared: Share, label: str, repeat: int, first: int, last: int) -> a
         reward=arm.reward or spec.reward,
         repeats=not spec.once,
         regret=True,
-        log=spec.judge,
+        log=bool(spec.judges),
         start=None if begun is None else begun.start,
         threads=1,
     )
@@ -132,12 +137,15 @@ def run_cell(shared: Share, label: str, repeat: int, first: int, last: int) -> a
             "regret": lost.ravel().astype(np.float32),
         }
     )
-    more: dict[str, Any] = {}
-    if past is not None and begun is not None and spec.judge:
-        more, reached = _judged(spec, past, begun, world, result, seed, first=arm is spec.arms[0])
-        table = table.with_columns(pl.Series("reached", reached[:, turns - 1].ravel(), dtype=pl.Int32))
-    told = {
-        **more,
+    tables = {"users": table}
+    told: dict[str, Any] = {}
+    if past is not None and begun is not None and spec.judges:
+        shown = _shown(result)
+        told["gini"], reached = _reached(world, shown, result)
+        reached_by = pl.Series("reached", reached[:, turns - 1].ravel(), dtype=pl.Int32)
+        tables["users"] = table.with_columns(reached_by)
+        tables["verdicts"] = _verdicts(spec, past, begun, shown, result, seed, first=arm is spec.arms[0])
+    told |= {
         "scores": float(result.scores.mean()),
         "most_scores": result.settings["most_scores"],
         "multiplications": result.settings["multiplications"],
@@ -148,29 +156,38 @@ def run_cell(shared: Share, label: str, repeat: int, first: int, last: int) -> a
         "treeward": __version__,
         "policy": result.settings["policy"],
     }
-    return artefact.Contents({"shown": np.flatnonzero(result.shown).astype(np.int32)}, {"users": table}, {}, told)
+    return artefact.Contents({"shown": np.flatnonzero(result.shown).astype(np.int32)}, tables, {}, told)
 
 
-def _judged(
-    spec: Spec, past: Past, begun: Trial, world: World, result: Result, seed: int, first: bool
-) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Return what can be learned from what was collected, what users saw, and the categories each had clicked by when.
-
-    `first`: also what can be learned from the clicks they began with alone, the same for all arms of a repeat.
-    """
+def _shown(result: Result) -> NDArray[np.int64]:
     assert result.log is not None
-    users, rounds = result.rewards.shape
-    shown = result.log["row"].to_numpy().reshape(users, rounds)
-    options = Judging(spec.negatives, seed, usual_device())
-    told = judge(past, begun, shown, result.rewards, options)._asdict()
-    if first:
-        alone = judge(past, begun, shown[:, :0], result.rewards[:, :0], options)
-        told |= {f"{name}_before": value for name, value in alone._asdict().items()}
+    shown: NDArray[np.int64] = result.log["row"].to_numpy().reshape(result.rewards.shape)
+    return shown
+
+
+def _verdicts(
+    spec: Spec, past: Past, begun: Trial, shown: NDArray[np.int64], result: Result, seed: int, first: bool
+) -> pl.DataFrame:
+    """Return what every judge learned from what was collected.
+
+    `first`: also what it learns from the clicks that users began with alone, the same for all arms of a repeat.
+    """
+    rows: list[dict[str, Any]] = []
+    for how in spec.judges:
+        for kept in (True, False) if first else (True,):
+            rounds = shown.shape[1] if kept else 0
+            found = judge(past, begun, shown[:, :rounds], result.rewards[:, :rounds], how, seed, usual_device())
+            rows.append({"judge": how.label, "collected": kept, **found._asdict()})
+    return pl.DataFrame(rows)
+
+
+def _reached(world: World, shown: NDArray[np.int64], result: Result) -> tuple[float, NDArray[np.int64]]:
+    """Return the Gini impurity of what users were shown, and the number of categories each had clicked by round."""
     group = grouped(world.catalogue)
+    users, rounds = shown.shape
     reached = np.zeros((users, rounds), dtype=np.int64)
     for user in range(users):
         clicked = np.flatnonzero((result.rewards[user] > 0) & (group[shown[user]] >= 0))
         _, at = np.unique(group[shown[user, clicked]], return_index=True)
         reached[user, clicked[at]] = 1
-    told["gini"] = float(np.mean([gini(group[rows]) for rows in shown]))
-    return told, reached.cumsum(axis=1)
+    return float(np.mean([gini(group[rows]) for rows in shown])), reached.cumsum(axis=1)

@@ -24,6 +24,7 @@ from treeward.experiment.cells import cell_seed
 from treeward.experiment.run import alone
 from treeward.explorer.explorer import Explorer
 from treeward.policy.beam import Beam
+from treeward.simulate.synthetic import vivid
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
@@ -58,9 +59,9 @@ class Living:
     """The experiment, as data."""
 
     world: str = ""
-    """A saved world; empty: one is made up."""
+    """A saved world; empty: a synthetic one of tight topics and strong tastes."""
     items: int = 20_000
-    """Items of a world that is made up; half of them are there at a time."""
+    """Items of a synthetic world; half of them are there at a time."""
     users: int = 200
     days: int = 20
     rounds: int = 10
@@ -170,7 +171,7 @@ def _prepare(spec: Living, place: Path, report: Progress) -> None:
     """Make the world, what earlier users say of newcomers, and the tree of the first day."""
     if (place / "tree").exists():
         return
-    world = World.load(spec.world) if spec.world else World.synthetic(spec.items, spec.users + _EARLIER, 32, spec.seed)
+    world = World.load(spec.world) if spec.world else World(*vivid(spec.items, spec.users + _EARLIER, 32, spec.seed))
     if world.users < spec.users + 2:
         rule = f"fewer than the world's {world.users}: some must have come earlier"
         raise InvalidArgument("experiment living", "users", rule, spec.users)

@@ -4,20 +4,54 @@ import numpy as np
 import polars as pl
 
 from treeward.core.page import COLOURS, heading, plot, table, text
-from treeward.experiment.presets import TABLE_4
+from treeward.experiment.presets import SENSITIVITY, TABLE_4
 from treeward.experiment.run import Outcome
-from treeward.experiment.summary import Learned, Repeated, gaps, verdicts
+from treeward.experiment.spec import Judge
+from treeward.experiment.summary import BEFORE, Learned, Repeated, gaps, verdicts
 
 
 def judged(outcome: Outcome) -> list[str]:
     """Return the sections."""
     found = verdicts(outcome)
-    return [*_table(outcome, found), *_claim(outcome), *_pictures(found), *_users(outcome, found), *_models(outcome)]
+    return [
+        *_tables(outcome), *_claim(outcome), *_sensitivity(outcome), *_pictures(found), *_users(outcome, found),
+        *_models(outcome),
+    ]  # fmt: skip
 
 
-def _table(outcome: Outcome, found: list[Learned]) -> list[str]:
-    best = max(range(len(found)), key=lambda i: found[i].auc.mean)
-    printed = [name for name in TABLE_4 if any(one.arm in TABLE_4[name] for one in found)]
+def _tables(outcome: Outcome) -> list[str]:
+    spec = outcome.spec
+    parts = [
+        heading("What can be learned of the users from what was collected"),
+        text(
+            f"A factorisation is trained on training users' logs and on what each arm collected in {spec.rounds:,}",
+            f"rounds, then tested on other clicks of the same users. {_samples(outcome)}",
+            f"Mean and standard deviation of {spec.runs} repeats.",
+        ),
+    ]
+    for judge in [one for one in spec.judges if one not in SENSITIVITY]:
+        parts.append(_table(outcome, verdicts(outcome, judge.label), judge))
+    return [
+        *parts,
+        text(
+            "Nothing collected: the factorisation knows only the clicks that users began with. An arm below that line",
+            "collected what misleads about the test samples. World labels: up to 100 items per user, drawn uniformly",
+            "from the whole catalogue; their clicks are drawn from the world that answered the arms, not from the log.",
+            soft=True,
+        ),
+    ]
+
+
+def _samples(outcome: Outcome) -> str:
+    if outcome.spec.samples == "drawn" or not outcome.prepared["source"].get("impressions"):
+        return "Each click is compared with an item drawn at random that the user never clicked."
+    return "Test samples are the users' impressions with their real skips; users began with clicks of their history."
+
+
+def _table(outcome: Outcome, found: list[Learned], judge: Judge) -> str:
+    best = max(range(len(found)), key=lambda i: found[i].found.auc.mean)
+    papers = judge is outcome.spec.judges[0]
+    printed = [name for name in TABLE_4 if papers and any(one.arm in TABLE_4[name] for one in found)]
     rows = []
     for one in found:
         paper = [
@@ -25,35 +59,59 @@ def _table(outcome: Outcome, found: list[Learned]) -> list[str]:
             for name in printed
             for value in TABLE_4[name].get(one.arm, (0.0, 0.0))
         ]
-        rows.append((one.arm, _pair(one.log_loss), _pair(one.auc), *paper))
-    head = ("arm", "LogLoss", "AUC", *(f"{name}, {what}" for name in printed for what in ("LogLoss", "AUC")))
-    spec = outcome.spec
-    return [
-        heading("What can be learned of the users from what was collected"),
-        text(
-            f"A factorisation is trained on training users' clicks and on what each arm collected in {spec.rounds:,}",
-            "rounds, then tried on the other clicks of the same users, each beside an item they never clicked. Mean",
-            f"and deviation of {spec.repeats} repeats; on the right the paper's table 4.",
-        ),
-        table(head, rows, best=best),
-        text(
-            "Nothing collected: the factorisation knows of the users only the clicks they began with. An arm below",
-            "that line collected what misleads about these clicks.",
-            soft=True,
-        ),
-    ]
+        rows.append((one.arm, *(_pair(value) for value in one.found), *paper))
+    head = ["arm", "LogLoss", "AUC", "LogLoss, world labels", "AUC, world labels"]
+    head += [f"paper, {name}, {what}" for name in printed for what in ("LogLoss", "AUC")]
+    kind = "biases per user and item" if judge.biases else "P(click) = sigmoid(u'v), no biases"
+    caption = f"Judge {judge.label}: {kind}, {judge.negatives} negatives per click, decay {judge.decay:g}"
+    return table(head, rows, caption, best)
 
 
 def _claim(outcome: Outcome) -> list[str]:
-    by_auc, by_loss = gaps(outcome, "auc"), gaps(outcome, "log_loss")
-    if not by_auc:
-        return []
-    rows = [
-        (f"{ours} above {theirs}", _gap(gap, half), _gap(loss, loss_half))
-        for (ours, theirs, gap, half), (_, _, loss, loss_half) in zip(by_auc, by_loss, strict=True)
+    names = ("auc", "log_loss", "auc_world")
+    parts = []
+    for judge in [one for one in outcome.spec.judges if one not in SENSITIVITY]:
+        found = [gaps(outcome, name, judge.label) for name in names]
+        if found[0]:
+            rows = [(str(same[0]), *(one.gap.said(3) for one in same)) for same in zip(*found, strict=True)]
+            head = ("explorer above exploiter", "by AUC", "by LogLoss (how much less)", "by AUC, world labels")
+            parts.append(table(head, rows, f"Claims, judge {judge.label}; paired by repeat, 95 % intervals"))
+    over = "worlds" if outcome.spec.worlds > 1 else "repeats"
+    told = f"These intervals are over {over}, for the same {len(outcome.prepared['users']):,} users: other users"
+    fixed = " and, as the samples are real impressions, other samples" * bool(outcome.prepared["source"]["impressions"])
+    return [*parts, text(f"{told}{fixed} may give another result.", soft=True)] if parts else []
+
+
+def _sensitivity(outcome: Outcome) -> list[str]:
+    """Show how the order depends on what the paper does not say of its judge."""
+    tried = [one for one in outcome.spec.judges if one in SENSITIVITY]
+    if not tried:
+        return [
+            text(
+                "The paper does not say how many negatives per click its judge is trained with, nor how strongly it is",
+                "regularised, and the order of the arms depends on both: --judge-sensitivity shows how much.",
+            )
+        ]
+    tried = sorted([outcome.spec.judges[0], *tried], key=lambda one: (one.negatives, one.decay))
+    labels = [BEFORE, *(arm.label for arm in outcome.spec.arms)]
+    rows = []
+    for judge in tried:
+        found = {one.arm: one.found.auc.mean for one in verdicts(outcome, judge.label)}
+        papers = [one for one in gaps(outcome, "auc", judge.label) if one.above != "Beam"]
+        counts = [sum(one.gap.answer == answer for one in papers) for answer in ("yes", "no")]
+        held = f"{counts[0]} yes, {counts[1]} no, {len(papers) - sum(counts)} not distinguishable"
+        rows.append(
+            (f"{judge.negatives} negatives, decay {judge.decay:g}", held, *(f"{found[label]:.3f}" for label in labels))
+        )
+    return [
+        heading("How fragile the order is"),
+        text(
+            "The paper does not say how many negatives per click its judge is trained with, nor how strongly it is",
+            "regularised. AUC under other choices, and how many of the paper's claims (HUCB and pHUCB above Linear,",
+            "GRU and Transformer) hold under each:",
+        ),
+        table(("judge without biases", "claims", *labels), rows),
     ]
-    head = ("explorer above exploiter", "by AUC, more is better", "by LogLoss, how much less")
-    return [table(head, rows, "The paper's claim, and Beam: does it hold here? Paired by repeat, with 95 % intervals")]
 
 
 def _pictures(found: list[Learned]) -> list[str]:
@@ -62,14 +120,20 @@ def _pictures(found: list[Learned]) -> list[str]:
     figure = go.Figure()
     for at, one in enumerate(found[1:]):
         figure.add_scatter(
-            x=[one.clicks], y=[one.auc.mean], name=one.arm, mode="markers",
-            error_y={"type": "data", "array": [one.auc.deviation], "thickness": 1},
+            x=[one.clicks], y=[one.found.auc.mean], name=one.arm, mode="markers",
+            error_y={"type": "data", "array": [one.found.auc.deviation], "thickness": 1},
             marker={"size": 11, "color": COLOURS[at % len(COLOURS)],
                     "symbol": ("circle", "diamond", "square")[at // len(COLOURS) % 3]},
         )  # fmt: skip
-    figure.add_hline(y=found[0].auc.mean, line_dash="dot", annotation_text=found[0].arm)
-    figure.update_layout(showlegend=True, xaxis_title="clicks of a user", yaxis_title="AUC of the factorisation")
-    return [plot(figure, "Who earns clicks, and who collects what tells users' other clicks.", 460)]
+    figure.add_hline(y=found[0].found.auc.mean, line_dash="dot", annotation_text=found[0].arm)
+    figure.update_layout(showlegend=True, xaxis_title="clicks per user", yaxis_title="AUC of the factorisation")
+    return [
+        plot(
+            figure,
+            "Clicks an arm earns, and how well its log predicts users' other clicks.",
+            460,
+        )
+    ]
 
 
 def _users(outcome: Outcome, found: list[Learned]) -> list[str]:
@@ -110,8 +174,3 @@ def _models(outcome: Outcome) -> list[str]:
 
 def _pair(one: Repeated) -> str:
     return f"{one.mean:.3f} ± {one.deviation:.3f}"
-
-
-def _gap(gap: float, half: float | None) -> str:
-    sure = "" if half is None else f" ± {half:.3f}"
-    return f"{'yes' if gap > 0 else 'no'}: {gap:+.3f}{sure}"

@@ -1,6 +1,5 @@
-"""What an experiment runs on: item vectors and tree from training users, a world from all, users to try it on."""
+"""What an experiment runs on: item vectors and tree from training users, worlds from all, users to try it on."""
 
-import shutil
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,78 +10,69 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from treeward.bandit import PopulationPrior
 from treeward.core import artefact, rng
 from treeward.core.errors import ArtefactError, DataError, ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress
+from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset
-from treeward.data.interactions import Interactions
 from treeward.data.loaders import load_dataset
-from treeward.embed import gru_vectors, svd_vectors, text_vectors
-from treeward.embed.features import load_features
-from treeward.embed.neural import NeuralLinear
+from treeward.embed import gru_vectors, svd_vectors, text_gru_vectors, text_vectors
 from treeward.embed.quality import quality
-from treeward.experiment.baselines import FORESEEING, Factors
-from treeward.experiment.judge import Past, eligible, most_diverse, past_of
-from treeward.experiment.spec import SYNTHETIC, Aids, Spec, known
-from treeward.learn.clicks import Clicks, clicks_of
-from treeward.learn.next_click import NextClick
+from treeward.experiment.aids import clear_aids, models_of, needs_factors, read_aids, whole, write_aids
+from treeward.experiment.baselines import FORESEEING
+from treeward.experiment.folder import read_prepared, world_folder
+from treeward.experiment.judge import Recorded, eligible, most_diverse, past_of, recorded
+from treeward.experiment.reuse import Source, copy_aids
+from treeward.experiment.spec import SYNTHETIC, VECTORS, Spec, known
 from treeward.learn.torch import torch_for, usual_device
-from treeward.policy.beam import Beam
+from treeward.simulate.ceiling import context_free_ceiling
 from treeward.simulate.logged import logged
 from treeward.simulate.world import FORMAT, World
 from treeward.tree.item_tree import ItemTree
 
-_DEEP = ("features", "deep-prior", "tree-features", "tree-features-prior")
-_AIDS = ("prior", "tree-prior", "factors", "past", *_DEEP, *FORESEEING)
-PREPARED = ("prepared.json", "world", "tree", *_AIDS)
-"""What `prepare` leaves in an experiment's folder, as far as the spec asks for it."""
+_AUCS = ("auc", "auc_popularity")
+"""How well a fitted world ranks held-out events, and how well popularity does."""
 
 
-def read_spec(folder: Path) -> Spec:
-    """Return the spec of an experiment's folder."""
-    path = folder / "spec.toml"
-    if not path.is_file():
-        raise InvalidArgument("experiment", "folder", "one where an experiment was run", str(folder))
-    return Spec.from_toml(path.read_text(encoding="utf-8"))
+def prepare(spec: Spec, folder: Path, progress: Progress, source: Source | None = None) -> dict[str, Any]:
+    """Make what is not there yet, and return what there is to say of it.
 
-
-def read_prepared(folder: Path) -> dict[str, Any] | None:
-    """Return what `prepare` said; None if it did not come so far, or what it wrote was damaged."""
-    try:
-        told = msgspec.json.decode((folder / "prepared.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return None
-    return told if isinstance(told, dict) and "spec_sha256" in told else None
-
-
-def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
-    """Make what is not there yet, and return what there is to say of it."""
-    world_at, tree_at = folder / "world", folder / "tree"
+    `source`: another run, whose vectors, worlds, tree and aids are taken as far as it has them.
+    """
     before = read_prepared(folder)
-    if before is not None and _whole(spec, folder):
-        World.load(world_at), ItemTree.load(tree_at)  # the cells trust what is verified here
+    if before is not None and whole(spec, folder):
+        for number in range(spec.worlds):  # the cells trust what is verified here
+            World.load(folder / world_folder(number))
+        ItemTree.load(folder / "tree")
         return before
-    world, tree, users, source = (_given if is_world(spec.data) else _made)(spec, folder, progress)
-    chosen = _tried(spec, users)
+    worlds, tree, users, told_source = (_given if is_world(spec.data) else _made)(spec, folder, progress, source)
+    world, chosen = worlds[0], _tried(spec, users)
     aids = read_aids(folder)
-    for arm in spec.arms:  # what does not fit this tree and catalogue is told now
-        arm.build(spec.budget, aids).session(tree, world.catalogue, 1)
-    world.save(world_at, overwrite=True)
-    tree.save(tree_at, overwrite=True)
-    spread = world.fidelity(users=min(200, world.users)).spread[0]
+    for arm in spec.arms:  # what does not fit this tree and catalogue is refused now
+        users_at_once = len(chosen) if arm.policy == "context-free" else 1  # which has a limit
+        spec.policy(arm, aids).session(tree, world.catalogue, users_at_once)
+    for number, one in enumerate(worlds):
+        one.save(folder / world_folder(number), overwrite=True)
+    tree.save(folder / "tree", overwrite=True)
+    spread, most = world.fidelity(users=min(200, world.users)).spread[0], min(spec.budget, len(world.catalogue))
     told: dict[str, Any] = {
         "spec_sha256": spec.digest,
-        "source": source,
+        "treeward": __version__,
+        "source": told_source,
         "users": chosen.tolist(),
         "user_ids": _names_of(world, chosen),
         "of_users": len(users),
         "items": len(world.catalogue),
+        "vectors": _kind_of_vectors(spec, told_source),
+        "dim": world.catalogue.dim,
+        "vectors_sha256": artefact.digest(world.catalogue.vectors),
         "levels": np.bincount(tree.level)[1:].tolist(),
         "world": {name: value for name, value in world.provenance.items() if not isinstance(value, dict)},
+        "aucs": [[one.provenance[name] for name in _AUCS] for one in worlds if set(_AUCS) <= set(one.provenance)],
         "random": float(np.mean([world.probabilities(int(user)).mean() for user in chosen[:500]])),
         "oracle": _oracle(world, chosen[:500], spec.rounds, spec.once),
+        "ceiling": float(np.mean([context_free_ceiling(one, chosen.tolist(), most) for one in worlds])),
         "own_best": spread.own,
         "common_best": spread.common,
     }
@@ -93,15 +83,18 @@ def prepare(spec: Spec, folder: Path, progress: Progress) -> dict[str, Any]:
 class _Stage(NamedTuple):
     """What an experiment runs on."""
 
-    world: World
+    worlds: list[World]
     tree: ItemTree
     users: NDArray[np.int64]
     """Who may be tried."""
     source: dict[str, Any]
 
 
-def _given(spec: Spec, folder: Path, progress: Progress) -> _Stage:
+def _given(spec: Spec, folder: Path, progress: Progress, reused: Source | None) -> _Stage:
     """Take a world as it is."""
+    for name, usual, why in (("vectors", "auto", "a world brings its own"), ("worlds", 1, "there is one to try")):
+        if getattr(spec, name) != usual:
+            raise InvalidArgument("experiment", name, f"{usual}: {why}", getattr(spec, name))
     world, source = _world_of(spec)
     needy = ", ".join(
         arm.label for arm in spec.arms if arm.needs_log and not (spec.shown and arm.policy not in FORESEEING)
@@ -111,22 +104,25 @@ def _given(spec: Spec, folder: Path, progress: Progress) -> _Stage:
         raise InvalidArgument("experiment", "data", f"a log, which {what}", spec.data)
     _check_categories(spec, world.catalogue)
     _check_rounds(spec, len(world.catalogue))
-    if spec.vectors != "auto":
-        raise InvalidArgument("experiment", "vectors", "auto: a saved world brings its own", spec.vectors)
-    tree = ItemTree.build(world.catalogue.vectors, spec.widths or None, seed=spec.seed, progress=progress)
-    _clear(folder)
+    clear_aids(folder)
+    if reused is not None:
+        reused.check_data(source)
+        tree = ItemTree.load(reused.folder / "tree")
+        source["prepared"] = reused.name
+    else:
+        tree = ItemTree.build(world.catalogue.vectors, spec.widths or None, seed=spec.seed, progress=progress)
     users = _part_of(world, spec.split)
     if spec.shown:
         users = _tried(spec, users[: world.users // 2])
         others = np.setdiff1d(np.arange(world.users), users)
         log = logged(world, others.tolist(), spec.shown, spec.seed)
         source["training_users"], source["shown_to_each"] = len(others), spec.shown
-        _write_aids(spec, log, None, world.catalogue, folder, progress)
-    return _Stage(world, tree, users, source)
+        write_aids(spec, log, None, world.catalogue, folder, progress)
+    return _Stage([world], tree, users, source)
 
 
 def _world_of(spec: Spec) -> tuple[World, dict[str, Any]]:
-    """Return a saved world, or one that is made up, and where it is from."""
+    """Return a saved or a synthetic world, and where it is from."""
     if spec.data != SYNTHETIC:
         manifest = (Path(spec.data) / artefact.MANIFEST).read_bytes()
         return World.load(spec.data), {"world": spec.data, "sha256": sha256(manifest).hexdigest()}
@@ -144,143 +140,92 @@ def _tried(spec: Spec, users: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.sort(users[rng.sample(spec.seed, rng.stream("tried users"), len(users), spec.users)])
 
 
-def _clear(folder: Path) -> None:
-    for name in _AIDS:  # of another spec that did not come so far
-        shutil.rmtree(folder / name, ignore_errors=True)
-
-
-def _made(spec: Spec, folder: Path, progress: Progress) -> _Stage:
+def _made(spec: Spec, folder: Path, progress: Progress, reused: Source | None) -> _Stage:
     """Make everything of a log."""
     torch_for("an experiment on a log")
-    if _needs_factors(spec) and find_spec("implicit") is None:  # told now, not when the world is fitted
+    if needs_factors(spec) and find_spec("implicit") is None:  # said now, not when the world is fitted
         raise ExtraMissing.of("ALS", "implicit", "als")
     data = load_dataset(spec.data, spec.loader or None, progress=progress, **spec.loader_options)
+    source: dict[str, Any] = {"data": data.name, **data.source, "content_sha256": _content(data)}
+    source["own_vectors"] = bool(data.catalogue.dim)
+    if reused is not None:
+        reused.check_data(source)
+        source["prepared"] = reused.name
     _check_categories(spec, data.catalogue)
     _check_rounds(spec, len(data.catalogue))
-    _clear(folder)
-    tried = _begun(spec, data) if spec.start or spec.pick == "diverse" else None
-    shop, source = _with_vectors(spec, data, progress), {"data": data.name, **data.source}
-    tree = ItemTree.build(shop.vectors, spec.widths or None, seed=spec.seed, progress=progress)
-    _write_aids(spec, data.part("train"), data.part("validation"), shop, folder, progress)
-    world = World.fit(
-        data.interactions,
-        shop,
-        exposure=spec.exposure,
-        negatives=spec.negatives,
-        seed=spec.seed,
-        twin=False,
-        device=usual_device(),
-        progress=progress,
-    )
-    if _models(spec):
+    clear_aids(folder)
+    begun = _begun(spec, data) if spec.start or spec.pick == "diverse" else None
+    if begun is not None:
+        past_of(data.part("train"), *begun, data.catalogue).save(folder / "past")
+        source["impressions"] = begun[0].asked is not None
+    worlds: list[World] = []
+    if reused is None:
+        shop = _with_vectors(spec, data, progress)
+        tree = ItemTree.build(shop.vectors, spec.widths or None, seed=spec.seed, progress=progress)
+    else:
+        worlds, tree = reused.worlds(spec.worlds), ItemTree.load(reused.folder / "tree")
+        shop = worlds[0].catalogue
+        copy_aids(reused, folder)
+    write_aids(spec, data.part("train"), data.part("validation"), shop, folder, progress)
+    worlds += [_fit(spec, data, shop, number, progress) for number in range(len(worlds), spec.worlds)]
+    if models_of(spec):
         held = read_aids(folder).models
         found = quality(data, shop, [held[name] for name in FORESEEING if name in held], seed=spec.seed)
         source["next_click"] = {"users": found.users, **found.recall}
-    if tried is None:
-        return _Stage(world, tree, _rows_of(world, data.users(spec.split), spec.split), source)
-    clicks, chosen = tried
-    past_of(data.part("train"), clicks, chosen, shop).save(folder / "past")
-    assert world.user_ids is not None
-    numbers = {name: row for row, name in enumerate(world.user_ids.to_list())}
-    rows = [numbers[clicks.users[user]] for user in chosen]
-    return _Stage(world, tree, np.array(rows, dtype=np.int64), source)
+    names = worlds[0].user_ids
+    assert names is not None
+    if any(one.user_ids is None or not one.user_ids.equals(names) for one in worlds):
+        raise DataError("the worlds were fitted to different users: choose another seed")
+    if begun is None:
+        return _Stage(worlds, tree, _rows_of(worlds[0], data.users(spec.split), spec.split), source)
+    tested, chosen = begun
+    numbers = {name: row for row, name in enumerate(names.to_list())}
+    rows = [numbers[tested.start.users[user]] for user in chosen]
+    return _Stage(worlds, tree, np.array(rows, dtype=np.int64), source)
 
 
-def _begun(spec: Spec, data: Dataset) -> tuple[Clicks, list[int]]:
-    """Choose users who have clicks to begin with, and others besides."""
-    clicks = clicks_of("experiment", data.part(spec.split), data.catalogue)
-    able = eligible(clicks, spec.start)
+def _content(data: Dataset) -> str:
+    """Return a digest of items, events and splits as they were read, whatever the loader and its options."""
+    found = sha256()
+    for frame in (data.catalogue.ids.to_frame("id"), data.interactions.table, data.splits):
+        found.update(frame.hash_rows(seed=0).to_numpy().tobytes())
+    return found.hexdigest()
+
+
+def _kind_of_vectors(spec: Spec, source: dict[str, Any]) -> str:
+    """Return what the item vectors are, where the spec leaves it open."""
+    if spec.vectors != "auto":
+        return spec.vectors
+    return "the data's own" if source.get("own_vectors", True) else "svd of the training log"
+
+
+def _fit(spec: Spec, data: Dataset, shop: Catalogue, number: int, progress: Progress) -> World:
+    """Fit a world to the log; the first with the experiment's seed, the others with seeds of their own."""
+    seed = spec.seed if number == 0 else int.from_bytes(sha256(f"{spec.seed}/world/{number}".encode()).digest()[:4])
+    return World.fit(
+        data.interactions, shop, exposure=spec.exposure, negatives=spec.negatives, seed=seed, twin=False,
+        device=usual_device(), progress=progress,
+    )  # fmt: skip
+
+
+def _begun(spec: Spec, data: Dataset) -> tuple[Recorded, list[int]]:
+    """Choose users who have clicks to begin with, and others to be tested on."""
+    tested = recorded(data.part(spec.split), data.catalogue, spec.samples)
+    able = eligible(tested, spec.start)
     if not able:
-        what = f"none of the {len(clicks):,} users for {spec.split} has more than {spec.start} clicks"
+        which = "enough clicks" if tested.asked is None else "enough clicks and both clicked and skipped impressions"
+        what = f"none of the {len(tested.start):,} users for {spec.split} has {which} to start from {spec.start}"
         raise DataError(f"{what}: begin with fewer (--start {max(1, spec.start - 1)})")
     if spec.pick == "diverse":
-        return clicks, most_diverse(clicks, able, data.catalogue, spec.users)
+        return tested, most_diverse(tested.start, able, data.catalogue, spec.users)
     if len(able) > spec.users:
         drawn = rng.sample(spec.seed, rng.stream("tried users"), len(able), spec.users)
         able = [able[i] for i in np.sort(drawn).tolist()]
-    return clicks, able
-
-
-def _write_aids(
-    spec: Spec, train: Interactions, valid: Interactions | None, shop: Catalogue, folder: Path, progress: Progress
-) -> None:
-    """Fit what arms may know of training users."""
-    if any(arm.features for arm in spec.arms):
-        _write_features(spec, train, shop, folder, progress)
-    if _needs_prior(spec):
-        prior = PopulationPrior.fit(train, shop, negatives=spec.negatives, seed=spec.seed, progress=progress)
-        prior.save(folder / "prior", overwrite=True)
-        Beam(prior=prior).grow(shop, spec.seed, progress).save(folder / "tree-prior", overwrite=True)
-    if _needs_factors(spec):
-        Factors.fit(train, shop, shop.dim, spec.seed).save(folder / "factors")
-    for name in sorted(_models(spec)):
-        assert valid is not None
-        model = NextClick.fit(
-            FORESEEING[name], train, valid, shop, shop.dim, start=shop.vectors, seed=spec.seed,
-            progress=progress,
-        )  # fmt: skip
-        model.save(folder / name, overwrite=True)
-
-
-def _write_features(spec: Spec, train: Interactions, shop: Catalogue, folder: Path, progress: Progress) -> None:
-    """Learn features, and what training users say of new ones in them."""
-    features = NeuralLinear.fit(
-        train, shop, negatives=spec.negatives, seed=spec.seed, device=usual_device(), progress=progress
-    )
-    features.save(folder / "features", overwrite=True)
-    seen = features.transform(shop)
-    Beam(features=features).grow(seen, spec.seed, progress).save(folder / "tree-features", overwrite=True)
-    if any(arm.features and arm.prior for arm in spec.arms):
-        prior = PopulationPrior.fit(train, seen, negatives=spec.negatives, seed=spec.seed, progress=progress)
-        prior.save(folder / "deep-prior", overwrite=True)
-        grown = Beam(features=features, prior=prior).grow(seen, spec.seed, progress)
-        grown.save(folder / "tree-features-prior", overwrite=True)
-
-
-def _whole(spec: Spec, folder: Path) -> bool:
-    """Tell whether all that arms may know of training users is there, and as it was written."""
-    try:
-        aids = read_aids(folder)
-        for name in {arm.tree for arm in spec.arms} - {"tree"}:
-            ItemTree.load(folder / name)
-        if spec.start:
-            Past.load(folder / "past")
-    except ArtefactError:
-        return False
-    return (
-        (aids.prior is not None or not _needs_prior(spec))
-        and (aids.factors is not None or not _needs_factors(spec))
-        and set(aids.models) >= _models(spec)
-        and (aids.features is not None or not any(arm.features for arm in spec.arms))
-        and (aids.deep_prior is not None or not any(arm.features and arm.prior for arm in spec.arms))
-    )
-
-
-def _models(spec: Spec) -> set[str]:
-    return {arm.policy for arm in spec.arms if arm.policy in FORESEEING}
-
-
-def _needs_prior(spec: Spec) -> bool:
-    return any((arm.prior and not arm.features) or arm.policy == "popularity" for arm in spec.arms)
-
-
-def _needs_factors(spec: Spec) -> bool:
-    return any(arm.policy in ("als", "mean-user") for arm in spec.arms)
-
-
-def read_aids(folder: Path) -> Aids:
-    """Return what arms may know of training users."""
-    return Aids(
-        PopulationPrior.load(folder / "prior") if (folder / "prior").exists() else None,
-        Factors.load(folder / "factors") if (folder / "factors").exists() else None,
-        {name: NextClick.load(folder / name) for name in FORESEEING if (folder / name).exists()},
-        load_features(folder / "features") if (folder / "features").exists() else None,
-        PopulationPrior.load(folder / "deep-prior") if (folder / "deep-prior").exists() else None,
-    )
+    return tested, able
 
 
 def _oracle(world: World, users: NDArray[np.int64], rounds: int, once: bool) -> float:
-    """Return what somebody who knew all chances would earn a user."""
+    """Return what a policy that knew all probabilities would earn per user."""
     earned = []
     for user in users.tolist():
         chances = world.probabilities(user).astype(np.float64)
@@ -290,7 +235,7 @@ def _oracle(world: World, users: NDArray[np.int64], rounds: int, once: bool) -> 
 
 
 def is_world(data: str) -> bool:
-    """Tell whether data is a world, saved or to be made up."""
+    """Tell whether data is a world, saved or synthetic."""
     if data == SYNTHETIC:
         return True
     try:
@@ -320,14 +265,16 @@ def _check_rounds(spec: Spec, items: int) -> None:
 
 
 def _check_categories(spec: Spec, catalogue: Catalogue) -> None:
-    needy = [arm.label for arm in spec.arms if arm.build(spec.budget).needs_categories]
+    needy = [arm.label for arm in spec.arms if spec.policy(arm).needs_categories]
     if needy and catalogue.categories is None:
         raise InvalidArgument("experiment", "data", f"with categories, which {', '.join(needy)} need(s)", spec.data)
 
 
 def _with_vectors(spec: Spec, data: Dataset, progress: Progress) -> Catalogue:
-    """Return the items with the vectors that the spec asks for, made from training users' logs or from titles."""
+    """Return the items with the vectors that the spec asks for, made from training users' logs or from texts."""
     kind = spec.vectors
+    if kind not in VECTORS:
+        return _saved_vectors(kind, data.catalogue)
     if kind == "auto":
         if data.catalogue.dim:
             return data.catalogue
@@ -336,9 +283,29 @@ def _with_vectors(spec: Spec, data: Dataset, progress: Progress) -> Catalogue:
     dim = min(spec.dim, len(bare), max(1, train.users.n_unique()))
     if kind == "text":
         return text_vectors(bare, dim, fill=True, seed=spec.seed, progress=progress)
-    if kind == "gru":
-        return gru_vectors(train, data.part("validation"), bare, dim, seed=spec.seed, progress=progress).catalogue
-    return svd_vectors(train, bare, dim, seed=spec.seed, progress=progress)
+    if kind == "svd":
+        return svd_vectors(train, bare, dim, seed=spec.seed, progress=progress)
+    valid = data.part("validation")
+    if kind == "text-gru":
+        made = text_gru_vectors(train, valid, bare, dim, fill=True, seed=spec.seed, progress=progress)
+    else:
+        made = gru_vectors(train, valid, bare, dim, seed=spec.seed, progress=progress)
+    return made.catalogue
+
+
+def _saved_vectors(path: str, catalogue: Catalogue) -> Catalogue:
+    """Return the items with vectors that were saved for them, found by id."""
+    held = Catalogue.load(path)
+    if not held.dim:
+        raise InvalidArgument("experiment", "vectors", "a catalogue with vectors", path)
+    if catalogue.ids.dtype.is_integer() != held.ids.dtype.is_integer():
+        raise InvalidArgument("experiment", "vectors", f"a catalogue with ids of type {catalogue.ids.dtype}", path)
+    known = pl.DataFrame({"id": held.ids.cast(pl.String), "row": np.arange(len(held))})
+    rows = catalogue.ids.cast(pl.String).to_frame("id").join(known, on="id", how="left", maintain_order="left")["row"]
+    if rows.null_count():
+        rule = f"a catalogue of all {len(catalogue):,} items"
+        raise InvalidArgument("experiment", "vectors", rule, f"{path}: lacks {rows.null_count():,} of them")
+    return catalogue.with_vectors(held.vectors[rows.to_numpy()])
 
 
 def _rows_of(world: World, users: pl.Series, split: str) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from treeward.bandit import STRENGTHS
-from treeward.experiment.spec import SYNTHETIC, Arm, Spec, Value
+from treeward.experiment.spec import SYNTHETIC, Arm, Judge, Spec, Value
 
 TABLE_3 = {
     "MIND": {
@@ -24,8 +24,8 @@ TABLE_ROUNDS = (100, 1_000, 2_000)
 
 REWARDS = (
     Arm("LinUCB", "flat", baseline=True),
-    Arm("CB-Category", "cb-category"),
-    Arm("CB-Leaf", "cb-leaf"),
+    Arm("CB-Category", "cb-category", baseline=True),
+    Arm("CB-Leaf", "cb-leaf", baseline=True),
     Arm("ConUCB", "conucb", baseline=True, bandit_options={"alpha": 0.25}),
     Arm("HMAB", "hmab", baseline=True),
     Arm("ICTRUCB", "ictr", baseline=True),
@@ -35,16 +35,29 @@ REWARDS = (
 """Table 3, and the two variants of figure 3."""
 
 READINGS = (
-    Arm("HUCB, authors' budget", "hcb", options={"split": "authors"}),
+    Arm("HUCB, authors' code", "hcb", options={"split": "authors", "node_vectors": "mean"}),
     Arm(
-        "pHUCB, authors' budget, depth and start",
+        "pHUCB, authors' code",
         "phcb",
-        options={"split": "authors", "start": "children", "authors": True},
+        options={"split": "authors", "node_vectors": "mean", "start": "children", "authors": True},
     ),
     Arm("LinUCB, clicks", "flat", baseline=True, reward="click"),
     Arm("HUCB, clicks", "hcb", reward="click"),
     Arm("pHUCB, clicks", "phcb", reward="click"),
-)
+    *(
+        Arm(
+            f"{label}, authors' reading, {told}", "context-free", baseline=True,
+            options={"groups": groups, "shared_nodes": nodes, "shared_items": items},
+        )
+        for label, told, groups, nodes, items in (
+            ("HMAB", "per user", "categories", False, False),
+            ("HMAB", "shared", "categories", True, True),
+            ("ICTRUCB", "per user", "leaves", False, False),
+            ("ICTRUCB", "items shared", "leaves", False, True),
+        )
+    ),
+    Arm("ConUCB, LinUCB's alpha", "conucb", baseline=True, bandit_options={"alpha": 0.5}, options={"key_alpha": 0.5}),
+)  # fmt: skip
 """Where the paper and its authors' code differ, the other reading."""
 
 _BASES = {"UCB": ("linucb", {}), "TS": ("thompson", {}), "EG": ("epsilon", {"epsilon": 0.05})}
@@ -61,7 +74,7 @@ def rewards(data: str, *, readings: bool = False, **options: Any) -> Spec:
 def bases(data: str, **options: Any) -> Spec:
     """Return figure 3: three bandits, five ways to walk."""
     arms = [
-        Arm(label.format(short), policy, bandit, baseline=policy == "flat", bandit_options=dict(more))
+        Arm(label.format(short), policy, bandit, baseline=policy not in ("hcb", "phcb"), bandit_options=dict(more))
         for short, (bandit, more) in _BASES.items()
         for label, policy in _WALKS.items()
     ]
@@ -118,11 +131,26 @@ CLOSED_LOOP = (
 """Table 4: models that exploit, bandits that explore, and two that learn nothing."""
 
 
-def closed_loop(data: str, **options: Any) -> Spec:
-    """Return table 4: from three clicks, 200 recommendations, and what can be learned from what they collect."""
+JUDGES = (Judge("the paper's: no biases"), Judge("with biases", biases=True, decay=0.5))
+"""Of table 4: sigmoid(u'v) as the paper has it, and a factorisation that knows popularity before it learns anything."""
+
+SENSITIVITY = tuple(
+    Judge(f"{negatives} negatives, decay {decay:g}", negatives=negatives, decay=decay)
+    for negatives in (1, 4, 10)
+    for decay in (0.005, 0.02, 0.1)
+    if (negatives, decay) != (JUDGES[0].negatives, JUDGES[0].decay)
+)
+"""Other choices of what the paper does not give: the number of negatives per click, and the decay."""
+
+
+def closed_loop(data: str, *, judge_sensitivity: bool = False, **options: Any) -> Spec:
+    """Return table 4: from three clicks, 200 recommendations, and what can be learned from what they collect.
+
+    `judge_sensitivity`: also judge with other numbers of negatives and other decays.
+    """
     given = {
         "users": 200, "rounds": 200, "repeats": 5, "reward": "click", "once": True, "start": 3, "pick": "diverse",
-        "judge": True,
+        "judges": JUDGES + (SENSITIVITY if judge_sensitivity else ()),
     }  # fmt: skip
     return Spec("closed-loop", data, CLOSED_LOOP, **{**given, **options})
 

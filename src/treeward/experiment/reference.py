@@ -18,10 +18,10 @@ from treeward.tree.item_tree import ItemTree
 
 AS_THE_AUTHORS: dict[str, Policy] = {
     "Flat": Flat(split="authors"),
-    "CBCategory": CBCategory(split="authors"),
-    "CBLeaf": CBLeaf(split="authors"),
-    "HCB": HCB(split="authors"),
-    "PHCB": PHCB(split="authors", start="children", expansion=LogLevel(authors=True)),
+    "CBCategory": CBCategory(split="authors", node_vectors="mean"),
+    "CBLeaf": CBLeaf(split="authors", node_vectors="mean"),
+    "HCB": HCB(split="authors", node_vectors="mean"),
+    "PHCB": PHCB(split="authors", node_vectors="mean", start="children", expansion=LogLevel(authors=True)),
     "ConUCB": ConUCB(LinUCB(alpha=0.25)),
 }
 """Our policies with the options of the authors' code; ConUCB's are those of its own authors."""

@@ -1,4 +1,4 @@
-"""An experiment as one offline page, with PNG and CSV beside it."""
+"""An experiment as one offline page, with a PNG and a CSV next to it."""
 
 import io
 from pathlib import Path
@@ -14,19 +14,23 @@ from treeward.experiment.loop_page import judged
 from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Spec
-from treeward.experiment.summary import curves, order_kept, paired, ratios, rounds_of, scores, tidy
+from treeward.experiment.summary import claims, curves, ratios, rounds_of, scores, tidy
 
 _MOST_CURVES = 24
 
 
 def write_report(outcome: Outcome, path: StrPath) -> list[Path]:
-    """Write the page, and beside it the curves as PNG and the table as CSV; return the three paths."""
+    """Write the page, and next to it the curves as PNG and the tables as CSV; return the paths."""
     target = Path(path)
-    return [
+    made = [
         write_file(target, render(outcome)),
         write_file(target.with_suffix(".png"), _picture(outcome)),
         write_file(target.with_suffix(".csv"), tidy(outcome).write_csv().encode()),
     ]
+    if outcome.spec.judges:
+        table = outcome.verdicts.write_csv().encode()
+        made.append(write_file(target.with_name(f"{target.stem}-judges.csv"), table))
+    return made
 
 
 def render(outcome: Outcome) -> bytes:
@@ -36,11 +40,14 @@ def render(outcome: Outcome) -> bytes:
     parts = [
         text(
             f"{Path(spec.data).name}: {len(told['users']):,} {spec.split} users, {told['items']:,} items,",
-            f"{spec.rounds:,} rounds, {spec.repeats} repeats, {_most(spec)}{kind},",
+            f"{_repeats(spec)}, {spec.rounds:,} rounds, {_most(spec)}{kind},",
             f"items {'shown once' if spec.once else 'may be shown again'}{_begun(spec)}. A random item earns",
-            f"{told['random']:.4f} a round, everybody's own best {told['own_best']:.3f}.",
-        )
+            f"{told['random']:.4f} per round, a user's own best item {told['own_best']:.3f} on average.",
+        ),
+        text(_made_of(outcome)),
     ]
+    parts += [text(warning) for warning in warnings(outcome)]
+    top = len(parts)
     if len(told["users"]) < spec.users:
         parts.append(text(f"{spec.users:,} users were asked for; the data has {told['of_users']:,}.", soft=True))
     if any(arm.options.get("split") == "authors" for arm in spec.arms):
@@ -48,15 +55,48 @@ def render(outcome: Outcome) -> bytes:
         parts.append(text(more, soft=True))
     parts += _grid(outcome) if _is_grid(outcome) else [*_results(outcome), *_claims(outcome)]
     parts += _frontier(outcome) if spec.name == "frontier" else []
-    parts = [*parts[:1], *judged(outcome), *parts[1:]] if spec.judge else parts
-    parts = [*parts[:1], *deep(outcome), *parts[1:]]
+    parts = [*parts[:top], *judged(outcome), *parts[top:]] if spec.judges else parts
+    parts = [*parts[:top], *deep(outcome), *parts[top:]]
     parts += [*_curves(outcome), *_budget(outcome), *_paper(outcome), *_origin(outcome)]
     return page(f"Experiment: {spec.name}", parts)
 
 
+def warnings(outcome: Outcome) -> list[str]:
+    """Say what a reader must know before any figure: whether the world can tell policies apart at all."""
+    told = outcome.prepared
+    made, poor = [], [f"AUC {world:.3f} against {popular:.3f}" for world, popular in told["aucs"] if world <= popular]
+    if poor:
+        which = "this world ranks" if len(told["aucs"]) == 1 else f"{len(poor)} of {len(told['aucs'])} worlds rank"
+        made.append(
+            f"Warning: {which} held-out events no better than popularity does ({'; '.join(poor)}). Differences between "
+            "arms mean little there; try another seed or more data."
+        )
+    if told["own_best"] < 1.05 * told["random"]:
+        made.append(
+            f"Warning: a user's own best item earns {told['own_best']:.3f}, a random one {told['random']:.3f}: no "
+            "policy can show anything here."
+        )
+    return made
+
+
+def _repeats(spec: Spec) -> str:
+    return f"{spec.repeats} repeats" + (f" in each of {spec.worlds} worlds" if spec.worlds > 1 else "")
+
+
+def _made_of(outcome: Outcome) -> str:
+    """Name the vectors, their dimension, the tree and how its node vectors are scaled."""
+    spec, told = outcome.spec, outcome.prepared
+    nodes = {"unit": "scaled to length 1 (the paper, section 4.4)", "mean": "plain means (the authors' code)"}
+    levels = ", ".join(f"{count:,}" for count in told["levels"])
+    return (
+        f"Item vectors: {told['vectors']}, {told['dim']} dimensions. Tree: {levels} nodes per level. Node vectors of "
+        f"arms that score nodes: {nodes[spec.nodes]}."
+    )
+
+
 def _most(spec: Spec) -> str:
     own = any("budget" in arm.options for arm in spec.arms)
-    return "" if own else f"at most {spec.budget} scores a round, "
+    return "" if own else f"at most {spec.budget} scores per round, "
 
 
 def _begun(spec: Spec) -> str:
@@ -64,7 +104,7 @@ def _begun(spec: Spec) -> str:
 
 
 def _results(outcome: Outcome) -> list[str]:
-    parts = [heading("Cumulative reward of a user")]
+    parts, compared = [heading("Cumulative reward per user")], any(arm.baseline for arm in outcome.spec.arms)
     for round in rounds_of(outcome):
         made = scores(outcome, round)
         best = max(range(len(made)), key=lambda i: made[i].mean)
@@ -72,7 +112,7 @@ def _results(outcome: Outcome) -> list[str]:
             (
                 one.arm,
                 f"{one.mean:.2f}{_half(one.half)}",
-                "" if one.gain is None else f"{one.gain:+.2f}{_half(one.gain_half)}",
+                f"{one.gain:+.2f}{_half(one.gain_half)}" if one.gain is not None else "the best baseline" * compared,
                 "" if one.p_value is None else ("< 0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}"),
                 f"{one.regret:.1f}",
             )
@@ -80,37 +120,63 @@ def _results(outcome: Outcome) -> list[str]:
         ]
         head = ("arm", "mean, 95 % interval", "against the best baseline, paired", "p", "regret")
         parts.append(table(head, rows, f"After {round:,} rounds", best))
-    parts.append(
+    return [*parts, *_ceiling(outcome), *_conditions(outcome.spec)]
+
+
+def _ceiling(outcome: Outcome) -> list[str]:
+    """Say what a policy without contexts could earn at most under this budget."""
+    spec, told = outcome.spec, outcome.prepared
+    if spec.once or not any(arm.policy in ("ictr", "context-free") for arm in spec.arms):
+        return []
+    return [
         text(
-            "Intervals are over users, each one's repeats averaged (over users and repeats where users learn from each",
-            "other); differences are paired by user, with the baseline that earned most among those with the same kind",
-            "of reward. p is of one comparison: it does not know how many there are, nor that the baseline was chosen.",
+            f"Context-free ceiling: {spec.rounds * told['ceiling']:.1f} after {spec.rounds:,} rounds. A policy that",
+            f"sees {spec.budget} random items per round and shows everybody the one that is best on average cannot",
+            "earn more; ICTRUCB uses no item vectors, so it only passes this by what it learns of single users.",
+        )
+    ]
+
+
+def _conditions(spec: Spec) -> list[str]:
+    """Say what intervals cover, and what they take as given."""
+    if spec.worlds > 1:
+        over = f"over users and {spec.worlds} refitted worlds, each world's repeats averaged"
+        given = "one tree and one set of item vectors"
+    else:
+        over = "over users, each user's repeats averaged (over users and repeats where users learn from each other)"
+        given = "one fitted world, one tree and one set of item vectors: another log or another fit may differ by more"
+    return [
+        text(
+            f"Intervals are {over}. They take as given {given}. Differences are paired by user, with the baseline that",
+            "earned most among those with the same kind of reward. p is that of one comparison: it does not know how",
+            "many there are, nor that the baseline was chosen.",
             soft=True,
         )
-    )
-    return parts
+    ]
 
 
 def _claims(outcome: Outcome) -> list[str]:
     late = [round for round in rounds_of(outcome) if round >= 1_000 or round == outcome.spec.rounds]
-    held = [order_kept(outcome, round) for round in late]
-    if not held[0]:
+    found = [claims(outcome, round) for round in late]
+    if not found[0]:
         return []
-    rows = [
-        (claims[0][0], *(f"{'yes' if holds else 'no'}: {gap.mean:+.1f}{_half(gap.half)}" for _, holds, gap in claims))
-        for claims in zip(*held, strict=True)
+    rows = [(str(same[0]), *(one.gap.said() for one in same)) for same in zip(*found, strict=True)]
+    head = ("claim of the paper", *(f"here at {round:,} rounds" for round in late))
+    parts = [
+        heading("The paper's claims"),
+        table(head, rows),
+        text(
+            "Yes or no: the 95 % interval of the difference, paired by user, does not contain 0. Otherwise the two",
+            "arms cannot be distinguished here.",
+            soft=True,
+        ),
     ]
-    head = ("claim", *(f"holds here, {round:,}: by how much, paired" for round in late))
-    parts = [heading("The paper's order"), table(head, rows)]
     for round in rounds_of(outcome)[-1:]:
-        found = ratios(outcome, round)
-        if found:
+        compared = ratios(outcome, round)
+        if compared:
             parts.append(
-                table(("pHUCB / LinUCB", f"at {round:,}"), [(name, f"{one:.2f}") for name, one in found.items()])
+                table(("pHUCB / LinUCB", f"at {round:,}"), [(name, f"{one:.2f}") for name, one in compared.items()])
             )
-        if {"pHUCB", "HUCB"} <= {arm.label for arm in outcome.spec.arms}:
-            gap = paired(outcome, "pHUCB", "HUCB", round)
-            parts.append(text(f"pHUCB - HUCB, paired by user: {gap.mean:+.2f}{_half(gap.half)}."))
     return parts
 
 
@@ -153,7 +219,7 @@ def _curves(outcome: Outcome) -> list[str]:
     parts = []
     for what, title in (
         ("reward", "Cumulative reward"),
-        ("regret", f"Cumulative regret, against everybody's best item{' left' if outcome.spec.once else ''}"),
+        ("regret", f"Cumulative regret, against each user's best item{' left' if outcome.spec.once else ''}"),
     ):
         figure, told = go.Figure(), curves(outcome, what)
         for index, arm in enumerate(outcome.spec.arms):
@@ -178,8 +244,8 @@ def _frontier(outcome: Outcome) -> list[str]:
 
     cells = tidy(outcome).filter(pl.col("round") == outcome.spec.rounds)
     parts = [heading("Reward against work")]
-    for name, title in (("multiplications", "multiplications a decision and its update"),
-                        ("us_a_round", "microseconds a decision and its update, one core")):  # fmt: skip
+    for name, title in (("multiplications", "multiplications per decision and update"),
+                        ("us_a_round", "microseconds per decision and update, one core")):  # fmt: skip
         # What costs nothing, such as a list, still has its place on a logarithmic axis.
         work = np.maximum(cells[name].to_numpy(), 1_000.0 if name == "multiplications" else 1.0)
         earned = cells["mean"].to_numpy()
@@ -194,7 +260,7 @@ def _frontier(outcome: Outcome) -> list[str]:
             )  # fmt: skip
         figure.add_hline(y=outcome.prepared["oracle"], line_dash="dot", annotation_text="oracle: knows every chance")
         figure.update_layout(
-            showlegend=True, xaxis_title=title, yaxis_title=f"reward of a user in {outcome.spec.rounds:,} rounds"
+            showlegend=True, xaxis_title=title, yaxis_title=f"reward per user in {outcome.spec.rounds:,} rounds"
         )
         figure.update_xaxes(type="log")
         parts.append(plot(figure, "Filled: nobody earns more for less.", 520))
@@ -211,12 +277,12 @@ def _budget(outcome: Outcome) -> list[str]:
     ]
     head = (
         "arm",
-        "scores a round",
+        "scores per round",
         "at most",
-        "multiplications a round",
-        "questions a user",
+        "multiplications per round",
+        "questions per user",
         "catalogue shown",
-        "µs a decision and update, one core",
+        "µs per decision and update, one core",
     )
     return [
         heading("What it took"),
@@ -238,7 +304,7 @@ def _paper(outcome: Outcome) -> list[str]:
     head = ["arm", *(f"here, {one:,}" for one in TABLE_ROUNDS)]
     head += [f"{name}, {one:,}" for name in TABLE_3 for one in TABLE_ROUNDS]
     return [
-        heading("Beside the paper's table 3"),
+        heading("Compared with the paper's table 3"),
         text("Levels depend on the world's base rate, so compare orders and ratios, not sums."),
         table(head, rows),
     ]
@@ -250,7 +316,9 @@ def _origin(outcome: Outcome) -> list[str]:
     pairs: list[tuple[str, Any]] = [
         ("spec sha256", spec.digest),
         ("data", told["source"]),
-        ("tree, nodes a level", told["levels"]),
+        ("tree, nodes per level", told["levels"]),
+        ("item vectors", f"{told['vectors']}, {told['dim']} dimensions, sha256 {told['vectors_sha256']}"),
+        ("node vectors", spec.nodes),
         ("seed", spec.seed),
         ("seeds of the repeats", outcome.cells["seed"].unique(maintain_order=True).to_list()),
         ("world", ", ".join(f"{name} {value}" for name, value in world.items())),
@@ -283,7 +351,7 @@ def _picture(outcome: Outcome) -> bytes:
             colour, dash = COLOURS[index % len(COLOURS)], ("-", "--", ":")[index // len(COLOURS) % 3]
             axes.plot(turns, mean, dash, color=colour, label=arm.label)
             axes.fill_between(turns, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
-        axes.set(xlabel="round", ylabel="cumulative reward of a user")
+        axes.set(xlabel="round", ylabel="cumulative reward per user")
         for name in axes.legend(frameon=False, fontsize="small").get_texts():
             name.set_parse_math(False)
         axes.spines[["top", "right"]].set_visible(False)

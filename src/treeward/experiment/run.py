@@ -17,8 +17,10 @@ from treeward.core.artefact import StrPath
 from treeward.core.errors import ArtefactExists, ArtefactWrite, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.tasks import Tasks, check_place, tasks
-from treeward.experiment.cells import JUDGED, Cell, cells_of, held, keep, run_cell
-from treeward.experiment.prepare import PREPARED, prepare, read_prepared, read_spec
+from treeward.experiment.cells import Cell, cells_of, held, keep, run_cell
+from treeward.experiment.folder import PREPARED, read_prepared, read_spec, world_folder
+from treeward.experiment.prepare import prepare
+from treeward.experiment.reuse import check_reusable
 from treeward.experiment.spec import Spec
 
 
@@ -28,13 +30,18 @@ class Outcome(NamedTuple):
     spec: Spec
     prepared: dict[str, Any]
     rewards: pl.DataFrame
-    """Tidy: arm, repeat, user, round, reward and regret, both cumulative; categories reached, if it was judged."""
+    """Tidy: arm, repeat, user, round, reward and regret, both cumulative; categories reached, if it was judged.
+
+    With several worlds, repeats are counted over all of them: the first world's come first."""
     cells: pl.DataFrame
-    """Of every arm and repeat: scores, multiplications, coverage, seconds, questions; `JUDGED`, if it was."""
+    """Of every arm and repeat: scores, multiplications, coverage, seconds, questions; Gini impurity, if judged."""
+    verdicts: pl.DataFrame
+    """Of every arm, repeat and judge: LogLoss and AUC, with what was collected and (for the first arm) without; empty
+    if there is no judge."""
 
     def __repr__(self) -> str:
         users, arms = len(self.prepared["users"]), len(self.spec.arms)
-        size = f"{arms} arms x {self.spec.repeats} repeats, {users:,} users, {self.spec.rounds:,} rounds"
+        size = f"{arms} arms x {self.spec.runs} repeats, {users:,} users, {self.spec.rounds:,} rounds"
         return f"Outcome({self.spec.name}: {size})"
 
 
@@ -42,6 +49,7 @@ def run(
     spec: Spec,
     folder: StrPath,
     *,
+    prepared: StrPath | None = None,
     processes: int | None = None,
     on: str = "processes",
     progress: Progress | None = None,
@@ -54,8 +62,10 @@ def run(
         What to try.
     folder
         Where to: a new folder, or one where this very experiment was begun.
+    prepared
+        The folder of another run on the same data: its vectors, world and tree are taken instead of made.
     processes
-        By default one a core.
+        By default one per core.
     on
         Where cells are computed: ``"processes"``, ``"ray"`` or ``"ray://host:port"``; the results are the same.
     progress
@@ -65,9 +75,10 @@ def run(
     spec.check()
     report, place = progress or silent, Path(folder)
     _refuse_strangers(place)
+    source = None if prepared is None else check_reusable(spec, Path(prepared))
     with alone(place):
         _claim(spec, place)
-        cells = cells_of(spec, len(prepare(spec, place, report)["users"]))
+        cells = cells_of(spec, len(prepare(spec, place, report, source)["users"]))
         left = [cell for cell in cells if held(place, cell, spec.digest) is None]
         for cell in left:  # also what is damaged, or was computed for another spec
             shutil.rmtree(place / "cells" / cell.name, ignore_errors=True)
@@ -96,7 +107,7 @@ def load(folder: StrPath) -> Outcome:
     names = pl.DataFrame({"row": prepared["users"], "user": prepared["user_ids"]}, schema_overrides={"row": pl.Int32})
     order = {arm.label: number for number, arm in enumerate(spec.arms)}
     found.sort(key=lambda one: (order[one[0].arm.label], one[0].repeat, one[0].first))
-    tables, rows = [], []
+    tables, rows, verdicts = [], [], []
     for (label, repeat), shards in groupby(found, key=lambda one: (one[0].arm.label, one[0].repeat)):
         parts = [(cell, one) for cell, one in shards if one is not None]
         one = parts[0][1]
@@ -116,9 +127,13 @@ def load(folder: StrPath) -> Outcome:
                 *(pl.lit(value).alias(name) for name, value in stamp.items()),
             )
         )
-        judged = {name: one.info.get(name) for name in JUDGED if spec.judge}
+        judged = {"gini": one.info["gini"]} if spec.judges else {}
         rows.append({**told, **_together(parts, prepared["items"]), "treeward": one.info["treeward"], **judged})
-    return Outcome(spec, prepared, pl.concat(tables), pl.DataFrame(rows, infer_schema_length=None))
+        if spec.judges:
+            told_names = [pl.lit(value).alias(name) for name, value in told.items()]
+            verdicts.append(one.tables["verdicts"].select(*told_names, pl.all()))
+    judged_by = pl.concat(verdicts) if verdicts else pl.DataFrame()
+    return Outcome(spec, prepared, pl.concat(tables), pl.DataFrame(rows, infer_schema_length=None), judged_by)
 
 
 def _together(parts: Sequence[tuple[Cell, artefact.Contents]], items: int) -> dict[str, float]:
@@ -140,7 +155,8 @@ def _claim(spec: Spec, place: Path) -> None:
     """Make the folder this experiment's, or refuse: it is another's once that one is prepared."""
     prepared = read_prepared(place)
     if prepared is not None and prepared["spec_sha256"] != spec.digest:
-        raise ArtefactExists(f"{place}: holds another experiment (see prepared.json there); choose another folder")
+        differs = ", ".join(spec.differences(read_spec(place))) or "what it was prepared for"
+        raise ArtefactExists(f"{place}: holds another experiment, which differs in {differs}; choose another folder")
     artefact.write_file(place / "spec.toml", spec.to_toml().encode())
 
 
@@ -167,7 +183,8 @@ def alone(place: Path) -> Iterator[None]:
 
 
 def _work(place: Path, left: list[Cell], total: int, workers: Tasks, report: Progress) -> None:
-    shared = workers.share(place, ["spec.toml", *PREPARED])
+    worlds = [world_folder(number) for number in range(read_spec(place).worlds)]
+    shared = workers.share(place, ["spec.toml", *worlds, *PREPARED])
     pieces = [(shared, cell.arm.label, cell.repeat, cell.first, cell.last) for cell in left]
     for done, (number, made) in enumerate(workers.each(run_cell, pieces), start=total - len(left) + 1):
         keep(place, left[number], made)

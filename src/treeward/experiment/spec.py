@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from treeward.bandit import BANDITS, PopulationPrior
@@ -16,6 +17,7 @@ from treeward.embed.features import Features
 from treeward.experiment.baselines import BASELINES, FORESEEING, Factors
 from treeward.learn.next_click import NextClick
 from treeward.policy import POLICIES, LogLevel, Policy
+from treeward.policy.node_vectors import NODE_VECTORS
 from treeward.policy.session import Begins
 from treeward.simulate.fit import EXPOSURES
 from treeward.tree.item_tree import ItemTree
@@ -86,8 +88,11 @@ class Arm:
         """Which of the experiment's trees it walks."""
         return "-".join(("tree", *("features",) * self.features, *("prior",) * self.prior))
 
-    def build(self, budget: int, aids: Aids | None = None) -> Policy:
-        """Return the policy, checked as far as it can be without data; `aids` is what it may know of training users."""
+    def build(self, budget: int, aids: Aids | None = None, nodes: Literal["unit", "mean"] = "unit") -> Policy:
+        """Return the policy, checked as far as it can be without data; `Spec.policy` gives it the spec's options.
+
+        `aids` is what it may know of training users, `nodes` the length of node vectors where it scores nodes.
+        """
         owner = f"arm {self.label!r}"
         kind, way = self.kind, BANDITS[checks.one_of(owner, "bandit", self.bandit, BANDITS)]
         if self.policy in BASELINES:
@@ -108,10 +113,25 @@ class Arm:
             made["expansion"] = LogLevel(**opening)  # type: ignore[arg-type]
         bandit.rule(1)
         own = made.pop("budget", budget)
+        if kind.node_vectors == "unit":  # a policy that scores nodes: others have no choice
+            made.setdefault("node_vectors", nodes)
         if aids is not None:
             made["prior"] = (aids.deep_prior if self.features else aids.prior) if self.prior else None
             made["features"] = aids.features if self.features else None
         return kind(bandit, budget=own or None, **made)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A factorisation that learns from what an arm collected, and is tested on the users' other clicks."""
+
+    label: str
+    biases: bool = False
+    """False: P(click) = sigmoid(u'v), as in the paper. True: also a bias per user and per item, and a base rate."""
+    negatives: int = 4
+    """Non-clicks per click of training users: logged skips, and drawn items where the log has too few."""
+    decay: float = 0.02
+    """How strongly vectors are pulled towards zero; see `learn.factorise`."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +141,8 @@ class Spec:
     name: str
     """What it is: rewards, bases, sensitivity, or your own."""
     data: str
-    """A data set as `treeward data inspect` reads it, a saved world, or ``"synthetic"``: a made-up one, for which
-    the loader's options are those of `World.synthetic`."""
+    """A data set as `treeward data inspect` reads it, a saved world, or ``"synthetic"``, for which the loader's options
+    are those of `World.synthetic`."""
     arms: tuple[Arm, ...]
     loader: str = ""
     loader_options: Mapping[str, Value] = field(default_factory=dict)
@@ -132,6 +152,8 @@ class Spec:
     rounds: int = 2_000
     repeats: int = 10
     """How often, each with a seed of its own."""
+    worlds: int = 1
+    """How many worlds are fitted to the log, each with other draws; every one of them is repeated so often."""
     seed: int = 0
     budget: int = 50
     reward: Literal["probability", "click"] = "probability"
@@ -140,16 +162,21 @@ class Spec:
     """Of item vectors that are made."""
     widths: tuple[int, ...] = ()
     """Of the tree's levels; by default of the catalogue's size."""
+    nodes: Literal["unit", "mean"] = "unit"
+    """Length of the node vectors of arms that score nodes: 1 (the paper), or plain means (its authors' code)."""
     exposure: str = "auto"
     negatives: int = 4
-    vectors: Literal["auto", "svd", "gru", "text"] = "auto"
-    """Of the items: the data's own, or else by SVD; or as said."""
+    vectors: str = "auto"
+    """Of the items: ``"auto"`` (the data's own, else by SVD), one of `VECTORS`, or the path of a saved catalogue."""
     start: int = 0
     """How many of their real clicks users begin with; who has no more than that is left out."""
     pick: Literal["random", "diverse"] = "random"
     """Which users: any, or those whose clicks have the highest Gini impurity of categories."""
-    judge: bool = False
-    """Whether a factorisation is trained on what was collected, and tried on the users' other clicks."""
+    judges: tuple[Judge, ...] = ()
+    """Factorisations that are trained on what was collected; the first is the one that claims are about."""
+    samples: Literal["auto", "impressions", "drawn"] = "auto"
+    """What judges are tested on: the users' impressions with their real skips, or their other clicks and as many items
+    drawn from those they never clicked; by default impressions where the log has them."""
     shown: int = 0
     """In a world: how many items, drawn from all, each user who is not tried was shown; their clicks and skips are the
     log of training users. 0: there is none."""
@@ -165,11 +192,13 @@ class Spec:
             raise InvalidArgument(owner, "arms", "labels that are all different and not empty", labels)
         if any(label[0] in "=+-@\t\r" for label in labels):  # report.csv may be opened in a spreadsheet
             raise InvalidArgument(owner, "arms", "labels that do not begin with =, +, - or @", labels)
-        for name, low in (("users", 1), ("rounds", 1), ("repeats", 1), ("budget", 1), ("dim", 1), ("negatives", 1)):
-            checks.integer(owner, name, getattr(self, name), low=low)
+        for name in ("users", "rounds", "repeats", "worlds", "budget", "dim", "negatives"):
+            checks.integer(owner, name, getattr(self, name), low=1)
         checks.integer(owner, "rounds", self.rounds, low=1, high=2**31 - 1)
         checks.integer(owner, "seed", self.seed, low=0)
-        checks.integer(owner, "start", self.start, low=1 if self.judge else 0)
+        checks.integer(owner, "start", self.start, low=1 if self.judges else 0)
+        self._check_judges(owner)
+        _check_vectors(owner, self.vectors)
         checks.integer(owner, "shown", self.shown, low=0)
         checks.one_of(owner, "exposure", self.exposure, EXPOSURES)
         if self.loader and ":" not in self.loader:  # code of one's own runs when it is needed, not when it is named
@@ -177,29 +206,56 @@ class Spec:
         shop = synthetic_catalogue(64, dim=4, seed=0)
         tree = ItemTree.build(shop.vectors, (4, 16), seed=0)
         for arm in self.arms:
-            session = arm.build(self.budget).session(tree, shop, 1)
+            session = self.policy(arm).session(tree, shop, 1)
             session.select([0], 0)
             if self.start and not isinstance(session, Begins):
                 rule = "0: it knows only what it showed itself"
                 raise InvalidArgument(f"arm {arm.label!r}", "start", rule, self.start)
+
+    def _check_judges(self, owner: str) -> None:
+        labels = [judge.label for judge in self.judges]
+        if len(set(labels)) != len(labels) or not all(labels):
+            raise InvalidArgument(owner, "judges", "labels that are all different and not empty", labels)
+        for judge in self.judges:
+            checks.integer(f"judge {judge.label!r}", "negatives", judge.negatives, low=1)
+            checks.number(f"judge {judge.label!r}", "decay", judge.decay, low=0)
+            if not isinstance(judge.decay, float):  # or its digest would differ from that of what TOML gives back
+                raise InvalidArgument(f"judge {judge.label!r}", "decay", "a float", judge.decay)
+
+    def policy(self, arm: Arm, aids: Aids | None = None) -> Policy:
+        """Return an arm's policy under this experiment's budget and node vectors."""
+        return arm.build(self.budget, aids, self.nodes)
+
+    @property
+    def runs(self) -> int:
+        """How often every arm is run: so many repeats in each world."""
+        return self.repeats * self.worlds
 
     @property
     def digest(self) -> str:
         """Tell this experiment from any other."""
         return sha256(self.to_toml().encode()).hexdigest()
 
+    def differences(self, other: "Spec", names: Iterable[str] | None = None) -> list[str]:
+        """Say which fields differ from those of another spec, with both values; arms and judges by their labels."""
+        found = []
+        for name in [one.name for one in fields(self)] if names is None else names:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                if name in ("arms", "judges"):
+                    mine, theirs = ([one.label for one in some] for some in (mine, theirs))
+                both = f"{theirs!r} there, {mine!r} here" if mine != theirs else "other options"
+                found.append(f"{name} ({both})")
+        return found
+
     def to_toml(self) -> str:
         """Return the spec as TOML."""
         told = asdict(self)
-        arms = told.pop("arms")
-        for name, plain in _LATER.items():  # so that what was run before these came is still the same experiment
-            if told[name] == plain:
-                del told[name]
+        tables = {name: told.pop(name) for name in ("judges", "arms")}
         lines = [*_lines(told), ""]
-        for arm in arms:
-            if not arm["features"]:
-                del arm["features"]
-            lines += ["[[arms]]", *_lines(arm), ""]
+        for name, rows in tables.items():
+            for row in rows:
+                lines += [f"[[{name}]]", *_lines(row), ""]
         return "\n".join(lines)
 
     @classmethod
@@ -213,20 +269,32 @@ class Spec:
         for name in ("name", "data", "arms"):
             if name not in given:
                 raise InvalidArgument("experiment", "spec", f"with a key {name!r}", sorted(given))
-        if not isinstance(given["arms"], list) or not all(isinstance(arm, dict) for arm in given["arms"]):
-            raise InvalidArgument("experiment", "arms", "a list of tables: [[arms]]", given["arms"])
-        arms = []
-        for arm in given.pop("arms"):
-            made = known("arm", "spec", arm, _names(Arm))
-            for name in ("label", "policy"):
-                if name not in made:
-                    raise InvalidArgument("arm", "spec", f"with a key {name!r}", sorted(made))
-            arms.append(made)
-        return _typed({**given, "arms": arms})
+        given["arms"] = _tables(given["arms"], "arms", Arm, ("label", "policy"))
+        given["judges"] = _tables(given.get("judges", []), "judges", Judge, ("label",))
+        return _typed(given)
 
 
-VECTORS, PICKS = ("auto", "svd", "gru", "text"), ("random", "diverse")
-_LATER = {one.name: one.default for one in fields(Spec) if one.name in ("vectors", "start", "pick", "judge", "shown")}
+def _tables(given: Any, name: str, kind: type, needed: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the tables of a spec's arms or judges, all of whose keys have a meaning."""
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise InvalidArgument("experiment", name, f"a list of tables: [[{name}]]", given)
+    owner, made = name.removesuffix("s"), []
+    for one in given:
+        made.append(known(owner, "spec", one, _names(kind)))
+        for key in needed:
+            if key not in one:
+                raise InvalidArgument(owner, "spec", f"with a key {key!r}", sorted(one))
+    return made
+
+
+VECTORS = ("auto", "svd", "gru", "text", "text-gru")
+PICKS, SAMPLES = ("random", "diverse"), ("auto", "impressions", "drawn")
+
+
+def _check_vectors(owner: str, vectors: str) -> None:
+    if vectors not in VECTORS and not Path(vectors).exists():
+        rule = f"one of {', '.join(VECTORS)}, or the path of a saved catalogue"
+        raise InvalidArgument(owner, "vectors", rule, vectors)
 
 
 def known(owner: str, parameter: str, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -241,11 +309,7 @@ def _typed(told: dict[str, Any]) -> Spec:
     for held in (told, *told["arms"]):
         if held.get("reward"):
             checks.one_of("experiment", "reward", held["reward"], ("probability", "click"))
-    choices = {
-        "split": ("test", "validation"),
-        "vectors": ("auto", "svd", "gru", "text"),
-        "pick": ("random", "diverse"),
-    }
+    choices = {"split": ("test", "validation"), "pick": PICKS, "samples": SAMPLES, "nodes": NODE_VECTORS}
     for name, words in choices.items():
         if name in told:
             checks.one_of("experiment", name, told[name], words)

@@ -37,10 +37,10 @@ def rounds_of(outcome: Outcome) -> list[int]:
 
 
 def by_user(outcome: Outcome, round: int, what: str = "reward") -> dict[str, NDArray[np.float64]]:
-    """Return every arm's cumulative reward (or regret): (users, repeats)."""
+    """Return every arm's cumulative reward (or regret): (users, repeats), the repeats of the first world first."""
     table = outcome.rewards.filter(pl.col("round") == round).sort("arm", "repeat", maintain_order=True)
     return {
-        arm.label: table.filter(arm=arm.label)[what].to_numpy().astype(np.float64).reshape(outcome.spec.repeats, -1).T
+        arm.label: table.filter(arm=arm.label)[what].to_numpy().astype(np.float64).reshape(outcome.spec.runs, -1).T
         for arm in outcome.spec.arms
     }
 
@@ -53,6 +53,18 @@ class Estimate(NamedTuple):
     """Half the 95 % interval."""
     p_value: float | None
     """How likely a mean so far from 0 would be by chance."""
+
+    @property
+    def answer(self) -> str:
+        """Whether it is above 0: ``"yes"`` or ``"no"`` if its interval says so, else ``"not distinguishable"``."""
+        if self.half is None:
+            return "not distinguishable"
+        return "yes" if self.mean > self.half else "no" if self.mean < -self.half else "not distinguishable"
+
+    def said(self, digits: int = 1) -> str:
+        """Return the answer with the difference and its interval."""
+        half = "" if self.half is None else f" ± {self.half:.{digits}f}"
+        return f"{self.answer}: {self.mean:+.{digits}f}{half}"
 
 
 def estimate(values: NDArray[np.float64], shared: bool) -> Estimate:
@@ -69,12 +81,27 @@ def estimate(values: NDArray[np.float64], shared: bool) -> Estimate:
     freedom = float(count - 1)
     if shared:
         by_repeats = float(values.mean(axis=0).var(ddof=1)) / repeats
-        variance = max(by_users, by_users + by_repeats - float(values.var(ddof=1)) / values.size)
+        # Both contain what is left when users and repeats are accounted for: it counts once.
+        left = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0) + mean
+        both = float((left**2).sum()) / ((count - 1) * (repeats - 1)) / values.size
+        variance = max(by_users, by_users + by_repeats - both)
         parts = by_users**2 / (count - 1) + by_repeats**2 / (repeats - 1)
         freedom = max(1.0, (by_users + by_repeats) ** 2 / parts) if parts > 0 else freedom
     error = variance**0.5
     p_value = 2 * float(stdtr(freedom, -abs(mean) / error)) if error > 0 else float(mean == 0)
     return Estimate(mean, float(stdtrit(freedom, 0.975)) * error, p_value)
+
+
+def estimated(outcome: Outcome, values: NDArray[np.float64], *arms: Arm) -> Estimate:
+    """Return the mean of (users, repeats) of some arms, or of their difference.
+
+    With several worlds, users and worlds both count as drawn, each world's repeats averaged: the interval then also
+    covers that another fit of the world gives another result.
+    """
+    worlds = outcome.spec.worlds
+    if worlds > 1:
+        return estimate(values.reshape(len(values), worlds, -1).mean(axis=2), True)
+    return estimate(values, shares(*arms))
 
 
 def shares(*arms: Arm) -> bool:
@@ -92,10 +119,10 @@ def scores(outcome: Outcome, round: int) -> list[Score]:
             best[kind] = arm
     made = []
     for arm in outcome.spec.arms:
-        mine, rival = estimate(earned[arm.label], shares(arm)), best.get(arm.reward or outcome.spec.reward)
+        mine, rival = estimated(outcome, earned[arm.label], arm), best.get(arm.reward or outcome.spec.reward)
         gain = Estimate(0.0, None, None)
         if rival is not None and rival is not arm:
-            gain = estimate(earned[arm.label] - earned[rival.label], shares(arm, rival))
+            gain = estimated(outcome, earned[arm.label] - earned[rival.label], arm, rival)
         told = gain.mean if rival is not None and rival is not arm else None
         regret = float(lost[arm.label].mean())
         made.append(Score(arm.label, round, mine.mean, mine.half, regret, told, gain.half, gain.p_value))
@@ -109,7 +136,7 @@ def _arm(outcome: Outcome, label: str) -> Arm:
 def paired(outcome: Outcome, one: str, other: str, round: int) -> Estimate:
     """Return how much more one arm earned than another, user by user."""
     earned = by_user(outcome, round)
-    return estimate(earned[one] - earned[other], shares(_arm(outcome, one), _arm(outcome, other)))
+    return estimated(outcome, earned[one] - earned[other], _arm(outcome, one), _arm(outcome, other))
 
 
 class Deepened(NamedTuple):
@@ -157,24 +184,45 @@ def curves(outcome: Outcome, what: str = "reward") -> dict[str, tuple[AnyArray, 
     made: dict[str, tuple[AnyArray, AnyArray, AnyArray]] = {}
     for arm in outcome.spec.arms:
         mine = outcome.rewards.filter(arm=arm.label)[what].to_numpy().astype(np.float64)
-        each = mine.reshape(outcome.spec.repeats, -1, len(turns)).transpose(2, 1, 0)
-        told = [estimate(one, shares(arm)) for one in each]
+        each = mine.reshape(outcome.spec.runs, -1, len(turns)).transpose(2, 1, 0)
+        told = [estimated(outcome, one, arm) for one in each]
         made[arm.label] = turns, np.array([one.mean for one in told]), np.array([one.half or 0.0 for one in told])
     return made
 
 
-def order_kept(outcome: Outcome, round: int) -> list[tuple[str, bool, Estimate]]:
-    """Return the paper's claims about who earns more, whether each holds here, and by how much."""
-    labels = {arm.label for arm in outcome.spec.arms}
-    claims = [(above, below) for above in ("HUCB", "pHUCB") for below in ("CB-Leaf", "CB-Category")]
-    claims += [(above, "LinUCB") for above in ("CB-Leaf", "CB-Category")]
-    claims += [(above, below) for above in ("pHUCB", "HUCB") for below in ("HMAB", "ICTRUCB", "ConUCB")]
-    made = []
-    for above, below in claims:
-        if above in labels and below in labels:
-            gap = paired(outcome, above, below, round)
-            made.append((f"{above} above {below}", gap.mean > 0, gap))
+class Claim(NamedTuple):
+    """The paper says that one arm earns more than another."""
+
+    above: str
+    below: str
+    gap: Estimate
+    """How much more it earned here, user by user."""
+
+    def __str__(self) -> str:
+        return f"{self.above} above {self.below}"
+
+
+def paper_claims() -> list[tuple[str, str]]:
+    """Return all that the paper claims about who earns more, by the labels of `rewards` and `bases`."""
+    others = ("HMAB", "ICTRUCB", "ConUCB")
+    made = [(above, below) for above in ("HUCB", "pHUCB") for below in ("LinUCB", *others, "CB-Leaf", "CB-Category")]
+    made += [(above, "LinUCB") for above in (*others, "CB-Leaf", "CB-Category")]
+    for base in ("UCB", "TS", "EG"):
+        variants = (f"CB-Category {base}", f"CB-Leaf {base}")
+        made += [(f"{kind}{base}", below) for kind in ("H", "pH") for below in (base, *variants)]
+        made += [(above, base) for above in variants]
+        made.append((f"pH{base}", f"H{base}"))
     return made
+
+
+def claims(outcome: Outcome, round: int) -> list[Claim]:
+    """Return the paper's claims about arms that were run here, with the difference found."""
+    labels = {arm.label for arm in outcome.spec.arms}
+    return [
+        Claim(above, below, paired(outcome, above, below, round))
+        for above, below in paper_claims()
+        if above in labels and below in labels
+    ]
 
 
 def ratios(outcome: Outcome, round: int) -> dict[str, float]:
@@ -191,15 +239,24 @@ def ratios(outcome: Outcome, round: int) -> dict[str, float]:
 
 
 def tidy(outcome: Outcome) -> pl.DataFrame:
-    """Return one row an arm and round, with everything there is to say of it: what the CSV holds."""
-    judged = [name for name in ("log_loss", "auc", "gini") if name in outcome.cells.columns]
+    """Return one row per arm and round, with everything there is to say of it: what the CSV holds."""
+    judged = [name for name in ("gini",) if name in outcome.cells.columns]
     rows = [vars(one) for round in rounds_of(outcome) for one in scores(outcome, round)]
     cells = outcome.cells.group_by("arm").agg(
         pl.col("scores", "multiplications", "coverage", "questions", *judged).mean(),
         pl.col("most_scores").max(),
         (pl.col("seconds").mean() / (len(outcome.prepared["users"]) * outcome.spec.rounds) * 1e6).alias("us_a_round"),
     )
-    return pl.DataFrame(rows).join(cells, on="arm", how="left", maintain_order="left")
+    made = pl.DataFrame(rows).join(cells, on="arm", how="left", maintain_order="left")
+    if outcome.spec.judges:
+        first = outcome.verdicts.filter(pl.col("collected"), judge=outcome.spec.judges[0].label)
+        found = first.group_by("arm").agg(pl.col(*VERDICT).mean())
+        made = made.join(found, on="arm", how="left", maintain_order="left")
+    return made
+
+
+VERDICT = ("log_loss", "auc", "log_loss_world", "auc_world")
+"""What a judge finds: on the users' other clicks, and on uniformly drawn items that the world labelled."""
 
 
 class Repeated(NamedTuple):
@@ -215,14 +272,22 @@ class Repeated(NamedTuple):
         return cls(float(given.mean()), float(given.std(ddof=1)) if len(given) > 1 else 0.0)
 
 
-class Learned(NamedTuple):
-    """What can be learned from what an arm collected, and what its users saw."""
+class Found(NamedTuple):
+    """What a judge found over the repeats; see `VERDICT`."""
 
-    arm: str
     log_loss: Repeated
     auc: Repeated
+    log_loss_world: Repeated
+    auc_world: Repeated
+
+
+class Learned(NamedTuple):
+    """What a judge learned from what an arm collected, and what its users saw."""
+
+    arm: str
+    found: Found
     clicks: float | None = None
-    """Of a user, in all."""
+    """Per user, in all."""
     categories: float | None = None
     """In which a user clicked something."""
     gini: float | None = None
@@ -233,36 +298,44 @@ class Learned(NamedTuple):
 BEFORE = "nothing collected"
 
 
-def verdicts(outcome: Outcome) -> list[Learned]:
-    """Return what was judged, arm by arm; the first row is what the clicks that users began with tell alone."""
-    cells = outcome.cells
+def verdicts(outcome: Outcome, judge: str = "") -> list[Learned]:
+    """Return what a judge found, arm by arm; the first row is what the clicks that users began with tell alone.
+
+    `judge`: its label; by default the first one's.
+    """
+    label = judge or outcome.spec.judges[0].label
+    mine = outcome.verdicts.filter(judge=label)
     last = outcome.rewards.filter(pl.col("round") == outcome.spec.rounds)
     means = last.group_by("arm").agg(pl.col("reward", "reached").mean())
-    made = [Learned(BEFORE, Repeated.of(cells["log_loss_before"]), Repeated.of(cells["auc_before"]))]
+    bare = mine.filter(~pl.col("collected"))
+    made = [Learned(BEFORE, _found(bare))]
     for arm in outcome.spec.arms:
-        mine, told = cells.filter(arm=arm.label), means.filter(arm=arm.label).row(0, named=True)
-        by_repeat = {name: Repeated.of(mine[name]) for name in ("log_loss", "auc", "gini", "coverage")}
-        loss, auc, gini, coverage = by_repeat.values()
-        made.append(Learned(arm.label, loss, auc, told["reward"], told["reached"], gini.mean, coverage.mean))
+        found, told = mine.filter(pl.col("collected"), arm=arm.label), means.filter(arm=arm.label).row(0, named=True)
+        seen = outcome.cells.filter(arm=arm.label)
+        gini, coverage = (Repeated.of(seen[name]).mean for name in ("gini", "coverage"))
+        made.append(Learned(arm.label, _found(found), told["reward"], told["reached"], gini, coverage))
     return made
 
 
-def gaps(outcome: Outcome, name: str) -> list[tuple[str, str, float, float | None]]:
-    """Return by how much HUCB, pHUCB and Beam are ahead of each model that exploits, with half the 95 % interval.
+def _found(table: pl.DataFrame) -> Found:
+    return Found(*(Repeated.of(table[name]) for name in VERDICT))
 
-    `name` is ``"auc"`` (more is better) or ``"log_loss"`` (less is better: the difference is turned around). The
-    interval is over repeats, each of which tries everybody on the same samples.
+
+def gaps(outcome: Outcome, name: str, judge: str = "") -> list[Claim]:
+    """Return by how much HUCB, pHUCB and Beam are ahead of each model that exploits.
+
+    `name` is one of `VERDICT`; for a LogLoss, less is better, so the difference is turned around. The interval is over
+    repeats, each of which tests every arm on the same samples; with several worlds over these, their repeats averaged.
     """
-    labels = [arm.label for arm in outcome.spec.arms]
-    sign = 1.0 if name == "auc" else -1.0
-    made: list[tuple[str, str, float, float | None]] = []
+    labels, label = [arm.label for arm in outcome.spec.arms], judge or outcome.spec.judges[0].label
+    table = outcome.verdicts.filter(pl.col("collected"), judge=label).sort("repeat")
+    sign = 1.0 if name.startswith("auc") else -1.0
+    made = []
     for ours in ("HUCB", "pHUCB", "Beam"):
         for theirs in ("Linear", "GRU", "Transformer"):
             if ours in labels and theirs in labels:
-                one, other = (outcome.cells.filter(arm=arm).sort("repeat")[name].to_numpy() for arm in (ours, theirs))
+                one, other = (table.filter(arm=arm)[name].to_numpy() for arm in (ours, theirs))
                 gap = sign * (one - other)
-                half = None
-                if len(gap) > 1:
-                    half = float(stdtrit(len(gap) - 1, 0.975) * gap.std(ddof=1) / len(gap) ** 0.5)
-                made.append((ours, theirs, float(gap.mean()), half))
+                each = gap.reshape(outcome.spec.worlds, -1).mean(axis=1) if outcome.spec.worlds > 1 else gap
+                made.append(Claim(ours, theirs, estimate(each[:, None], False)))
     return made

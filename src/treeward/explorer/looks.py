@@ -140,7 +140,7 @@ def steps_of(plan: Plan, state: State, seat: int, trace: Trace, tree: ItemTree, 
             names = [item_name(catalogue, int(row)) for row in rows]
         else:
             slot = 0 if plan.personal else int(plan.tree.level[arms[0]]) - 2
-            vectors, ids = plan.tree.vectors[arms], [int(arm) for arm in arms]
+            vectors, ids = plan.nodes[arms], [int(arm) for arm in arms]
             names = [node_name(tree, int(arm)) for arm in arms]
         means, widths = estimates(state.posterior, seat, slot, vectors)
         if len(arms) > 1:
@@ -155,7 +155,7 @@ def way_to(plan: Plan, state: State, tree: ItemTree, path: tuple[int, ...]) -> l
     """Return what the state in seat 0 says of the nodes of a path."""
     found = []
     for node in path:
-        [mean], [width] = estimates(state.posterior, 0, slot_of(plan, tree, node), tree.vectors[node : node + 1])
+        [mean], [width] = estimates(state.posterior, 0, slot_of(plan, tree, node), plan.nodes[node : node + 1])
         found.append(Option(node, node_name(tree, node), float(mean), float(width), True))
     return found
 
@@ -184,7 +184,7 @@ def survey(
     found = []
     learned = (events.kind != SHOWN) & (events.place >= 0)
     for node in nodes.tolist():
-        [mean], [width] = estimates(state.posterior, seat, slot_of(plan, tree, node), tree.vectors[node : node + 1])
+        [mean], [width] = estimates(state.posterior, seat, slot_of(plan, tree, node), plan.nodes[node : node + 1])
         first, last = plan.tree.item_range[node].tolist()
         mine = learned & (events.place >= first) & (events.place < last)
         visits, reward = int(np.isin(events.kind[mine], (REWARD, NOTED)).sum()), float(events.reward[mine].sum())

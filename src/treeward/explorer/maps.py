@@ -86,7 +86,7 @@ def field(
     slots = np.array([slot_of(plan, tree, one) for one in nodes.tolist()])
     for slot in np.unique(slots).tolist():
         mine = slots == slot
-        mean[mine], width[mine] = estimates(state.posterior, 0, slot, tree.vectors[nodes[mine]])
+        mean[mine], width[mine] = estimates(state.posterior, 0, slot, plan.nodes[nodes[mine]])
     visible = np.isin(nodes, opened) if plan.personal else np.ones(len(nodes), dtype=np.bool_)
     return Field(
         nodes, visible, mean, width, upto_visits[end] - upto_visits[begin], upto_reward[end] - upto_reward[begin],

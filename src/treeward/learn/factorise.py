@@ -51,12 +51,14 @@ def factorise(
     seed: int,
     device: str,
     stage: Stage,
+    biases: bool = True,
     owner: str = "World.fit",
 ) -> Factors:
     """Fit by Adam on shuffled minibatches, until the validation loss has hardly fallen for `patience` passes.
 
-    `decay` pulls vectors towards zero; at 1, all that chance alone could explain is gone (see `_noise`). Every draw
-    comes from the seed, so the same rows give the same factors on the same device.
+    `decay` pulls vectors towards zero; at 1, all that chance alone could explain is gone (see `_noise`). Without
+    `biases` the model is sigmoid(user . item): all biases stay zero, and there is no base rate either. Every draw comes
+    from the seed, so the same rows give the same factors on the same device.
     """
     torch = torch_for(owner)
     place = device_for(owner, torch, device)
@@ -72,9 +74,10 @@ def factorise(
     rows = {name: _tensors(torch, part, place) for name, part in (("train", train), ("valid", valid))}
     total = train.weight.sum(dtype=np.float64)
     chance = float((train.reward * train.weight).sum(dtype=np.float64) / total)
-    level = torch.tensor([np.log(chance / (1 - chance))], dtype=torch.float32, device=place).requires_grad_()
+    first_level = np.log(chance / (1 - chance)) if biases else 0.0
+    level = torch.tensor([first_level], dtype=torch.float32, device=place).requires_grad_()
     tables = [people, things, user_bias, item_bias]
-    steps = torch.optim.Adam([*tables, level], lr=rate, fused=False)
+    steps = torch.optim.Adam([*tables, level] if biases else [people, things], lr=rate, fused=False)
 
     rows_of = torch.nn.functional.embedding  # its gradient is summed far faster than that of indexing
 
@@ -82,7 +85,8 @@ def factorise(
         return [rows_of(user, people), rows_of(item, things), rows_of(user, user_bias), rows_of(item, item_bias)]
 
     def joined(person: Any, thing: Any, person_bias: Any, thing_bias: Any) -> Any:
-        return (person * thing).sum(1) + person_bias.squeeze(1) + thing_bias.squeeze(1) + level
+        product = (person * thing).sum(1)
+        return product + person_bias.squeeze(1) + thing_bias.squeeze(1) + level if biases else product
 
     loss_of = torch.nn.functional.binary_cross_entropy_with_logits
 
@@ -105,7 +109,7 @@ def factorise(
             used = parts(user, item)
             loss = (loss_of(joined(*used), reward, reduction="none") * weight).mean()
             pull = strength * ((people**2).sum() + (things**2).sum())
-            pull = pull + _BIAS_DECAY * ((user_bias**2).sum() + (item_bias**2).sum())
+            pull = pull + _BIAS_DECAY * ((user_bias**2).sum() + (item_bias**2).sum())  # zero without biases
             (loss + pull / len(order)).backward()
             steps.step()
         losses.append(validated())

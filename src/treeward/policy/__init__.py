@@ -2,6 +2,7 @@
 
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
+from treeward.policy.context_free import ContextFree
 from treeward.policy.conucb import ConUCB
 from treeward.policy.expansion import Expansion, LogLevel, Thresholds
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
@@ -19,7 +20,13 @@ TREE_POLICIES: dict[str, type[Policy]] = {
 }
 """Those that walk a tree, with a posterior of each user's own."""
 
-POLICIES: dict[str, type[Policy]] = {**TREE_POLICIES, "hmab": HMAB, "ictr": ICTR, "conucb": ConUCB}
+POLICIES: dict[str, type[Policy]] = {
+    **TREE_POLICIES,
+    "hmab": HMAB,
+    "ictr": ICTR,
+    "conucb": ConUCB,
+    "context-free": ContextFree,
+}
 """All there are; the others are baselines, which run in simulations only."""
 
 __all__ = [
@@ -33,6 +40,7 @@ __all__ = [
     "CBCategory",
     "CBLeaf",
     "ConUCB",
+    "ContextFree",
     "Expansion",
     "Flat",
     "LogLevel",

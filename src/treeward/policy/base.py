@@ -16,6 +16,7 @@ from treeward.core.types import Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.embed.features import Features
 from treeward.policy.expansion import Thresholds
+from treeward.policy.node_vectors import NODE_VECTORS, unit_nodes
 from treeward.policy.plan import Plan, Rules, Search, first_board, worth_watching
 from treeward.policy.session import Session, TreeSession
 from treeward.policy.steps import MOST_SCORES, MOST_STEPS
@@ -50,6 +51,10 @@ class Policy:
         every 32 events. A pHCB field, once open, stays so.
     explore
         The share of decisions that may explore; in the others only means count.
+    node_vectors
+        ``"unit"``: nodes are scored and learned by vectors of length 1, as section 4.4 of the paper assumes of every
+        arm (where items are not normalised: as long as the items below are, by root mean square). ``"mean"``: by the
+        plain means that the tree holds, as in the authors' code.
     features
         What it learns in instead of items' own vectors (`NeuralLinear`, `Crossed`): the catalogue and the tree get them
         when they have not. A prior is then about these.
@@ -73,6 +78,7 @@ class Policy:
     shortlist: int = 0
     forgetting: float = 1.0
     explore: float = 1.0
+    node_vectors: Literal["unit", "mean"] = "unit"
     features: Features | None = None
 
     @property
@@ -132,26 +138,28 @@ class Policy:
         levels = int(walked.level[-1])
         if levels >= MOST_STEPS:
             raise InvalidArgument(owner, "tree", f"of at most {MOST_STEPS - 1} levels", levels)
-        nodes, items = self._budgets(owner, levels)
+        node_budget, item_budget = self._budgets(owner, levels)
         rule = self.bandit.rule(catalogue.dim)
         thresholds = self._thresholds(levels)
         ordered = _in_leaf_order(walked, catalogue)
+        nodes = self._node_vectors(walked, ordered)
         prior = (self.prior or Prior()).start(catalogue.dim, rule.ridge)
         check_lengths(type(self.bandit).__name__, ordered, prior, rule.ridge)
-        rules, search = self._rules(owner, items), self._search(walked, ordered)
+        rules, search = self._rules(owner, item_budget), self._search(walked, ordered)
         personal = self._personal()
         watched = ordered[:0]
         told = self.features is not None and bool(self.features.contexts)  # then means depend on the request
         if not (personal or len(search.width) or rules.shortlist or told):
-            watched = worth_watching(walked.arrays, ordered, rule.kind, (nodes, items))
+            watched = worth_watching(walked.arrays, nodes, ordered, rule.kind, (node_budget, item_budget))
         return Plan(
             tree=walked.arrays,
+            nodes=nodes,
             items=ordered,
             kind=rule.kind,
             strength=rule.strength,
             prior=prior,
-            node_budget=nodes,
-            item_budget=items - rules.shortlist,
+            node_budget=node_budget,
+            item_budget=item_budget - rules.shortlist,
             personal=personal,
             start=self._start(walked),
             need_visits=thresholds.visits,
@@ -176,6 +184,15 @@ class Policy:
 
     def _search(self, tree: ItemTree, items: Floats) -> Search:
         return Search.none(items.shape[1])
+
+    def _own(self, dim: int) -> int:
+        """Return how many of `dim` dimensions are the items' own, and not features of the prior."""
+        return dim - self.prior.features if isinstance(self.prior, PopulationPrior) else dim
+
+    def _node_vectors(self, tree: ItemTree, items: Floats) -> Floats:
+        """Return the vectors that nodes are scored and learned by."""
+        kind = checks.one_of(type(self).__name__, "node_vectors", self.node_vectors, NODE_VECTORS)
+        return tree.vectors if kind == "mean" else unit_nodes(tree, items, self._own(items.shape[1]))
 
     def check_tree(self, tree: ItemTree, catalogue: Catalogue) -> None:
         """Refuse a tree that is not the catalogue's."""

@@ -1,12 +1,12 @@
 """`Beam`: the best of the whole catalogue by a coarse-to-fine search, at a cost that hardly grows with it."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from treeward.bandit.population import PopulationPrior
 from treeward.core import checks
 from treeward.core.types import Floats
 from treeward.policy.base import Policy
@@ -28,6 +28,8 @@ class Beam(Policy):
     ----------
     budget
         The finalists: items that get a whole score; not None. `split` means nothing here.
+    node_vectors
+        Always ``"mean"``: a node's rank is the mean of its items plus its reach, and nothing is learned at nodes.
     means
         About so many means of nodes and items are computed on the way, evenly over the levels.
     reach
@@ -51,6 +53,11 @@ class Beam(Policy):
     means: int = 800
     reach: float = 0.5
     fresh: float = 0.01
+    node_vectors: Literal["unit", "mean"] = "mean"
+
+    def _node_vectors(self, tree: ItemTree, items: Floats) -> Floats:
+        checks.one_of("Beam", "node_vectors", self.node_vectors, ("mean",))
+        return tree.vectors
 
     def _budgets(self, owner: str, levels: int) -> tuple[int, int]:
         items = checks.integer(owner, "budget", self.budget, low=1, high=MOST_SCORES)
@@ -59,7 +66,7 @@ class Beam(Policy):
     def _search(self, tree: ItemTree, items: Floats) -> Search:
         owner, dim = "Beam", items.shape[1]
         means = checks.integer(owner, "means", self.means, low=1)
-        own = dim - self.prior.features if isinstance(self.prior, PopulationPrior) else dim
+        own = self._own(dim)
         stretch = checks.number(owner, "reach", self.reach, low=0)
         reach = stretch * _spread(tree, items, own)
         return Search(

@@ -12,7 +12,6 @@ from treeward.core.compiled import kernel, tight
 from treeward.data.catalogue import Catalogue
 from treeward.policy.rounds import ROUND, STEP, Drawn, RoundPolicy, RoundSession, Slots, best, gamma, learn_normal
 from treeward.policy.session import Decisions, Session
-from treeward.policy.steps import sample
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
 
@@ -104,9 +103,7 @@ class _Session(RoundSession):
     def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
         """Decide once for each of the users."""
         who = self.who(users)
-        most = min(self.share[0], len(self.ranges))
-        arms = Drawn(np.zeros((len(who), most), dtype=np.int64), *np.zeros((2, len(who)), dtype=np.int64))
-        _arms(self.left(who, self.ranges, allow), self.seed, self.streams[who], nonce * ROUND, arms)
+        arms = self.draw_groups(who, nonce, self.ranges, self.share[0], allow)
         nodes, judged = np.zeros(len(who), dtype=np.int64), np.zeros((len(who), 2))
         known = np.arange(len(self.ranges))
         streams, counter = self.streams[who], nonce * ROUND
@@ -126,23 +123,6 @@ class _Session(RoundSession):
             self.categories, self.tried, self.slots.of, self.context, self._liked, self.vectors, decisions.user,
             decisions.node, decisions.place, values,
         )  # fmt: skip
-
-
-@kernel
-def _arms(left: NDArray[np.int64], seed: int, streams: NDArray[np.int64], counter: int, out: Drawn) -> None:
-    """Draw the categories to be scored: all that have something to show, or a sample within the budget."""
-    usable = np.empty(left.shape[1], dtype=np.int64)
-    for i in range(len(left)):
-        total = 0
-        for j in range(left.shape[1]):
-            if left[i, j] > 0:
-                usable[total] = j
-                total += 1
-        count = min(total, out.place.shape[1])
-        sample(out.place[i], count, total, seed, streams[i], counter)
-        for j in range(count):
-            out.place[i, j] = usable[out.place[i, j]]
-        out.taken[i], out.total[i] = count, total
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""ICTR: interactive collaborative topic regression with particle learning (Wang et al., TKDE 2018)."""
+"""ICTR: interactive collaborative topic regression with particles (Wang et al., TKDE 2018)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -20,23 +20,29 @@ _A_DRAW = 64
 
 @dataclass(frozen=True)
 class ICTR(RoundPolicy):
-    """Users are mixtures of topics, items have a value in each: no vectors are used, and users share what is learned.
+    """Users are mixtures of topics and items have a value in each topic. It uses no vectors, and users share items.
 
-    With LinUCB, the score is the posterior mean plus alpha posterior deviations, averaged over the particles; with
-    Thompson sampling, the mean of one draw a particle, its deviation scaled by v. Candidates come from all items.
+    Every particle is a complete model of its own: particle b of a user only ever meets particle b of an item. Particles
+    are independent and count equally; none is resampled. With LinUCB the score is the posterior mean plus alpha
+    posterior deviations, averaged over the particles. With Thompson sampling it is the mean of one draw per particle,
+    with deviations scaled by v. Candidates come from all items.
 
     Parameters
     ----------
     topics
         K.
     particles
-        Of every user and item.
+        How many models there are.
+    spread
+        Standard deviation of an item's values before its first reward: each particle draws its own, one per topic.
+        With 0, all topics of an item start equal.
     """
 
     shared_state: ClassVar[bool] = True
 
     topics: int = 5
     particles: int = 10
+    spread: float = 0.1
 
     def session(
         self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
@@ -47,12 +53,13 @@ class ICTR(RoundPolicy):
             checks.integer("ICTR", "topics", self.topics, low=1, high=_MOST_TOPICS),
             checks.integer("ICTR", "particles", self.particles, low=1, high=100),
         )
+        spread = checks.number("ICTR", "spread", self.spread, low=0)
         rows = np.arange(len(catalogue), dtype=np.int32)
-        return _Session(rows, self.bandit.rule(catalogue.dim), sizes, users, self.budget, once, seed)
+        return _Session(rows, self.bandit.rule(catalogue.dim), sizes, spread, users, self.budget, once, seed)
 
 
 class Items(NamedTuple):
-    """Particles of items that were ever shown: q ~ N(mean, noise cover), noise ~ IG(shape, scale); topic counts."""
+    """Particles of items that were shown before: q ~ N(mean, noise cover), noise ~ IG(shape, scale); topic counts."""
 
     mean: NDArray[np.float64]
     """(items, particles, topics)."""
@@ -62,15 +69,24 @@ class Items(NamedTuple):
     """(items, particles)."""
     scale: NDArray[np.float64]
     topic: NDArray[np.float64]
-    """(items, particles, topics): rewards by topic, beyond the prior's 1."""
+    """(items, particles, topics): rewards per topic, in addition to the prior's 1."""
 
     @classmethod
     def empty(cls, items: int, particles: int, topics: int, ridge: float) -> "Items":
-        """Return so many items of which nothing is known."""
+        """Return room for so many items without a reward; `mean` is still to be filled."""
         cover = np.ascontiguousarray(np.broadcast_to(np.eye(topics) / ridge, (items, particles, topics, topics)))
         flat = np.ones((items, particles))
         zeros = np.zeros((items, particles, topics))
         return cls(zeros, cover, flat, flat.copy(), zeros.copy())
+
+
+class Start(NamedTuple):
+    """Where an item's means start: a draw that depends on the seed, the item, the particle and the topic only."""
+
+    spread: float
+    seed: int
+    stream: int
+    ridge: float
 
 
 class _Session(RoundSession):
@@ -79,6 +95,7 @@ class _Session(RoundSession):
         rows: NDArray[np.int32],
         rule: Rule,
         sizes: tuple[int, int],
+        spread: float,
         users: int,
         budget: int | None,
         once: bool,
@@ -87,10 +104,11 @@ class _Session(RoundSession):
         super().__init__(rows, users, budget, once, seed)
         self.each = sizes[1] * sizes[0] * (sizes[0] + 1)
         self.rule, (self.topics, self.particles) = rule, sizes
+        self.start = Start(spread, self.seed, rng.stream("ictr", "mean"), rule.ridge)
         self.mixture = np.ones((users, self.particles, self.topics))
-        """lambda: what Dirichlet a user's mixture is drawn from."""
-        self.totals = np.full(self.topics, float(len(rows)))
-        """Of every topic, the sum of its items' counts, averaged over particles, prior included."""
+        """lambda: parameters of the Dirichlet distribution of a user's mixture."""
+        self.totals = np.full((self.particles, self.topics), float(len(rows)))
+        """(particles, topics): the sum of the topic's item counts, prior included."""
         self.shown = self._items(64)
         self.slots = Slots(len(rows))
 
@@ -103,15 +121,17 @@ class _Session(RoundSession):
         drawn = self.draw_any(who, nonce, allow)
         places, judged = np.full(len(who), -1), np.zeros((len(who), 2))
         _select(
-            self.shown, self.slots.of, self.mixture, self.rule, who, drawn, self.seed, self.streams[who],
+            self.shown, self.slots.of, self.start, self.mixture, self.rule, who, drawn, self.seed, self.streams[who],
             nonce * ROUND + STEP, places, judged,
         )  # fmt: skip
         return self.decided(who, nonce, places, np.zeros(len(who), dtype=np.int64), judged, drawn)
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
-        """Learn what came of decisions, in the order given."""
+        """Learn from the rewards of decisions, in the order given."""
         values = self.rewards(decisions, rewards)
+        fresh = np.unique(decisions.place[self.slots.of[decisions.place] < 0])
         self.shown = self.slots.settle(decisions.place, self.shown, self._items)
+        _begin(self.shown, self.slots.of[fresh], fresh, self.start)
         counters = decisions.nonce * ROUND + 8 * STEP
         _update(
             self.shown, self.slots.of, self.mixture, self.totals, decisions.user, decisions.place, values, self.seed,
@@ -119,10 +139,27 @@ class _Session(RoundSession):
         )  # fmt: skip
 
 
+@tight
+def _start_mean(start: Start, place: int, b: int, particles: int, out: NDArray[np.float64]) -> None:
+    """Write what particle b of an item believes of its topics before the item's first reward."""
+    for k in range(len(out)):
+        counter = (place * particles + b) * len(out) + k
+        out[k] = start.spread * rng.normal(start.seed, start.stream, counter) if start.spread > 0.0 else 0.0
+
+
+@kernel
+def _begin(items: Items, slots: NDArray[np.int64], places: NDArray[np.int64], start: Start) -> None:
+    """Fill the means of items that were just given a slot."""
+    for i in range(len(slots)):
+        for b in range(items.mean.shape[1]):
+            _start_mean(start, places[i], b, items.mean.shape[1], items.mean[slots[i], b])
+
+
 @kernel
 def _select(
     items: Items,
     slot: NDArray[np.int64],
+    start: Start,
     mixture: NDArray[np.float64],
     rule: Rule,
     who: NDArray[np.int64],
@@ -135,7 +172,7 @@ def _select(
 ) -> None:
     most, particles, topics = drawn.place.shape[1], mixture.shape[1], mixture.shape[2]
     scores, means, widths = np.empty(most), np.empty(most), np.empty(most)
-    p = np.empty((particles, topics))
+    p, q = np.empty((particles, topics)), np.empty(topics)
     for i in range(len(who)):
         user, count = who[i], drawn.taken[i]
         if count == 0:
@@ -150,9 +187,13 @@ def _select(
             at = slot[drawn.place[i, j]]
             scores[j] = means[j] = widths[j] = 0.0
             for b in range(particles):
-                mean, square, shape, scale = _judge(items, at, b, p[b], rule.ridge)
+                if at < 0:
+                    _start_mean(start, drawn.place[i, j], b, particles, q)
+                else:
+                    q[:] = items.mean[at, b]
+                mean, square, shape, scale = _judge(items, at, b, p[b], q, start.ridge)
                 if rule.kind == UCB:
-                    square = square * scale / shape + _mixture_variance(items, at, b, mixture[user, b], p[b])
+                    square = square * scale / shape + _mixture_variance(q, mixture[user, b], p[b])
                     scores[j] += mean + rule.strength * np.sqrt(square)
                 else:
                     noise = scale / gamma(shape, seed, streams[i], drawing)
@@ -166,31 +207,31 @@ def _select(
 
 
 @tight
-def _judge(items: Items, at: int, b: int, p: NDArray[np.float64], ridge: float) -> tuple[float, float, float, float]:
-    """Return p' mean, p' cover p, and the noise's shape and scale, of one particle of an item."""
+def _judge(
+    items: Items, at: int, b: int, p: NDArray[np.float64], q: NDArray[np.float64], ridge: float
+) -> tuple[float, float, float, float]:
+    """Return p' q, p' cover p, and the noise's shape and scale, of one particle of an item; q is its mean."""
     mean, square = 0.0, 0.0
+    for k in range(len(p)):
+        mean += p[k] * q[k]
     if at < 0:
         for k in range(len(p)):
             square += p[k] * p[k] / ridge
         return mean, square, 1.0, 1.0
     for k in range(len(p)):
-        mean += p[k] * items.mean[at, b, k]
         for m in range(len(p)):
             square += p[k] * items.cover[at, b, k, m] * p[m]
     return mean, max(square, 0.0), items.shape[at, b], items.scale[at, b]
 
 
 @tight
-def _mixture_variance(items: Items, at: int, b: int, weights: NDArray[np.float64], p: NDArray[np.float64]) -> float:
-    """Return what not knowing the user's mixture adds: q' Cov(p) q for Dirichlet weights."""
-    if at < 0:
-        return 0.0
+def _mixture_variance(q: NDArray[np.float64], weights: NDArray[np.float64], p: NDArray[np.float64]) -> float:
+    """Return the variance that the unknown mixture of the user adds: q' Cov(p) q for Dirichlet weights."""
     total, first, second = 0.0, 0.0, 0.0
     for k in range(len(p)):
-        q = items.mean[at, b, k]
         total += weights[k]
-        first += p[k] * q
-        second += p[k] * q * q
+        first += p[k] * q[k]
+        second += p[k] * q[k] * q[k]
     return max(second - first * first, 0.0) / (total + 1.0)
 
 
@@ -217,67 +258,20 @@ def _update(
     streams: NDArray[np.int64],
     counters: NDArray[np.int64],
 ) -> None:
-    """Particle learning: resample by how well each foretold the reward, draw a topic, update what is sufficient."""
+    """In every particle: draw the topic and the user's mixture, then update the sufficient statistics."""
     particles, topics = mixture.shape[1], mixture.shape[2]
-    weight, p, z = np.empty(particles), np.empty(topics), np.empty(topics)
+    p, z = np.empty(topics), np.empty(topics)
     for i in range(len(who)):
-        user, at, reward, counter = who[i], slot[places[i]], rewards[i], counters[i]
+        user, at, reward = who[i], slot[places[i]], rewards[i]
         for b in range(particles):
-            weight[b] = _likelihood(items, mixture[user, b], totals, at, b, reward)
-        parents = _resampled(weight, rng.uniform(seed, streams[i], counter))
-        _keep(items, mixture, at, user, parents)
-        for b in range(particles):
-            start = counter + 1 + b * (topics * _A_DRAW + 1)
-            topic = _topic(items, mixture[user, b], totals, at, b, rng.uniform(seed, streams[i], start))
+            start = counters[i] + 1 + b * (topics * _A_DRAW + 1)
+            topic = _topic(items, mixture[user, b], totals[b], at, b, rng.uniform(seed, streams[i], start))
             _dirichlet(mixture[user, b], p, seed, streams[i], start + 1)
             items.shape[at, b] += 0.5
             items.scale[at, b] += learn_normal(items.cover[at, b], items.mean[at, b], p, reward, z)
             mixture[user, b, topic] += max(reward, 0.0)
             items.topic[at, b, topic] += max(reward, 0.0)
-            totals[topic] += max(reward, 0.0) / particles
-
-
-@tight
-def _likelihood(
-    items: Items, weights: NDArray[np.float64], totals: NDArray[np.float64], at: int, b: int, reward: float
-) -> float:
-    """Return how likely a particle held the item (by its topics) and the reward (Student's t) to be."""
-    total, chance, mean, square = 0.0, 0.0, 0.0, 0.0
-    for k in range(len(weights)):
-        total += weights[k]
-    for k in range(len(weights)):
-        share = weights[k] / total
-        chance += share * (1.0 + items.topic[at, b, k]) / totals[k]
-        mean += share * items.mean[at, b, k]
-        for m in range(len(weights)):
-            square += share * items.cover[at, b, k, m] * weights[m] / total
-    shape, scale = items.shape[at, b], items.scale[at, b]
-    spread = scale / shape * (1.0 + square)
-    off = (reward - mean) * (reward - mean) / spread
-    return float(chance * np.exp(-(shape + 0.5) * np.log1p(off / (2.0 * shape))) / np.sqrt(spread))
-
-
-@kernel
-def _resampled(weight: NDArray[np.float64], start: float) -> NDArray[np.int64]:
-    """Return which particles live on, as many as there were (systematic resampling)."""
-    count, total = len(weight), weight.sum()
-    out, at, reached = np.zeros(count, dtype=np.int64), 0, weight[0] / total
-    for b in range(count):
-        while reached < (start + b) / count and at < count - 1:
-            at += 1
-            reached += weight[at] / total
-        out[b] = at
-    return out
-
-
-@kernel
-def _keep(items: Items, mixture: NDArray[np.float64], at: int, user: int, parents: NDArray[np.int64]) -> None:
-    mixture[user] = mixture[user][parents]
-    items.mean[at] = items.mean[at][parents]
-    items.cover[at] = items.cover[at][parents]
-    items.shape[at] = items.shape[at][parents]
-    items.scale[at] = items.scale[at][parents]
-    items.topic[at] = items.topic[at][parents]
+            totals[b, topic] += max(reward, 0.0)
 
 
 @tight

@@ -173,11 +173,11 @@ def teach(
     x, z = z[dim:], z[:dim]
     node = _taken_from(plan, state, seat, place, at, node)
     if plan.personal:
-        _through(plan.tree.vectors[node], plan.gates, gate, x)
+        _through(plan.nodes[node], plan.gates, gate, x)
         _add(plan, state, seat, whole(0), x, reward, until, z)
     elif len(plan.search.width) == 0:
         while node > 0:
-            _through(plan.tree.vectors[node], plan.gates, gate, x)
+            _through(plan.nodes[node], plan.gates, gate, x)
             _add(plan, state, seat, whole(plan.tree.level[node]) - 2, x, reward, until, z)
             node = whole(plan.tree.parent[node])
     _through(plan.items[place], plan.gates, gate, x)
@@ -241,12 +241,12 @@ def _mend(
     x, z = z[dim:], z[:dim]
     node = _taken_from(plan, state, seat, place, at, node)
     if plan.personal:
-        _through(plan.tree.vectors[node], plan.gates, gate, x)
+        _through(plan.nodes[node], plan.gates, gate, x)
         correct(state.posterior, seat, 0, x, change, z)
     elif len(plan.search.width) == 0:
         while node > 0:
             slot = plan.tree.level[node] - 2
-            _through(plan.tree.vectors[node], plan.gates, gate, x)
+            _through(plan.nodes[node], plan.gates, gate, x)
             correct(state.posterior, seat, slot, x, change, z)
             if slot == 0 and len(plan.watched) > 0:
                 _shift_board(plan.watched, state.board, seat, z, np.float32(0.0), np.float32(change))

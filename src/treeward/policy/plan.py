@@ -66,6 +66,8 @@ class Plan(NamedTuple):
     """The tree, the items' vectors in leaf order, the rule and the budget."""
 
     tree: TreeArrays
+    nodes: Floats
+    """(nodes, d): what nodes are scored and learned by: the tree's means, or those at length 1."""
     items: Floats
     """(items, d) in leaf order."""
     kind: int
@@ -147,12 +149,12 @@ class State(NamedTuple):
     """Places of the items that served the user best; only for a plan with a shortlist."""
 
 
-def worth_watching(tree: TreeArrays, items: Floats, kind: int, budgets: tuple[int, int]) -> Floats:
+def worth_watching(tree: TreeArrays, nodes: Floats, items: Floats, kind: int, budgets: tuple[int, int]) -> Floats:
     """Return the vectors whose means and widths are kept up: the root's children, all items, or nothing.
 
     Keeping up costs d multiplications an arm and event, computing anew d^2 an arm scored and round.
     """
-    arms, budget = tree.vectors[tree.first_child[0] : tree.first_child[1]], budgets[0]
+    arms, budget = nodes[tree.first_child[0] : tree.first_child[1]], budgets[0]
     if len(tree.parent) == 1:
         arms, budget = items, budgets[1]
     scored = min(len(arms), budget)

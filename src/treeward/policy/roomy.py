@@ -88,8 +88,10 @@ def roomy(plan: Plan, spare: float, metric: Floats) -> tuple[Plan, Room, Integer
         tree.vectors @ metric, plan.search.reach.copy(), ladder, plan.search.stretch, len(plan.search.width) > 0,
         plan.search.own,
     )  # fmt: skip
+    fixed = TreeArrays(*map(_fixed, laid))
     made = plan._replace(
-        tree=TreeArrays(*map(_fixed, laid)),
+        tree=fixed,
+        nodes=fixed.vectors if room.follow else plan.nodes,
         items=_fixed(vectors),
         search=plan.search._replace(reach=room.reach, ladder=ladder),
         bonus=np.zeros(places, dtype=np.float32),

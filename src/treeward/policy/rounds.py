@@ -1,11 +1,11 @@
-"""What policies share that do not walk a tree with posteriors of each user's own: HMAB, ICTR, ConUCB.
+"""What the baselines share, which do not walk a tree with a posterior per user: HMAB, ICTR, ConUCB, ContextFree.
 
 They run round by round: a batch of users in, their decisions out, rewards back in.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -65,6 +65,7 @@ class RoundPolicy(Policy):
     """A policy with a session of its own."""
 
     replayable: ClassVar[bool] = False
+    node_vectors: Literal["unit", "mean"] = "mean"
     families: ClassVar[tuple[int, ...]] = (UCB, SAMPLE)
     """Which kinds of bandits it knows."""
 
@@ -86,6 +87,7 @@ class RoundPolicy(Policy):
             ("forgetting", 1.0),
             ("explore", 1.0),
             ("features", None),
+            ("node_vectors", "mean"),
         ):
             if getattr(self, name) != none:
                 raise InvalidArgument(owner, name, f"{none}: it has no such thing", getattr(self, name))
@@ -188,6 +190,16 @@ class RoundSession:
         _draw(self.open(allow), self._shown, self._counts, who, ranges, self.seed, self.streams[who], counter, drawn)
         return drawn
 
+    def draw_groups(
+        self, who: NDArray[np.int64], nonce: int, ranges: NDArray[np.int64], most: int, allow: ArrayLike | None
+    ) -> Drawn:
+        """Draw up to `most` of the ranges for every user, out of those with an open place: the first of two steps."""
+        most = min(most, len(ranges))
+        drawn = Drawn(np.zeros((len(who), most), dtype=np.int64), *np.zeros((2, len(who)), dtype=np.int64))
+        counter = checks.integer("session", "nonce", nonce, low=0, high=2**43 - 1) * ROUND
+        _draw_groups(self.left(who, ranges, allow), self.seed, self.streams[who], counter, drawn)
+        return drawn
+
     def left(self, who: NDArray[np.int64], ranges: NDArray[np.int64], allow: ArrayLike | None) -> NDArray[np.int64]:
         """Return how many places of every range are open to every user: (users, ranges)."""
         out = np.zeros((len(who), len(ranges)), dtype=np.int64)
@@ -269,6 +281,23 @@ def _draw(
         sample(out.place[i], count, total, seed, streams[i], counter)
         for j in range(count):
             out.place[i, j] = nth(screen, begin, end, out.place[i, j])
+        out.taken[i], out.total[i] = count, total
+
+
+@kernel
+def _draw_groups(left: NDArray[np.int64], seed: int, streams: NDArray[np.int64], counter: int, out: Drawn) -> None:
+    """Draw the groups to be scored: all with an open place, or a uniform sample within the budget."""
+    usable = np.empty(left.shape[1], dtype=np.int64)
+    for i in range(len(left)):
+        total = 0
+        for j in range(left.shape[1]):
+            if left[i, j] > 0:
+                usable[total] = j
+                total += 1
+        count = min(total, out.place.shape[1])
+        sample(out.place[i], count, total, seed, streams[i], counter)
+        for j in range(count):
+            out.place[i, j] = usable[out.place[i, j]]
         out.taken[i], out.total[i] = count, total
 
 

@@ -114,7 +114,7 @@ def _choose_node(
         return arm[chosen], count, 0
     for i in range(count):
         node = arm[i]
-        copy(tree.vectors[node], candidates.vectors[i])
+        copy(plan.nodes[node], candidates.vectors[i])
         candidates.factor[i] = tree.level[node] if plan.by_level else 1.0
         candidates.bonus[i] = 0.0
         if plan.kind == GREEDY_MEAN:

@@ -4,6 +4,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from treeward.simulate.ceiling import context_free_ceiling
 from treeward.simulate.curves import draw_curves
 from treeward.simulate.off_policy import off_policy
 from treeward.simulate.replay import replay
@@ -11,7 +12,7 @@ from treeward.simulate.result import Result
 from treeward.simulate.run import simulate
 from treeward.simulate.world import World
 
-__all__ = ["Result", "World", "draw_curves", "off_policy", "replay", "simulate"]
+__all__ = ["Result", "World", "context_free_ceiling", "draw_curves", "off_policy", "replay", "simulate"]
 
 
 class _Callable(ModuleType):

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from treeward.core import artefact, checks, rng
+from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.compiled import tight
 from treeward.core.errors import ArtefactCorrupt, InvalidArgument
@@ -16,16 +16,13 @@ from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.columns import ids
 from treeward.data.interactions import Interactions
-from treeward.data.synthetic import synthetic_catalogue
 from treeward.simulate.evidence import Evidence, gather
-from treeward.tree.rows import Rows
+from treeward.simulate.synthetic import like_logs, vivid
 
 if TYPE_CHECKING:
     from treeward.simulate.fidelity import Fidelity
     from treeward.simulate.fit import Fitted
 
-_HIDDEN = 8
-_WAVES = 64
 _MOST_UNKNOWN = 0.1
 
 FORMAT, VERSION = "treeward.world", 2
@@ -294,9 +291,11 @@ class World:
     def synthetic(
         cls, items: int = 100_000, users: int = 1_000, dim: int = 32, seed: int = 0, *, nonlinear: float = 0.0
     ) -> Self:
-        """Make up a world: topics and subtopics, users who like a few items and their like, popular items and others.
+        """Return a synthetic world that resembles worlds fitted to public logs (`docs/worlds.md` has the figures).
 
-        The true item vectors are a noisy version of the ones policies see, with 8 dimensions that they do not see.
+        Items come in topics, subtopics and families of unequal sizes, and few are popular. Users like three random
+        items and their like, some items provoke stronger opinions than others, and 8 directions of taste are hidden
+        from policies. The true vectors differ from what policies see: see `simulate/synthetic.py`.
 
         Parameters
         ----------
@@ -305,7 +304,8 @@ class World:
         seed
             Same seed: same world.
         nonlinear
-            0: a taste is linear in what policies see. Above: likeness falls off with the distance s of two items (at
+            0: a taste is linear in what policies see and in what is hidden. Above: a world of its own, of tighter
+            topics and stronger tastes, not fitted to any log. Likeness falls off with the distance s of two items (at
             length 1) like exp(-(nonlinear * s)^2 / 2), so that no vector a user could have explains what they like; at
             2, a linear function of what policies see explains about 30 % of the true item vectors. The true vectors
             are 64 random Fourier features of that likeness (Rahimi and Recht, 2007).
@@ -315,33 +315,14 @@ class World:
         >>> world = World.synthetic(items=2_000, users=10, dim=8, seed=1)
         >>> world
         World(10 users, 2,000 items)
-        >>> 0.02 < world.base_rate() < 0.2
+        >>> 0.1 < world.base_rate() < 0.2
         True
         """
         checks.integer("World.synthetic", "users", users, low=1)
         checks.number("World.synthetic", "nonlinear", nonlinear, low=0)
-        catalogue = synthetic_catalogue(items, dim, seed)
-
-        def noise(name: str, rows: int, columns: int) -> Floats:
-            drawn = rng.normals(seed, rng.stream("world", name), rows * columns)
-            return drawn.astype(np.float32).reshape(rows, columns)
-
-        seen = Rows(catalogue.vectors, normalize=True).take(slice(None))
-        if nonlinear:
-            turns = rng.uniforms(seed, rng.stream("world", "phases"), _WAVES).astype(np.float32)
-            angles = np.float32(nonlinear) * (seen @ noise("waves", dim, _WAVES)) + np.float32(2 * np.pi) * turns
-            seen = np.float32((2 / _WAVES) ** 0.5) * np.cos(angles)
-        wide = seen.shape[1]
-        blurred = seen + np.float32(0.3 / wide**0.5) * noise("blur", items, wide)
-        things = np.concatenate([blurred, np.float32(0.4 / _HIDDEN**0.5) * noise("hidden", items, _HIDDEN)], axis=1)
-        # Each user has three favourites, the first liked most.
-        picks = (rng.uniforms(seed, rng.stream("world", "favourites"), 3 * users) * items).astype(np.int64)
-        favourites = things[picks].reshape(users, 3, -1)
-        people = np.einsum("k,ukd->ud", np.array([3.5, 2.5, 1.5], dtype=np.float32), favourites)
-        popularity = np.float32(0.5) * noise("popularity", items, 1)[:, 0]
-        patience = np.float32(-3.0) + np.float32(0.5) * noise("patience", users, 1)[:, 0]
-        told = {"kind": "synthetic", "nonlinear": nonlinear, "seed": seed} if nonlinear else None
-        return cls(catalogue, people, things, patience, popularity, provenance=told)
+        told = {"kind": "synthetic", "nonlinear": nonlinear, "seed": seed}
+        made = vivid(items, users, dim, seed, nonlinear) if nonlinear else like_logs(items, users, dim, seed)
+        return cls(*made, provenance=told)
 
 
 @tight

@@ -9,6 +9,7 @@ from treeward.core.types import AnyArray
 from treeward.explorer.explorer import Explorer
 from treeward.policy.base import Policy
 from treeward.simulate.run import simulate
+from treeward.simulate.synthetic import vivid
 from treeward.simulate.world import World
 from treeward.testing.contract import require
 from treeward.tree.item_tree import ItemTree
@@ -59,7 +60,7 @@ def check_policy(policy: Policy) -> None:
     >>> from treeward.policy import HCB
     >>> check_policy(HCB())
     """
-    world = World.synthetic(items=600, users=40, dim=8, seed=3)
+    world = World(*vivid(items=600, users=40, dim=8, seed=3))  # 120 rounds must be enough to learn something
     tree = ItemTree.build(world.catalogue.vectors, (5, 25), seed=0)
     rounds = 120
 

@@ -17,19 +17,21 @@ ITEMS_PER_LEAF = 16
 CHILDREN_PER_NODE = 100
 
 
-def default_widths(items: int) -> tuple[int, ...]:
-    """Return widths of about 16 items a leaf and at most about 100 children a node, in as few levels as that takes.
+def default_widths(items: int, children: int = CHILDREN_PER_NODE) -> tuple[int, ...]:
+    """Return widths of about 16 items per leaf and at most about `children` per node, in as few levels as possible.
 
     Examples
     --------
     >>> default_widths(10), default_widths(1_000), default_widths(100_000), default_widths(4_000_000)
     ((), (62,), (79, 6250), (63, 3969, 250000))
+    >>> default_widths(100_000, children=20)
+    (18, 339, 6250)
     """
     leaves = items // ITEMS_PER_LEAF
     if leaves < 2:
         return ()
     # the smallest number of levels below the root whose even branching stays within the limit
-    levels = next(levels for levels in range(1, 64) if CHILDREN_PER_NODE**levels >= leaves)
+    levels = next(levels for levels in range(1, 64) if children**levels >= leaves)
     return tuple(round(leaves ** (level / levels)) for level in range(1, levels + 1))
 
 
