@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 import treeward as tw
+from tests.waiting import wait_until
 from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError, StoreFailed, StoreInUse, StoreVersion
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.store import journal, rows
@@ -126,16 +127,14 @@ def test_exposures_can_be_read_at_once_and_are_on_disk_soon(path):
     assert store.count("ada") == 1
     assert store.waiting == 1
     assert store.commits == commits
-    time.sleep(0.3)
-    assert (store.waiting, store.commits) == (0, commits + 1)
-    start = time.perf_counter()
+    wait_until(lambda: not store.waiting, "the exposure is on disk")
+    assert store.commits == commits + 1
     store.append(["ada"], event(3, 0.2, nonce=8, kind=SHOWN), within=60)
     store.append(["ada"], event(3, 1.0, nonce=4))  # takes the one before it along
     assert store.waiting == 0
     store.append(["ada"], event(3, 0.2, nonce=9, kind=SHOWN), within=60)
     store.flush()
     assert store.waiting == 0
-    assert time.perf_counter() - start < 5
 
 
 def test_callers_share_commits(path):
@@ -237,7 +236,7 @@ def test_schemas_move_forward_only(path, monkeypatch):
     newer.append(["bob"], event(1, 1.0))
     newer.close()
     monkeypatch.undo()
-    with pytest.raises(StoreVersion, match="of version 3; this treeward knows versions up to 2"):
+    with pytest.raises(StoreVersion, match="of version 4; this treeward knows versions up to 3"):
         SQLiteStore(path)
 
 
@@ -253,6 +252,7 @@ def as_version_1(path):
                 old[name] = held["event"][name]
             put = (old.tobytes(), rows.checksum(seq, old.tobytes()), seq)
             file.execute("UPDATE events SET records = ?, crc = ? WHERE seq = ?", put)
+        file.execute("DROP TABLE identity")
         file.execute("PRAGMA user_version = 1")
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from treeward.core.progress import Progress
     from treeward.store.base import EventStore
 
-app = typer.Typer(help="Copy, move, export or rescue a store of events.", no_args_is_help=True)
+app = typer.Typer(help="Back up, restore, copy, export or rescue a store of events.", no_args_is_help=True)
 
 
 def _file(path: Path) -> Path:
@@ -40,6 +40,24 @@ def backup(store: File, target: New) -> None:
     held.backup(target)
     held.close()
     say(f"Wrote {target}")
+
+
+@app.command()
+def restore(
+    backup: Annotated[Path, typer.Argument(help="What `backup` wrote.", show_default=False, callback=_file)],
+    store: File,
+) -> None:
+    """Put a backup in the place of a store, after checking all of it. Stop the service first.
+
+    The former store is kept, with its write-ahead log, under a name that is printed.
+    """
+    from treeward.store.restore import restore as put_back
+
+    with progress() as report:
+        told = put_back(backup, store, report)
+    say(f"Restored {store}: {told.report.events:,} events of {told.report.users:,} users")
+    if told.kept is not None:
+        say(f"The former store is now {told.kept}")
 
 
 @app.command()

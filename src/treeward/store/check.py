@@ -10,6 +10,7 @@ import numpy as np
 
 from treeward.core.errors import StoreDamaged, StoreError
 from treeward.core.progress import Progress, silent
+from treeward.store import write_ahead
 from treeward.store.events import AMENDED, NOTED, REWARD
 from treeward.store.journal import connect
 from treeward.store.rows import Row, add, read, read_items, unseal
@@ -103,13 +104,14 @@ def salvage(path: str | Path, target: str | Path, progress: Progress = silent) -
     if made.exists():
         raise StoreError(f"{made}: exists already")
     with tempfile.TemporaryDirectory(dir=made.absolute().parent) as folder:  # reading a write-ahead log changes files
-        for suffix in ("", "-wal"):
-            if source.with_name(source.name + suffix).exists():
-                shutil.copy(source.with_name(source.name + suffix), Path(folder) / f"store{suffix}")
+        problem = write_ahead.problem_of(source)
+        shutil.copy(source, Path(folder) / "store")
+        if problem is None and write_ahead.log_of(source).exists():
+            shutil.copy(write_ahead.log_of(source), Path(folder) / "store-wal")
         part = Path(folder) / "saved"
         told = _rescue(Path(folder) / "store", part, progress)
         part.replace(made)
-    return told
+    return told if problem is None else told._replace(problems=(problem, *told.problems))
 
 
 def _rescue(source: Path, target: Path, progress: Progress) -> Report:

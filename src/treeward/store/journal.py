@@ -11,6 +11,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from treeward.core.errors import StoreDamaged, StoreError, StoreFailed, StoreInUse, StoreVersion
+from treeward.store import write_ahead
 from treeward.store.rows import add, renew
 
 APPLICATION = 0x74726565
@@ -29,8 +30,10 @@ MIGRATIONS: tuple[str | Callable[[sqlite3.Connection], None], ...] = (
     CREATE TABLE kept (user INTEGER PRIMARY KEY, events INTEGER, epoch INTEGER, state BLOB);
     """,
     renew,
+    write_ahead.SCHEMA,
 )
-"""What brings a file from each version to the next; the first makes it, the second gave events a time."""
+"""What brings a file from each version to the next: the first makes it, the second gave events a time, the third the
+file a token."""
 
 Write = Callable[[sqlite3.Connection], object]
 _LOG_BYTES = 2 << 20
@@ -48,6 +51,7 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
         raise StoreError(f"{path}: a store is a file, and this is a folder")
     if path.is_symlink() and not path.exists():
         raise StoreError(f"{path}: a link to nothing; make the store where it leads to")
+    write_ahead.check(path)
     try:
         if create and not path.exists():
             # It will hold the key of decision ids.
@@ -88,17 +92,17 @@ def _prepare(made: sqlite3.Connection, path: Path) -> None:
         if virtual or (kind, name) not in known:
             # A trigger, say, would run with every write, and could keep what was to be erased.
             raise StoreVersion(f"{path}: has a {kind} {name!r:.80} that no store of treeward's has")
-    [[mode]] = made.execute("PRAGMA journal_mode = WAL").fetchall()
-    if mode != "wal":
-        raise StoreError(f"{path}: its file system does not take a write-ahead log")
-    made.execute("BEGIN EXCLUSIVE")
-    if version == len(MIGRATIONS):
-        made.execute("ROLLBACK")  # it was for the lock, which stays
-        return
+    # What the log holds goes into the file, and the log away: a new token must be in the file before a log has it.
+    made.execute("PRAGMA journal_mode = DELETE").fetchall()
+    made.execute("BEGIN EXCLUSIVE")  # the lock stays
     made.execute(f"PRAGMA application_id = {APPLICATION}")
     _migrate(made, version)
     made.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    write_ahead.renew(made)
     made.execute("COMMIT")
+    [[mode]] = made.execute("PRAGMA journal_mode = WAL").fetchall()
+    if mode != "wal":
+        raise StoreError(f"{path}: its file system does not take a write-ahead log")
 
 
 def _migrate(made: sqlite3.Connection, version: int) -> None:
@@ -161,7 +165,10 @@ class Journal:
     def __init__(self, path: Path, *, create: bool) -> None:
         self.path, self._logged = path, 0
         self.connection = connect(path, create=create)
-        self._file = _identity(path)
+        self._files: tuple[tuple[int, int] | None, ...] = ()
+        """The file and its write-ahead log, as the system knows them."""
+        self._marked = True
+        """Whether the log has the file's token."""
         self.failed: StoreFailed | None = None
         self.next_seq = 1
         """The number of the next event."""
@@ -175,6 +182,9 @@ class Journal:
 
     def start(self) -> None:
         """Begin to write: until now, whoever opened it may read from the connection."""
+        write_ahead.use(self.connection, True)
+        self._checkpoint()  # the log is on disk now, so the file may say that there is one
+        self._files = self._identities()
         self._thread = Thread(target=self._run, name="treeward-writer", daemon=True)
         self._thread.start()
 
@@ -204,11 +214,13 @@ class Journal:
             return self._number
 
     def look(self) -> None:
-        """Take no more writes if the file is no longer where it was: what goes to one that has no name is lost."""
-        if self.failed is None and not self.closed and _identity(self.path) != self._file:
-            with self._changed:
-                self.failed = StoreFailed(f"{self.path}: the file was moved, removed or replaced; restart to recover")
-                self._changed.notify_all()
+        """Take no more writes if the file or its log was removed or replaced: they would go to a file without a name.
+
+        The same is checked before a write is acknowledged; this finds out while nothing is written.
+        """
+        if self.failed is None and not self.closed and self._identities() != self._files:
+            with contextlib.suppress(StoreFailed):
+                self.wait(self.put(lambda _: None, alone=True))
 
     @property
     def waiting(self) -> int:
@@ -223,8 +235,10 @@ class Journal:
         def copy(file: sqlite3.Connection) -> None:
             try:
                 os.close(os.open(part, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600))
-                made = sqlite3.connect(part)
+                made = sqlite3.connect(part, isolation_level=None)
                 file.backup(made)
+                made.execute("PRAGMA journal_mode = DELETE").fetchall()
+                write_ahead.renew(made)
                 made.close()
                 with part.open("rb") as written:
                     os.fsync(written.fileno())
@@ -244,8 +258,18 @@ class Journal:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+        log, in_use = write_ahead.log_of(self.path), bool(self._files)
+        there = log.exists()
         with contextlib.suppress(sqlite3.Error):  # a file that failed may refuse this as well
+            if in_use and self.failed is None:
+                write_ahead.use(self.connection, False)
+                in_use = False
+        with contextlib.suppress(sqlite3.Error):
             self.connection.close()
+        if in_use and there and not log.exists():
+            # SQLite removed the log because the file has it all, but the file could not be told that it is not in use.
+            with contextlib.suppress(OSError):
+                log.touch(mode=0o600)
 
     def refuse(self) -> None:
         """Raise if nothing is taken any more."""
@@ -276,12 +300,13 @@ class Journal:
             try:
                 self._commit(batch)
                 self._logged += _PAGES_A_COMMIT + sum(len(entry.records) for entry in batch)
-                if self._logged > _LOG_BYTES:  # the file stays as long as it is, and is written from its start again
-                    self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-                    self._logged = 0
+                self._still_there()
+                if self._logged > _LOG_BYTES:
+                    self._checkpoint()
             except Exception as error:
+                why = str(error) if isinstance(error, StoreFailed) else f"could not be written ({error})"
                 with self._changed:
-                    self.failed = StoreFailed(f"{self.path}: could not be written ({error}); restart to recover")
+                    self.failed = StoreFailed(f"{self.path}: {why}; restart to recover")
                     self._changed.notify_all()
                 return
             with self._changed:
@@ -294,6 +319,9 @@ class Journal:
             batch[0].write(self.connection)
             return
         self.connection.execute("BEGIN IMMEDIATE")
+        if not self._marked:
+            self.connection.execute(write_ahead.MARK)
+            self._marked = True
         for entry in batch:
             if entry.write is not None:
                 entry.write(self.connection)
@@ -302,3 +330,26 @@ class Journal:
         if records:
             self.next_seq = add(self.connection, self.next_seq, records)
         self.connection.execute("COMMIT")
+
+    def checkpoint(self) -> int:
+        """Move everything from the log into the file, so that the log can be emptied; return the write's number."""
+        return self.put(lambda _: self._checkpoint("TRUNCATE"), alone=True)
+
+    def _checkpoint(self, how: str = "PASSIVE") -> None:
+        """Move everything from the log into the file; the next commit writes the log from its start."""
+        self.connection.execute(f"PRAGMA wal_checkpoint({how})").fetchall()
+        self._logged, self._marked = 0, False
+
+    def _identities(self) -> tuple[tuple[int, int] | None, ...]:
+        return _identity(self.path), _identity(write_ahead.log_of(self.path))
+
+    def _still_there(self) -> None:
+        """Raise if the file or its log was removed or replaced, after saving what a log without a name holds."""
+        file, log = self._identities()
+        if (file, log) == self._files:
+            return
+        if file != self._files[0]:
+            raise StoreFailed("the file was moved, removed or replaced")
+        write_ahead.use(self.connection, False)
+        self._checkpoint()
+        raise StoreFailed(f"its write-ahead log was removed; what it held was saved to {self.path.name}")

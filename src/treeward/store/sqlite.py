@@ -246,7 +246,7 @@ class SQLiteStore(MemoryStore):
         self._journal.wait(self._journal.hurry())
         self._purge(retired)
         if wipes:
-            self._journal.wait(self._journal.put(_checkpoint, alone=True))
+            self._journal.wait(self._journal.checkpoint())
 
     def backup(self, path: str | Path) -> None:
         """Write the store, as it is now, to a new file, which is a store in its own right; writes wait meanwhile."""
@@ -383,7 +383,3 @@ class SQLiteStore(MemoryStore):
         if not mine.all():
             events, counts = events[np.repeat(mine, counts)], counts[mine]
         super().extend(users, counts, events)
-
-
-def _checkpoint(file: sqlite3.Connection) -> None:
-    file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
