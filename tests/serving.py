@@ -17,7 +17,7 @@ class Running:
         self.process, self.url, self.admin = process, url, admin
 
 
-def start(folder, items, *options, env=None, wait=60):
+def start(folder, items, *options, env=None, wait=300):
     """Start `treeward serve` on free ports and wait until it is ready."""
     with (folder / "stderr").open("ab") as log:
         process = subprocess.Popen(
@@ -43,7 +43,7 @@ def start(folder, items, *options, env=None, wait=60):
 def stop(running):
     """End a service as an operator would; return its exit code."""
     running.process.terminate()
-    code = running.process.wait(30)
+    code = running.process.wait(120)
     running.process.stdout.close()
     return code
 

@@ -106,7 +106,7 @@ def test_one_process_is_this_one():
 
 def fail_beside_a_long_one():
     with tasks("processes", 2) as workers:
-        workers.start(rest, 60)
+        workers.start(rest, 600)
         workers.get(workers.start(refuse, 1)[0])
 
 
@@ -114,7 +114,7 @@ def test_after_an_error_nobody_works_on():
     began = time.monotonic()
     with pytest.raises(InvalidArgument):
         fail_beside_a_long_one()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300
 
 
 def test_work_that_kills_its_worker_every_time_is_given_up(tmp_path):

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -15,6 +14,7 @@ import pytest
 import treeward as tw
 from tests.pg import cluster, needs_postgres  # noqa: F401
 from tests.serving import kill, start, stop
+from tests.waiting import wait_until
 from treeward.client import Client, ServiceError
 from treeward.core.errors import InvalidArgument, StoreError, StoreVersion, UnknownDecision
 from treeward.data.synthetic import synthetic_catalogue
@@ -186,10 +186,7 @@ def test_a_database_that_goes_and_comes_back(tmp_path):
             store.append(["ada"], event(2, 1.0, nonce=2))
         assert store.failed is not None
         own.start()
-        end = time.monotonic() + 30
-        while store.failed is not None:
-            store.look()
-            assert time.monotonic() < end
+        wait_until(lambda: store.look() or store.failed is None, "the database is found again")
         assert store.append(["ada"], event(2, 1.0, nonce=2)).tolist() == [True]
         assert not store.append(["ada"], event(1, 1.0, nonce=1)).any()
         assert store.read("ada")["item"].tolist() == [1, 2]
@@ -258,9 +255,10 @@ def check_that_nothing_is_lost(services, url):
 
     with ThreadPoolExecutor(16) as pool:
         visits = [pool.submit(visit, seed) for seed in range(16)]
-        time.sleep(2.5)
+        wait_until(lambda: len(told) > 150, "callers were answered")
         kill(services[0])
-        time.sleep(2.5)
+        upto = len(told)
+        wait_until(lambda: len(told) > upto + 150, "callers are answered by the others")
         stop_now.set()
         for one in visits:
             one.result()
@@ -301,10 +299,7 @@ def test_a_service_whose_database_goes_and_comes_back(tmp_path):
                 client.feedback(made["decision_id"], 1.0)
             assert httpx.get(running.url + "/readyz").status_code == 503
             own.start()
-            end = time.monotonic() + 30
-            while httpx.get(running.url + "/readyz").status_code != 200:
-                assert time.monotonic() < end
-                time.sleep(0.2)
+            wait_until(lambda: httpx.get(running.url + "/readyz").status_code == 200, "the service is ready again")
             assert client.feedback(made["decision_id"], 1.0)["duplicate"]
             assert client.user("ada")["events"] == 2
         assert stop(running) == 0
@@ -367,10 +362,7 @@ def test_workers_share_a_port_and_are_replaced(url, tmp_path):
         with Client(running.url) as client:
             assert client.user("ada")["events"] == 24
         os.kill(workers[0], signal.SIGKILL)
-        end = time.monotonic() + 30
-        while len(set(children(running.process.pid)) - {workers[0]}) < 2:
-            assert time.monotonic() < end
-            time.sleep(0.2)
+        wait_until(lambda: len(set(children(running.process.pid)) - {workers[0]}) == 2, "another worker is started")
         with Client(running.url) as client:
             client.recommend("ada")
     finally:
