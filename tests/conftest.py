@@ -6,9 +6,10 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import settings
+
+from treeward.cli.warm import STAGES, compile_for
 
 # The first call of a kernel compiles it, which no deadline should count.
 settings.register_profile("treeward", deadline=None)
@@ -18,12 +19,15 @@ settings.load_profile("treeward")
 def pytest_sessionstart(session):
     """Compile the largest kernels first, each in one worker: left alone, all would compile all at the same time."""
     worker, run = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    if worker is None or os.environ.get("PYTEST_XDIST_WORKER_COUNT") == "1" or "NUMBA_DISABLE_JIT" in os.environ:
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if worker is None or count == 1 or "NUMBA_DISABLE_JIT" in os.environ:
         return
-    for step, work in enumerate(({"gw0": deciding, "gw1": replaying}, {"gw0": living})):
+    for step, jobs in enumerate(STAGES):
+        work = {f"gw{at}": jobs[at::count] for at in range(min(count, len(jobs)))}
         marks = {name: Path(tempfile.gettempdir()) / f"treeward-{run}-{step}-{name}" for name in work}
         if worker in work:
-            work[worker]()
+            for job in work[worker]:
+                compile_for(job)
             marks[worker].touch()
         end = time.monotonic() + 300
         while not all(mark.exists() for mark in marks.values()) and time.monotonic() < end:
@@ -94,37 +98,3 @@ def pytest_sessionfinish(session):
     worker, run = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("PYTEST_XDIST_TESTRUNUID")
     for mark in Path(tempfile.gettempdir()).glob(f"treeward-{run}-*-{worker}"):
         mark.unlink()
-
-
-def small_shop():
-    from treeward.data.synthetic import synthetic_catalogue
-
-    return synthetic_catalogue(60, dim=4, seed=0)
-
-
-def deciding():
-    import treeward as tw
-
-    tw.Explorer(small_shop())
-
-
-def replaying():
-    """Compile what takes as long as deciding does, and needs none of it."""
-    import treeward as tw
-    from treeward.policy.learn import Events, absorb
-    from treeward.policy.plan import room
-
-    shop, policy, none = small_shop(), tw.HCB(), np.full(1, -1, dtype=np.int32)
-    plan = policy.plan(policy.grow(shop, 0), shop)
-    events = Events(np.zeros(1, dtype=np.uint8), none, none, np.zeros(1))
-    absorb(plan, room(plan, 1, 0), np.zeros(1, dtype=np.int64), np.array([0, 1]), events)
-    world = tw.World.synthetic(items=60, users=2, dim=4, seed=0)
-    for policy in (tw.ConUCB(), tw.HMAB(), tw.ICTR(), tw.ContextFree()):
-        tw.simulate(policy, world, rounds=2, users=1)
-
-
-def living():
-    import treeward as tw
-
-    world = tw.World.synthetic(items=60, users=2, dim=4, seed=0)
-    tw.simulate(tw.PHCB(), world, rounds=2, users=1, regret=True)

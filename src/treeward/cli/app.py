@@ -26,6 +26,7 @@ from treeward.cli import (
     store,
     swap,
     tree,
+    warm,
     world,
 )
 from treeward.cli.console import complain, console, errors
@@ -56,6 +57,7 @@ app.command()(serve.serve)
 app.command()(simulate.simulate)
 app.command()(store.fsck)
 app.command()(swap.swap)
+app.command()(warm.warm)
 
 
 def _version(wanted: bool) -> None:

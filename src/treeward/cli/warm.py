@@ -1,0 +1,111 @@
+"""`treeward warm`: compile every kernel ahead, in the build of an image for instance."""
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from treeward.cli.console import progress, say
+
+if TYPE_CHECKING:
+    from treeward.data.catalogue import Catalogue
+    from treeward.simulate.world import World
+
+
+def warm() -> None:
+    """Compile all kernels for this machine and keep them on disk, so that nothing is compiled later.
+
+    Run it as the user who will run treeward, on a processor of the same kind.
+    """
+    from treeward.cli.checkup import kernels
+    from treeward.core.errors import TreewardError
+    from treeward.core.parallel import cores
+    from treeward.core.tasks import tasks
+
+    kept = kernels()
+    if kept["folder"] is None or not kept["writable"]:
+        raise TreewardError("compiled kernels cannot be kept: set NUMBA_CACHE_DIR to a folder that can be written to")
+    start, done, total = perf_counter(), 0, sum(map(len, STAGES))
+    with progress() as report, tasks("processes", max(2, cores())) as workers:
+        report("kernels", 0, total)
+        for stage in STAGES:
+            for _ in workers.each(compile_for, [(name,) for name in stage]):
+                done += 1
+                report("kernels", done, total)
+    say(f"Compiled in {perf_counter() - start:.0f} s, kept in {kept['folder']}")
+
+
+def compile_for(name: str) -> None:
+    """Do a small job, for which numba compiles what is not on disk yet."""
+    JOBS[name]()
+
+
+def _shop() -> "Catalogue":
+    from treeward.data.synthetic import synthetic_catalogue
+
+    return synthetic_catalogue(60, dim=4, seed=0)
+
+
+def _world() -> "World":
+    import treeward as tw
+
+    return tw.World.synthetic(items=60, users=2, dim=4, seed=0)
+
+
+def deciding() -> None:
+    """Compile what decides."""
+    import treeward as tw
+
+    tw.Explorer(_shop())
+
+
+def replaying() -> None:
+    """Compile what learns from events: as much as what decides, and nothing of it."""
+    import numpy as np
+
+    import treeward as tw
+    from treeward.policy.learn import Events, absorb
+    from treeward.policy.plan import room
+
+    shop, policy, none = _shop(), tw.HCB(), np.full(1, -1, dtype=np.int32)
+    plan = policy.plan(policy.grow(shop, 0), shop)
+    events = Events(np.zeros(1, dtype=np.uint8), none, none, np.zeros(1))
+    absorb(plan, room(plan, 1, 0), np.zeros(1, dtype=np.int64), np.array([0, 1]), events)
+
+
+def baselines() -> None:
+    """Compile the baselines that learn from all users together, or ask questions."""
+    import treeward as tw
+
+    world = _world()
+    for policy in (tw.ConUCB(), tw.HMAB(), tw.ICTR(), tw.ContextFree()):
+        tw.simulate(policy, world, rounds=2, users=1)
+
+
+def simulating() -> None:
+    """Compile the loop of a simulation."""
+    import treeward as tw
+
+    tw.simulate(tw.PHCB(), _world(), rounds=2, users=1, regret=True)
+
+
+def changing() -> None:
+    """Compile what adds, removes and explains items."""
+    import numpy as np
+
+    import treeward as tw
+
+    explorer = tw.Explorer(_shop(), repeats=False, spare=0.2)
+    made = explorer.recommend(["ada", "bob"], 2)
+    explorer.feedback({one.id: 1.0 for one in made})
+    explorer.explain(made[0])
+    explorer.remove([made[0].item])
+    explorer.add(tw.Catalogue([1_000], np.ones((1, 4), dtype=np.float32)))
+    explorer.rebuild()
+    explorer.recommend(["ada"])
+
+
+JOBS: dict[str, Callable[[], None]] = {
+    job.__name__: job for job in (deciding, replaying, baselines, simulating, changing)
+}
+STAGES = (("deciding", "replaying"), ("simulating", "baselines", "changing"))
+"""The jobs of a stage share no large kernel; those of the second need what the first compiled."""
