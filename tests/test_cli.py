@@ -105,7 +105,7 @@ def test_build_by_category(items, tmp_path):
         (["items.npy", "--threads", "0"], "threads must be an integer of at least 1"),
         (["absent.npy"], "absent.npy: cannot be read"),
         (["items.parquet"], "no column 'vector' for the vector"),
-        (["items.parquet", "--column", "vector"], "--column must be of the form role=name"),
+        (["items.parquet", "--column", "vector"], "--column must be of the form ROLE=NAME"),
         (["items.parquet", "--column", "vector=nope"], "no column 'nope' for the vector"),
     ],
 )

@@ -183,7 +183,7 @@ def impressions(users, seed=0):
         rows += [(f"u{user:03}", f"i{i:02}", 1.0, "click") for i in clicked]
         rows += [(f"u{user:03}", f"i{i:02}", 0.0, "skip") for i in skipped]
     who, what, reward, kind = zip(*rows, strict=True)
-    return tw.Interactions(who, what, rewards=reward, behaviours=kind)
+    return tw.Interactions(who, what, rewards=reward, actions=kind)
 
 
 def test_impressions_are_the_samples_where_a_log_has_them(shop):
@@ -233,8 +233,8 @@ def test_clicks_on_impressions_are_compared_with_skips_and_others_with_drawn_ite
 
 def test_what_was_in_the_history_is_no_sample(shop):
     log = impressions(6, seed=1)
-    again = log.table.filter(pl.col("behaviour") == "history").group_by("user").first()
-    more = pl.concat([log.table, again.with_columns(pl.lit("click").alias("behaviour")).select(log.table.columns)])
+    again = log.table.filter(pl.col("action") == "history").group_by("user").first()
+    more = pl.concat([log.table, again.with_columns(pl.lit("click").alias("action")).select(log.table.columns)])
     tested = recorded(tw.Interactions.of_table(more), shop, "auto")
     past = past_of(impressions(80), tested, eligible(tested, 3), shop)
     for user in range(6):

@@ -148,7 +148,11 @@ def test_a_mapped_column_wins_over_one_of_that_name(tmp_path):
     ("table", "columns", "why"),
     [
         ({"id": [1]}, {}, "no column 'vector' for the vector, nor numbered ones"),
-        ({"id": [1], "vector": [[1.0]]}, {"id": "sku"}, "no column 'sku' for the id .name one in columns.; it has id"),
+        (
+            {"id": [1], "vector": [[1.0]]},
+            {"id": "sku"},
+            "no column 'sku' for the id; it has id. Name one: --column id=NAME",
+        ),
         ({"id": [1], "vector": [[1.0]]}, {"colour": "id"}, "cannot map a column to 'colour'"),
         ({"id": [1, 2], "vector": [[1.0], [1.0, 2.0]]}, {}, "must all have one length, not 1 to 2"),
         ({"id": [1, 2], "vector": [[1.0], None]}, {}, "1 missing"),
@@ -237,7 +241,7 @@ def test_bad_files(tmp_path):
 
 
 def test_interactions_from_every_form(tmp_path):
-    log = tw.Interactions(["u", "v"], [1, 2], rewards=[0.5, 1], behaviours=["pv", "buy"], times=[10, 20])
+    log = tw.Interactions(["u", "v"], [1, 2], rewards=[0.5, 1], actions=["pv", "buy"], times=[10, 20])
     log.save(tmp_path / "log")
     assert tw.Interactions.load(tmp_path / "log").table.equals(log.table)
     log.table.rename({"user": "uid"}).write_csv(tmp_path / "log.csv")
@@ -258,11 +262,11 @@ def test_rewards_are_one_unless_given():
         ({"users": [1.5, 2.0]}, "users must be all strings or all integers"),
         ({"rewards": [1.0, np.nan]}, "rewards must be finite"),
         ({"rewards": [1.0, None]}, r"rewards must be finite numbers, one for each event, got \[None\]"),
-        ({"behaviours": [["a"], ["b"]]}, "behaviours must be names"),
+        ({"actions": [["a"], ["b"]]}, "actions must be names"),
         ({"rewards": ["good", "bad"]}, "rewards must be numbers"),
         ({"rewards": [1.0]}, "rewards must be 2 values"),
         ({"times": ["noon", "dusk"]}, "times must be integers, dates or datetimes"),
-        ({"behaviours": ["pv"]}, "behaviours must be 2 values"),
+        ({"actions": ["pv"]}, "actions must be 2 values"),
     ],
 )
 def test_bad_interactions(change, why):
@@ -272,10 +276,10 @@ def test_bad_interactions(change, why):
 
 LOGS_WITHOUT_IMPRESSIONS = [
     ({}, "history or skip"),
-    ({"behaviours": ["pv", "buy", "pv"]}, "history or skip"),
-    ({"behaviours": ["click", "skip", None]}, "history"),
-    ({"behaviours": ["history", "click", "click"]}, "skip"),
-    ({"behaviours": pl.Series(["history", "click", "click"], dtype=pl.Enum(["history", "skip", "click"]))}, "skip"),
+    ({"actions": ["pv", "buy", "pv"]}, "history or skip"),
+    ({"actions": ["click", "skip", None]}, "history"),
+    ({"actions": ["history", "click", "click"]}, "skip"),
+    ({"actions": pl.Series(["history", "click", "click"], dtype=pl.Enum(["history", "skip", "click"]))}, "skip"),
 ]
 
 
@@ -283,7 +287,7 @@ LOGS_WITHOUT_IMPRESSIONS = [
 def test_a_log_without_impressions_says_so(given, missing):
     log = tw.Interactions(["u", "u", "v"], [1, 2, 3], **given)
     assert not log.has_impressions
-    why = f"the log has no impressions: none of its events has the behaviour {missing}$"
+    why = f"the log has no impressions: none of its events has the action {missing}$"
     with pytest.raises(DataError, match=why):
         log.impressions()
 
@@ -293,9 +297,9 @@ def test_an_empty_log_has_no_impressions():
 
 
 def test_impressions_keep_the_order_and_the_times(tmp_path):
-    behaviours = ["skip", "history", "click", "skip", None, "look", "history"]
+    actions = ["skip", "history", "click", "skip", None, "look", "history"]
     log = tw.Interactions(
-        list("uvuvuvu"), range(7), rewards=[0, 1, 1, 0, 1, 1, 1], behaviours=behaviours, times=[5, 1, 6, 7, 8, 9, 2]
+        list("uvuvuvu"), range(7), rewards=[0, 1, 1, 0, 1, 1, 1], actions=actions, times=[5, 1, 6, 7, 8, 9, 2]
     )
     log.save(tmp_path / "log")
     for one in (log, tw.Interactions.load(tmp_path / "log")):
@@ -303,7 +307,7 @@ def test_impressions_keep_the_order_and_the_times(tmp_path):
         assert history.table.select("user", "item", "time").rows() == [("v", 1, 1), ("u", 6, 2)]
         assert clicks.items.to_list() == [2]
         assert skips.of_users(pl.Series(["v"])).items.to_list() == [3]
-    no_clicks = tw.Interactions(["u", "u"], [1, 2], rewards=[1, 0], behaviours=["history", "skip"]).impressions()
+    no_clicks = tw.Interactions(["u", "u"], [1, 2], rewards=[1, 0], actions=["history", "skip"]).impressions()
     assert [len(part) for part in no_clicks] == [1, 0, 1]
 
 

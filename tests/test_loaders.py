@@ -64,11 +64,11 @@ def behaving():
 
 def test_taobao_counts_only_page_views_as_clicks(tmp_path):
     data = load_dataset(taobao(tmp_path, behaving()))
-    assert data.interactions.table["behaviour"].unique().to_list() == ["pv"]
+    assert data.interactions.table["action"].unique().to_list() == ["pv"]
     assert data.interactions.rewards.to_list() == [1.0] * 72
     assert dropped(data) == {
-        "event of the behaviour cart, which is not positive": 12,
-        "event of the behaviour buy, which is not positive": 13,
+        "event of the action cart, which is not positive": 12,
+        "event of the action buy, which is not positive": 13,
         "user without a positive event": 1,
     }
     assert data.source["read"] == {
@@ -79,31 +79,31 @@ def test_taobao_counts_only_page_views_as_clicks(tmp_path):
     assert data.catalogue.ids.to_list() == [100, 101, 102, 103, 104]  # what the filter keeps is in the catalogue
 
 
-def test_taobao_takes_other_behaviours_as_positive(tmp_path):
+def test_taobao_takes_other_actions_as_positive(tmp_path):
     path = taobao(tmp_path, behaving())
     for given in ("pv,buy", "pv, buy", ["pv", "buy"], ("buy", "pv", "buy")):
         data = load_dataset(path, positive=given)
         assert len(data.interactions) == 85
         assert set(data.interactions.rewards) == {1.0}
         assert set(data.source["positive"]) == {"pv", "buy"}
-        assert dropped(data) == {"event of the behaviour cart, which is not positive": 12}
+        assert dropped(data) == {"event of the action cart, which is not positive": 12}
     assert len(load_dataset(path, positive="cart", test=1).interactions) == 12
     assert dropped(load_dataset(path, positive="pv,cart,fav,buy")) == {}
 
 
-def test_taobao_filter_counts_events_of_all_behaviours(tmp_path):
+def test_taobao_filter_counts_events_of_all_actions(tmp_path):
     rows = [(user, 100, 7, "pv" if turn < 2 else "cart", turn) for user in range(4) for turn in range(10)]
     assert len(load_dataset(taobao(tmp_path, rows), test=1, validation=0).interactions) == 8
 
 
 @pytest.mark.parametrize("given", ["view", "pv,view", "", [], "PV", 3, [1], {"pv": 1}, None])
-def test_unknown_behaviour_names_are_refused(tmp_path, given):
+def test_unknown_action_names_are_refused(tmp_path, given):
     with pytest.raises(InvalidArgument, match="taobao: positive must be one or more of pv, cart, fav, buy"):
         load_dataset(tmp_path / "UserBehavior.csv", "taobao", positive=given)  # before the file is looked for
 
 
 def test_taobao_without_positive_events_is_refused(tmp_path):
-    with pytest.raises(DataError, match="none of its 72 events is of the behaviour fav or buy"):
+    with pytest.raises(DataError, match="none of its 72 events is of the action fav or buy"):
         load_dataset(taobao(tmp_path, busy()), positive="fav,buy")
 
 
@@ -123,7 +123,7 @@ BAD_LINES = [
     (b"1,2,3,pv,5,6\n", "too many columns"),
     (b"1,x,3,pv,5\n", "bad number"),
     (b"1,2,3,pv,yesterday\n", "bad time"),
-    (b"1,2,3,stare,5\n", "unknown behaviour"),
+    (b"1,2,3,stare,5\n", "unknown action"),
     (b"1,2,3,p\xff,5\n", "not UTF-8"),
     (b"\n", "empty line"),
     (b"1,2,3,pv,1511", None),  # truncated, but whole
@@ -152,7 +152,7 @@ def test_pieces_meet_where_lines_end(tmp_path, monkeypatch):
     data = load_dataset(taobao(tmp_path, busy(), b"1,2,3,stare,5\n"), least=0)
     assert len(data.interactions) == 72
     assert data.interactions.table["time"].to_list() == [row[4] for row in busy()]
-    assert data.dropped["unknown behaviour"].where == "UserBehavior.csv, line 73"
+    assert data.dropped["unknown action"].where == "UserBehavior.csv, line 73"
 
 
 # --- mind ------------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def mind(folder, behaviors=BEHAVIORS, news=NEWS):
 def test_mind(tmp_path):
     data = load_dataset(mind(tmp_path), test=1, validation=0)
     assert dropped(data) == {"empty history": 1, "user without history or impressions": 1}
-    rows = data.interactions.table.select(pl.col("user", "item", "behaviour").cast(pl.String), "reward").rows()
+    rows = data.interactions.table.select(pl.col("user", "item", "action").cast(pl.String), "reward").rows()
     assert rows == [
         ("U1", "N1", "history", 1.0), ("U1", "N2", "history", 1.0), ("U1", "N9", "history", 1.0),
         ("U3", "N2", "history", 1.0),
@@ -329,7 +329,7 @@ def test_any_table(tmp_path):
     pl.DataFrame({"who": ["a", "b", None, "c"], "what": [1, 2, 3, 1], "did": ["buy", "look", "buy", "look"]}).write_csv(
         tmp_path / "log.csv"
     )
-    options = {"columns": {"user": "who", "item": "what", "behaviour": "did"}, "test": 1, "validation": 0}
+    options = {"columns": {"user": "who", "item": "what", "action": "did"}, "test": 1, "validation": 0}
     data = load_dataset(tmp_path / "log.csv", positive=["buy"], **options)
     assert data.interactions.rewards.to_list() == [1, 0, 0]
     assert dropped(data) == {"no user or item": 1}
@@ -337,7 +337,7 @@ def test_any_table(tmp_path):
     assert load_dataset(tmp_path / "log.csv", **options).interactions.rewards.to_list() == [1, 1, 1]
     with pytest.raises(DataError, match="log.csv, line 4: no user or item"):
         load_dataset(tmp_path / "log.csv", strict=True, **options)
-    with pytest.raises(DataError, match="no behaviour column to find buy in"):
+    with pytest.raises(DataError, match="no action column to find buy in"):
         load_dataset(tmp_path / "log.csv", positive=["buy"], columns={"user": "who", "item": "what"})
 
 
@@ -389,8 +389,8 @@ def test_cards(tmp_path):
     assert card.density == 1.0
     assert card.paper["items"] == 4_162_024
     assert card.times == ("2017-11-24 17:21:10", "2017-11-24 17:21:21")
-    assert card.behaviours == {"pv": 72}
-    assert card.other_behaviours == {"cart": 0, "fav": 0, "buy": 0}
+    assert card.actions == {"pv": 72}
+    assert card.other_actions == {"cart": 0, "fav": 0, "buy": 0}
     assert histogram(np.array([1, 1, 2, 3, 4, 9])) == [("1", 2), ("2", 1), ("3-4", 2), ("5-8", 0), ("9-16", 1)]
     assert histogram(np.array([], dtype=np.int64)) == []
 
@@ -399,7 +399,7 @@ def test_cards_count_clicks_and_skips_apart(tmp_path):
     card = describe(load_dataset(mind(tmp_path), test=1, validation=0))
     assert (card.counts.interactions, card.counts.clicks, card.counts.skips) == (9, 6, 3)
     assert card.counts.categories == 2
-    assert card.behaviours == {"history": 4, "skip": 3, "click": 2}
+    assert card.actions == {"history": 4, "skip": 3, "click": 2}
     assert card.paper == {"users": 1_000_000, "items": 161_013, "categories": 285, "clicks in impressions": 24_155_470}
     assert card.read == {}
     told = cli("data", "inspect", tmp_path, "--set", "test=1", "--set", "validation=0")
@@ -407,20 +407,20 @@ def test_cards_count_clicks_and_skips_apart(tmp_path):
     assert re.search(r"clicks in impressions +2 +24,155,470", told)
     assert re.search(r"clicks of histories +4 *\n", told)
     assert re.search(r"skips +3 *\n", told)
-    assert "all behaviours" not in told
+    assert "all actions" not in told
 
 
-def test_cards_say_which_behaviours_were_left_out(tmp_path):
+def test_cards_say_which_actions_were_left_out(tmp_path):
     card = describe(load_dataset(taobao(tmp_path, behaving(), b"9,9,9,pv,9\n")))
     assert (card.counts.clicks, card.counts.skips) == (72, 0)
-    assert card.other_behaviours == {"cart": 12, "fav": 0, "buy": 13}
-    assert card.read == {"users": 8, "items": 6, "categories": 3, "clicks": 73, "all behaviours": 98}
+    assert card.other_actions == {"cart": 12, "fav": 0, "buy": 13}
+    assert card.read == {"users": 8, "items": 6, "categories": 3, "clicks": 73, "all actions": 98}
     told = cli("data", "inspect", tmp_path)
     assert re.search(r"clicks +72 +73 *\n", told)  # the paper counts no clicks alone
-    assert re.search(r"all behaviours +97 +98 +100,150,807", told)
-    assert re.search(r"behaviour buy, left out +13", told)
+    assert re.search(r"all actions +97 +98 +100,150,807", told)
+    assert re.search(r"action buy, left out +13", told)
     whole = cli("data", "inspect", tmp_path, "--set", "positive=pv,cart,fav,buy")
-    assert re.search(r"all behaviours +97 +98 +100,150,807", whole)
+    assert re.search(r"all actions +97 +98 +100,150,807", whole)
     assert ", left out" not in whole
 
 
@@ -428,7 +428,7 @@ def test_inspect(tmp_path):
     (tmp_path / "log").mkdir()
     told = cli("data", "inspect", taobao(tmp_path / "log", busy()), "--save", tmp_path / "kept")
     assert re.search(r"items +4 +4 +4,162,024", told)
-    assert re.search(r"behaviour pv +72", told)
+    assert re.search(r"action pv +72", told)
     assert re.search(r"9-16 +6 +█+", told)  # events per user
     assert load_dataset(tmp_path / "kept").source["sha256"] in told
     assert "exists" in cli("data", "inspect", tmp_path / "kept", "--save", tmp_path / "kept", code=1)

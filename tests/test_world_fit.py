@@ -159,9 +159,9 @@ def test_logs_that_cannot_be_fitted(truth):
 def test_clicks_of_before_the_log_are_not_set_against_its_skips(truth):
     log = shown_to_everybody(truth, times=20)
     past = [0, 1, 2, 3] * 50
-    behaviours = ["shown"] * len(log) + ["history"] * 200
+    actions = ["shown"] * len(log) + ["history"] * 200
     more = tw.Interactions(
-        [*log.users, *past], [*log.items, *range(200)], rewards=[*log.rewards, *[1.0] * 200], behaviours=behaviours
+        [*log.users, *past], [*log.items, *range(200)], rewards=[*log.rewards, *[1.0] * 200], actions=actions
     )
     one, other = (fit(made, tw.Catalogue(range(200)), **FAST) for made in (log, more))
     np.testing.assert_array_equal(one.train.item, other.train.item)

@@ -113,8 +113,8 @@ def show(card: "Card") -> None:
         "share of clicks": f"{card.positive_share:.1%}",
         "density": f"{card.density:.3%}",
         **{f"{split} users": f"{users:,}" for split, users in card.splits.items()},
-        **{f"behaviour {behaviour}": f"{count:,}" for behaviour, count in card.behaviours.items()},
-        **{f"behaviour {behaviour}, left out": f"{count:,}" for behaviour, count in card.other_behaviours.items()},
+        **{f"action {action}": f"{count:,}" for action, count in card.actions.items()},
+        **{f"action {action}, left out": f"{count:,}" for action, count in card.other_actions.items()},
         **dict(zip(("from", "to"), card.times or (), strict=False)),
     }
     for name, value in more.items():

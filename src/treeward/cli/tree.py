@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treeward.cli.console import errors, line, progress, say, show, timed
+from treeward.cli.tables import ItemColumns, columns_of, load_items
 from treeward.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -18,15 +19,6 @@ _ITEMS = "Item vectors: a .npy matrix, a .csv, .tsv or .parquet table, or a save
 Items = Annotated[Path, typer.Argument(help=_ITEMS, show_default=False)]
 ItemsOption = Annotated[Path | None, typer.Option("--items", help=_ITEMS, show_default=False)]
 Tree = Annotated[Path, typer.Argument(help="A tree that `treeward tree build` wrote.", show_default=False)]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        help="Which column of the table is what, e.g. --column id=item_id --column vector=emb --column title=name. "
-        "Roles: id, vector, title, category. Repeatable.",
-        show_default=False,
-    ),
-]
 Vectors = Annotated[
     Path | None, typer.Option("--vectors", help="A .npy matrix with the table's vectors.", show_default=False)
 ]
@@ -63,7 +55,7 @@ def build(
     scratch: Annotated[
         Path | None, typer.Option(help="Shards: where processes lay what they hand on.", show_default=False)
     ] = None,
-    column: Columns = None,
+    column: ItemColumns = None,
     vectors: Vectors = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing tree.")] = False,
 ) -> None:
@@ -86,7 +78,7 @@ def build(
             made = ItemTree.from_shards(
                 items,
                 counts,
-                column=_roles(column).get("vector", "vector"),
+                column=columns_of(column).get("vector", "vector"),
                 seed=seed,
                 normalize=normalize,
                 max_leaf=max_leaf,
@@ -100,7 +92,7 @@ def build(
         return say(f"Saved to {out}. Next: treeward tree draw {out} -o tree.html")
     if on is not None or scratch is not None:
         raise InvalidArgument("tree build", "--on", "used with a folder of shards", str(items))
-    catalogue = _load(items, column, vectors)
+    catalogue = load_items(items, column, vectors)
     if by_category:
         if catalogue.categories is None:
             raise InvalidArgument("tree build", "--by-category", "used with a category column", "none")
@@ -132,7 +124,7 @@ def build(
 def show_(
     tree: Tree,
     items: ItemsOption = None,
-    column: Columns = None,
+    column: ItemColumns = None,
     vectors: Vectors = None,
     node: Annotated[int, typer.Option(help="List the children of this node.")] = 0,
     most: Annotated[int, typer.Option(help="How many children to list.", min=0)] = 10,
@@ -143,7 +135,7 @@ def show_(
 
     loaded = ItemTree.load(tree)
     checks.integer("tree show", "--node", node, low=0, high=len(loaded.parent) - 1)
-    catalogue = _load(items, column, vectors) if items is not None else None
+    catalogue = load_items(items, column, vectors) if items is not None else None
     show(loaded.describe(None if catalogue is None else catalogue.vectors))
     _list_node(loaded, node, most, catalogue)
 
@@ -153,7 +145,7 @@ def draw(
     tree: Tree,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .html page or a .png picture.")] = Path("tree.html"),
     items: ItemsOption = None,
-    column: Columns = None,
+    column: ItemColumns = None,
     vectors: Vectors = None,
     heading: Annotated[str | None, typer.Option(help="Default: the tree's name.", show_default=False)] = None,
 ) -> None:
@@ -161,7 +153,7 @@ def draw(
     from treeward.tree.item_tree import ItemTree
 
     loaded = ItemTree.load(tree)
-    titles = None if items is None else _load(items, column, vectors).titles
+    titles = None if items is None else load_items(items, column, vectors).titles
     with timed("Drawing"):
         path = loaded.draw(out, titles=titles, heading=heading or tree.resolve().name)
     say(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")
@@ -173,23 +165,6 @@ def parse_widths(text: str) -> list[int]:
         return [int(part.replace("_", "")) for part in text.split(",")]
     except ValueError as error:
         raise InvalidArgument("treeward", "--widths", "integers separated by commas, e.g. 100,10000", text) from error
-
-
-def _load(items: Path, column: list[str] | None, vectors: Path | None) -> "Catalogue":
-    from treeward.data.catalogue import Catalogue
-
-    with timed(f"Reading {items}"):
-        return Catalogue.load(items, columns=_roles(column), vectors=vectors)
-
-
-def _roles(column: list[str] | None) -> dict[str, str]:
-    columns = {}
-    for entry in column or []:
-        role, equals, name = entry.partition("=")
-        if not equals:
-            raise InvalidArgument("tree", "--column", "of the form role=name, e.g. id=item_id", entry)
-        columns[role] = name
-    return columns
 
 
 def _list_node(tree: "ItemTree", node: int, most: int, catalogue: "Catalogue | None") -> None:

@@ -10,13 +10,13 @@ from treeward.data.dataset import SPLITS, Dataset
 
 PAPER = {
     "mind": {"users": 1_000_000, "items": 161_013, "categories": 285, "clicks in impressions": 24_155_470},
-    "taobao": {"users": 987_994, "items": 4_162_024, "categories": 9_439, "all behaviours": 100_150_807},
+    "taobao": {"users": 987_994, "items": 4_162_024, "categories": 9_439, "all actions": 100_150_807},
 }
 """Table 2 of the paper.
 
 What it calls interactions are, for MIND, clicks in impressions: the published count, 1.5 per impression, without skips
 and without the clicks of histories. Its figures for Taobao are those of the whole file before
-any filter: there, interactions are events of all behaviours.
+any filter: there, interactions are events of all actions.
 """
 
 _COUNTED = 20_000_000
@@ -50,10 +50,10 @@ class Card(NamedTuple):
     positive_share: float
     splits: dict[str, int]
     """Users per split."""
-    behaviours: dict[str, int]
-    """Events per behaviour."""
-    other_behaviours: dict[str, int]
-    """Events of behaviours that the loader left out, per behaviour, after its filter."""
+    actions: dict[str, int]
+    """Events per action."""
+    other_actions: dict[str, int]
+    """Events of actions that the loader left out, per action, after its filter."""
     read: dict[str, int]
     """The same counts for the file as it was, where the loader took them before its filter."""
     times: tuple[str, str] | None
@@ -70,11 +70,11 @@ class Card(NamedTuple):
     def kinds(self) -> dict[str, int]:
         """Counts of events as the paper's table 2 has them, where the log tells them apart."""
         made = {}
-        if {"history", "click"} <= set(self.behaviours):
-            made["clicks in impressions"] = self.behaviours["click"]
-            made["clicks of histories"] = self.behaviours["history"]
-        if "all behaviours" in self.read:
-            made["all behaviours"] = self.counts.interactions + sum(self.other_behaviours.values())
+        if {"history", "click"} <= set(self.actions):
+            made["clicks in impressions"] = self.actions["click"]
+            made["clicks of histories"] = self.actions["history"]
+        if "all actions" in self.read:
+            made["all actions"] = self.counts.interactions + sum(self.other_actions.values())
         return made
 
 
@@ -90,17 +90,17 @@ def describe(data: Dataset) -> Card:
         len(users), len(items), len(data.catalogue), 0 if categories is None else categories.drop_nulls().n_unique(),
         len(log), positive, len(log) - positive,
     )  # fmt: skip
-    behaviours = {}
-    if "behaviour" in log.table.columns:
-        behaviours = dict(log.table.group_by("behaviour").len().sort("len", descending=True).iter_rows())
+    actions = {}
+    if "action" in log.table.columns:
+        actions = dict(log.table.group_by("action").len().sort("len", descending=True).iter_rows())
     return Card(
         name=data.name,
         counts=counts,
         density=pairs / max(1, len(users) * len(items)),
         positive_share=positive / max(1, len(log)),
         splits={name: int((data.splits["split"] == name).sum()) for name in SPLITS},
-        behaviours={str(name): int(count) for name, count in behaviours.items()},
-        other_behaviours=dict(data.source.get("other_behaviours", {})),
+        actions={str(name): int(count) for name, count in actions.items()},
+        other_actions=dict(data.source.get("other_actions", {})),
         read=_read(data),
         times=_span(log.table),
         dropped={reason: (problem.times, problem.where) for reason, problem in data.dropped.items()},
@@ -115,7 +115,7 @@ def _read(data: Dataset) -> dict[str, int]:
     found, names = data.source.get("read"), ("users", "items", "categories", "clicks")
     if not isinstance(found, dict) or not {*names, "events"} <= set(found):
         return {}
-    return {name: found[name] for name in names} | {"all behaviours": found["events"]}
+    return {name: found[name] for name in names} | {"all actions": found["events"]}
 
 
 def _span(table: pl.DataFrame) -> tuple[str, str] | None:

@@ -77,6 +77,8 @@ class Catalogue:
         """How many pages of an explorer's changes it knows; see `Explorer.add`."""
         self.made_at: int | None = None
         """When the file it was read from was written, in seconds since 1970."""
+        self.numbered = False
+        """Whether it was read from a table without a column of ids, so that items go by their row numbers."""
         self._text = self.ids.dtype == pl.String
         keys = _keys(self.ids)
         self._order = np.argsort(keys, kind="stable")
@@ -183,6 +185,7 @@ class Catalogue:
         *,
         columns: Mapping[str, str] | None = None,
         vectors: StrPath | None = None,
+        need_vectors: bool = True,
         verify: bool = True,
     ) -> Self:
         """Read a saved catalogue, a .npy matrix, or a CSV, TSV or Parquet table.
@@ -194,19 +197,26 @@ class Catalogue:
         columns
             For a table: which of its columns is the `id`, `vector`, `title` and `category`; by default those of that
             name. The vector may be a list column, text such as ``"[0.1, 0.2]"``, or the common prefix of numbered
-            columns. The other columns are kept under their own names.
+            columns. The other columns are kept under their own names. Without an `id`, ids are the row numbers.
         vectors
             A .npy matrix with the vectors of the table's rows, if they are not in the table.
+        need_vectors
+            Refuse a table without vectors; if False, its items have none yet (`text_vectors` and `svd_vectors` make
+            them).
         verify
             Check the hashes of a saved catalogue.
         """
-        made = cls._read(path, columns or {}, vectors, verify)
+        made = cls._read(path, columns or {}, vectors, need_vectors, verify)
         found = Path(path) / artefact.MANIFEST if artefact.is_artefact(path) else Path(path)
         made.made_at = int(found.stat().st_mtime)
         return made
 
     @classmethod
-    def _read(cls, path: StrPath, columns: Mapping[str, str], vectors: StrPath | None, verify: bool) -> Self:
+    def _read(
+        cls, path: StrPath, columns: Mapping[str, str], vectors: StrPath | None, need_vectors: bool, verify: bool
+    ) -> Self:
+        if columns and (artefact.is_artefact(path) or str(path).endswith(".npy")):
+            raise InvalidArgument("Catalogue.load", "columns", "given for a table", f"{dict(columns)} for {path}")
         if artefact.is_artefact(path):
             try:
                 contents = artefact.read(path, FORMAT, VERSION, verify=verify)
@@ -218,8 +228,10 @@ class Catalogue:
         if str(path).endswith(".npy"):
             matrix = tabular.read_matrix(path)
             return cls(np.arange(len(matrix)), matrix)
-        table, matrix = tabular.read_items(path, columns, vectors)
-        return cls.of_table(table, matrix)
+        table, held = tabular.read_items(path, columns, vectors, need_vectors)
+        made = cls.of_table(table, held)
+        made.numbered = "id" not in table.columns
+        return made
 
     @classmethod
     def of_table(cls, table: pl.DataFrame, vectors: ArrayLike | None = None) -> Self:

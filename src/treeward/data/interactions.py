@@ -14,7 +14,7 @@ from treeward.data.columns import Values, column, ids
 FORMAT, VERSION = "treeward.interactions", 1
 
 HISTORY, CLICK, SKIP = "history", "click", "skip"
-"""What the column `behaviour` says of a log with impressions."""
+"""What the column `action` says of a log with impressions."""
 
 _OWNER = "Interactions"
 
@@ -28,7 +28,7 @@ class Interactions:
         Ids, strings or integers.
     rewards
         Finite numbers; 1.0 for every event if not given.
-    behaviours
+    actions
         Optional names of what happened (``"pv"``, ``"buy"``, ...).
     times
         Optional times: integers, dates or datetimes.
@@ -46,21 +46,21 @@ class Interactions:
         items: Values,
         *,
         rewards: Values | None = None,
-        behaviours: Values | None = None,
+        actions: Values | None = None,
         times: Values | None = None,
     ) -> None:
         user = ids(_OWNER, "users", users).rename("user")
         columns = [user, ids(_OWNER, "items", items, len(user)).rename("item")]
         columns.append(_rewards(pl.repeat(1.0, len(user), eager=True) if rewards is None else rewards, len(user)))
-        if behaviours is not None:
-            names = column(_OWNER, "behaviours", behaviours, len(user)).rename("behaviour")
+        if actions is not None:
+            names = column(_OWNER, "actions", actions, len(user)).rename("action")
             if names.dtype.is_nested():
-                raise InvalidArgument(_OWNER, "behaviours", "names", f"dtype {names.dtype}")
+                raise InvalidArgument(_OWNER, "actions", "names", f"dtype {names.dtype}")
             columns.append(names if isinstance(names.dtype, pl.Enum) else names.cast(pl.String))
         if times is not None:
             columns.append(_times(times, len(user)))
         self.table = pl.DataFrame(columns)
-        """One row an event: `user`, `item`, `reward`, then `behaviour` and `time` where given."""
+        """One row an event: `user`, `item`, `reward`, then `action` and `time` where given."""
 
     def __len__(self) -> int:
         return self.table.height
@@ -85,8 +85,8 @@ class Interactions:
 
     @property
     def has_impressions(self) -> bool:
-        """Whether the log tells histories from impressions: its behaviours include `history` and `skip`."""
-        return not self._missing_behaviours()
+        """Whether the log tells histories from impressions: its actions include `history` and `skip`."""
+        return not self._missing_actions()
 
     def impressions(self) -> "Impressions":
         """Return the history clicks, the clicks of impressions and the skips, each a log of its own, in order.
@@ -99,20 +99,20 @@ class Interactions:
         Examples
         --------
         >>> told = ["history", "click", "skip", "skip"]
-        >>> log = Interactions(["ada"] * 4, [1, 2, 3, 4], rewards=[1, 1, 0, 0], behaviours=told)
+        >>> log = Interactions(["ada"] * 4, [1, 2, 3, 4], rewards=[1, 1, 0, 0], actions=told)
         >>> [part.items.to_list() for part in log.impressions()]
         [[1], [2], [3, 4]]
         """
-        missing = self._missing_behaviours()
+        missing = self._missing_actions()
         if missing:
-            raise DataError(f"the log has no impressions: none of its events has the behaviour {' or '.join(missing)}")
-        named = pl.col("behaviour").cast(pl.String)
+            raise DataError(f"the log has no impressions: none of its events has the action {' or '.join(missing)}")
+        named = pl.col("action").cast(pl.String)
         return Impressions(*(self.of_table(self.table.filter(named == name)) for name in (HISTORY, CLICK, SKIP)))
 
-    def _missing_behaviours(self) -> list[str]:
-        if "behaviour" not in self.table.columns:
+    def _missing_actions(self) -> list[str]:
+        if "action" not in self.table.columns:
             return [HISTORY, SKIP]
-        found = self.table["behaviour"].unique().cast(pl.String)
+        found = self.table["action"].unique().cast(pl.String)
         return [name for name in (HISTORY, SKIP) if name not in found]
 
     def of_users(self, users: pl.Series) -> "Interactions":
@@ -137,7 +137,7 @@ class Interactions:
         path
             A directory written by `save`, or a table.
         columns
-            For a table: which of its columns is the `user`, `item`, `reward`, `behaviour` and `time`; by default those
+            For a table: which of its columns is the `user`, `item`, `reward`, `action` and `time`; by default those
             of that name.
         """
         if artefact.is_artefact(path):
@@ -148,13 +148,13 @@ class Interactions:
 
     @classmethod
     def of_table(cls, table: pl.DataFrame) -> Self:
-        """Make a log of a table with the columns `user` and `item`, and perhaps `reward`, `behaviour` and `time`."""
-        given = {name: table[name] for name in ("reward", "behaviour", "time") if name in table.columns}
+        """Make a log of a table with the columns `user` and `item`, and perhaps `reward`, `action` and `time`."""
+        given = {name: table[name] for name in ("reward", "action", "time") if name in table.columns}
         return cls(
             table["user"],
             table["item"],
             rewards=given.get("reward"),
-            behaviours=given.get("behaviour"),
+            actions=given.get("action"),
             times=given.get("time"),
         )
 

@@ -18,7 +18,7 @@ SIGNS = ("behaviors.tsv", "*/behaviors.tsv")
 
 _NEWS = ("id", "category", "subcategory", "title", "abstract", "url", "title_entities", "abstract_entities")
 _BEHAVIORS = ("impression", "user", "time", "history", "shown")
-_BEHAVIOURS = pl.Enum([HISTORY, SKIP, CLICK])
+_ACTIONS = pl.Enum([HISTORY, SKIP, CLICK])
 _CATEGORIES = {"subcategory": "subcategory", "category": "topic"}
 """What may be an item's category: a column of news.tsv, and what it is called in the catalogue."""
 _TIME = "%m/%d/%Y %I:%M:%S %p"
@@ -37,7 +37,7 @@ def load(
 ) -> Dataset:
     """Read a folder with both files, or one with several such folders (train, dev).
 
-    Clicks have the reward 1, skips 0. The column `behaviour` says where an event comes from: ``"history"`` (a click
+    Clicks have the reward 1, skips 0. The column `action` says where an event comes from: ``"history"`` (a click
     before the log began, without a time), ``"click"`` or ``"skip"`` of an impression; see `Interactions.impressions`.
 
     Parameters
@@ -101,7 +101,7 @@ def load(
 
 def _whole(path: Path, frames: list[pl.DataFrame], problems: Problems) -> pl.DataFrame:
     """Return the users who have both a history and impressions."""
-    past = pl.col("behaviour") == HISTORY
+    past = pl.col("action") == HISTORY
     each = [frame.group_by("user").agg(past.any().alias("past"), (~past).any().alias("now")) for frame in frames]
     whole = pl.concat(each).group_by("user").agg(pl.col("past", "now").any())
     kept = whole.filter(pl.col("past") & pl.col("now"))
@@ -148,7 +148,7 @@ def _behaviors(
                 pl.col("user").cast(pl.Categorical),
                 pl.col("parts").struct.field("1").cast(pl.Categorical).alias("item"),
                 clicked.cast(pl.Float32).alias("reward"),
-                pl.when(clicked).then(pl.lit(CLICK)).otherwise(pl.lit(SKIP)).cast(_BEHAVIOURS).alias("behaviour"),
+                pl.when(clicked).then(pl.lit(CLICK)).otherwise(pl.lit(SKIP)).cast(_ACTIONS).alias("action"),
                 "time",
             )
         )
@@ -159,7 +159,7 @@ def _behaviors(
         pl.col("user").cast(pl.Categorical),
         pl.col("history").cast(pl.Categorical).alias("item"),
         pl.lit(1.0, pl.Float32).alias("reward"),
-        pl.lit(HISTORY).cast(_BEHAVIOURS).alias("behaviour"),
+        pl.lit(HISTORY).cast(_ACTIONS).alias("action"),
         pl.lit(None, pl.Int64).alias("time"),
     )
     return [history, *shown]

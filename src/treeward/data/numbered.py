@@ -11,14 +11,14 @@ from treeward.data.interactions import HISTORY, Interactions
 def numbered(owner: str, log: Interactions, catalogue: Catalogue) -> pl.LazyFrame:
     """Return a log, in order, with the catalogue's `row` of each item; events with items it does not have are left out.
 
-    Ids come as integers or strings, whatever they were kept as. History clicks (the behaviour `history`) are left out
+    Ids come as integers or strings, whatever they were kept as. History clicks (the action `history`) are left out
     where the log has skips: a history has no skips, so it would only tell old items from new ones.
     """
     if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
         raise InvalidArgument(owner, "interactions", f"with items of type {catalogue.ids.dtype}", log.items.dtype)
     table = log.table.lazy()
-    if "behaviour" in log.table.columns and bool((log.rewards <= 0).any()):
-        table = table.filter((pl.col("behaviour").cast(pl.String) != HISTORY).fill_null(True))
+    if "action" in log.table.columns and bool((log.rewards <= 0).any()):
+        table = table.filter((pl.col("action").cast(pl.String) != HISTORY).fill_null(True))
     ids = catalogue.ids if catalogue.ids.dtype.is_integer() else catalogue.ids.cast(pl.String)
     known = pl.LazyFrame({"item": ids, "row": np.arange(len(catalogue))})
     text = [name for name in ("user", "item") if not log.table[name].dtype.is_integer()]

@@ -37,7 +37,7 @@ def load(
     path
         The file.
     columns
-        Which of its columns is the `user`, `item`, `reward`, `behaviour` and `time`; by default those of that name.
+        Which of its columns is the `user`, `item`, `reward`, `action` and `time`; by default those of that name.
     items
         A catalogue, in any form `Catalogue.load` reads, if there is more to say of the items than their ids; a table
         needs no vectors.
@@ -61,9 +61,9 @@ def load(
     known = pl.col("user").is_not_null() & pl.col("item").is_not_null()
     table = problems.keep(Piece(path, table), known, "no user or item").rows.drop("line")
     if positive:
-        if "behaviour" not in table.columns:
-            raise DataError(f"{path}: no behaviour column to find {', '.join(positive)} in")
-        liked = pl.col("behaviour").cast(pl.String).is_in([str(name) for name in positive])
+        if "action" not in table.columns:
+            raise DataError(f"{path}: no action column to find {', '.join(positive)} in")
+        liked = pl.col("action").cast(pl.String).is_in([str(name) for name in positive])
         table = table.with_columns(liked.cast(pl.Float64).fill_null(0.0).alias("reward"))
     log = Interactions.of_table(table)
     if not len(log):

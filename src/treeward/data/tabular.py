@@ -1,7 +1,7 @@
 """Tables on disk (CSV, TSV, Parquet) and .npy matrices, by column mapping."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +10,7 @@ from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError
 from treeward.core.npy import open_npy
 from treeward.core.types import AnyArray
+from treeward.data.roles import ITEM_ROLES, LOG_ROLES
 
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 
@@ -61,27 +62,42 @@ def read_table(path: StrPath) -> pl.DataFrame:
 
 
 def read_items(
-    path: StrPath, columns: Mapping[str, str], vectors: StrPath | None = None
-) -> tuple[pl.DataFrame, AnyArray]:
-    """Read a table of items: its columns, renamed, without the vectors, and the vectors."""
-    table = read_table(path)
+    path: StrPath, columns: Mapping[str, str], vectors: StrPath | None = None, need_vectors: bool = True
+) -> tuple[pl.DataFrame, AnyArray | None]:
+    """Read a table of items: its columns, renamed, without the vectors; and the vectors, None if it has none."""
+    table, roles = read_table(path), ITEM_ROLES if vectors is None else tuple(_without_vector(ITEM_ROLES))
+    for role in columns:
+        if role not in roles:
+            raise DataError(f"cannot map a column to {role!r}: the roles are {', '.join(roles)}")
     if vectors is not None:
         matrix = read_matrix(vectors)
-        table = _rename(path, table, columns, allowed=("id", "title", "category"))
         if len(matrix) != table.height:
             raise DataError(
                 f"{vectors} has {len(matrix)} rows, {path} has {table.height}: one vector an item is needed"
             )
-        return table, matrix
+        return _rename(path, table, columns), matrix
     named = columns.get("vector", "vector")
-    table, matrix = _take_vectors(path, table, named)
-    others = {role: column for role, column in columns.items() if role != "vector"}
-    return _rename(path, table, others, allowed=("id", "title", "category")), matrix
+    table, found = _take_vectors(path, table, named)
+    if found is None and (need_vectors or "vector" in columns):
+        raise DataError(
+            f"{path}: no column {named!r} for the vector, nor numbered ones ({named}0, {named}1, ...); it has "
+            f"{', '.join(table.columns)}. If one holds them: --column vector=NAME (columns={{'vector': 'NAME'}}). "
+            f"If there are none: treeward embed text {path} -o items makes them of what items say, "
+            f"treeward embed svd LOG --items {path} -o items of who did what with them"
+        )
+    return _rename(path, table, {role: columns[role] for role in _without_vector(columns)}), found
+
+
+def _without_vector(roles: Iterable[str]) -> list[str]:
+    return [role for role in roles if role != "vector"]
 
 
 def read_events(path: StrPath, columns: Mapping[str, str]) -> pl.DataFrame:
-    """Read a table of events, its columns renamed to user, item, reward, behaviour and time."""
-    table = _rename(path, read_table(path), columns, allowed=("user", "item", "reward", "behaviour", "time"))
+    """Read a table of events, its columns renamed to user, item, reward, action and time."""
+    for role in columns:
+        if role not in LOG_ROLES:
+            raise DataError(f"cannot map a column to {role!r}: the roles are {', '.join(LOG_ROLES)}")
+    table = _rename(path, read_table(path), columns)
     for role in ("user", "item"):
         _require(path, table, role, role)
     if "time" in table.columns and table["time"].dtype == pl.String:
@@ -92,10 +108,8 @@ def read_events(path: StrPath, columns: Mapping[str, str]) -> pl.DataFrame:
     return table
 
 
-def _rename(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str], allowed: tuple[str, ...]) -> pl.DataFrame:
+def _rename(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
     for role, column in columns.items():
-        if role not in allowed:
-            raise DataError(f"cannot map a column to {role!r}: the roles are {', '.join(allowed)}")
         _require(path, table, column, role)
     if len(set(columns.values())) != len(columns):
         raise DataError(f"a column may have one role only, not {dict(columns)}")
@@ -107,21 +121,18 @@ def _rename(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str], allo
 def _require(path: StrPath, table: pl.DataFrame, column: str, role: str) -> None:
     if column not in table.columns:
         raise DataError(
-            f"{path}: no column {column!r} for the {role} (name one in columns); it has {', '.join(table.columns)}"
+            f"{path}: no column {column!r} for the {role}; it has {', '.join(table.columns)}. Name one: "
+            f"--column {role}=NAME (columns={{{role!r}: 'NAME'}})"
         )
 
 
-def _take_vectors(path: StrPath, table: pl.DataFrame, named: str) -> tuple[pl.DataFrame, AnyArray]:
+def _take_vectors(path: StrPath, table: pl.DataFrame, named: str) -> tuple[pl.DataFrame, AnyArray | None]:
     if named in table.columns:
         return table.drop(named), _stack(path, table[named])
     pattern = re.compile(re.escape(named) + r"_?(\d+)")
     numbered = sorted((int(match[1]), name) for name in table.columns if (match := pattern.fullmatch(name)))
     if not numbered:
-        raise DataError(
-            f"{path}: no column {named!r} for the vector, nor numbered ones ({named}0, {named}1, ...); "
-            f"it has {', '.join(table.columns)}; rename one, or save a catalogue: "
-            "Catalogue.load(path, columns={'vector': NAME}).save(FOLDER)"
-        )
+        return table, None
     names = [name for _, name in numbered]
     if not all(table[name].dtype.is_numeric() for name in names):
         raise DataError(f"{path}: the vector columns {names[0]} to {names[-1]} are not all numbers")

@@ -1,4 +1,4 @@
-"""Taobao's user behaviour: `UserBehavior.csv`, five columns without a header."""
+"""Taobao's log: `UserBehavior.csv`, five columns without a header."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from treeward.data.lines import Piece, Problems, read_pieces, typed
 
 SIGNS = ("UserBehavior.csv",)
 
-_COLUMNS = ("user", "item", "category", "behaviour", "time")
+_COLUMNS = ("user", "item", "category", "action", "time")
 _NAMES = ("pv", "cart", "fav", "buy")
-_BEHAVIOURS = pl.Enum(_NAMES)
+_ACTIONS = pl.Enum(_NAMES)
 _PAPER = Sizes(test=10_000, validation=1_000)
 
 
@@ -36,7 +36,7 @@ def load(
 ) -> Dataset:
     """Read `UserBehavior.csv`, or the folder it is in.
 
-    Page views are clicks and have the reward 1. The file has no skips. Events of other behaviours are neither: they are
+    Page views are clicks and have the reward 1. The file has no skips. Events of other actions are neither: they are
     left out of the log, and counted in `Dataset.dropped`.
 
     Parameters
@@ -44,11 +44,11 @@ def load(
     path
         The file or its folder.
     positive
-        Which behaviours are positive: ``"pv"`` (page views, as in the paper), ``"cart"``, ``"fav"`` and ``"buy"``, or
+        Which actions are positive: ``"pv"`` (page views, as in the paper), ``"cart"``, ``"fav"`` and ``"buy"``, or
         several of them, as a list or as ``"pv,buy"``.
     least
-        Leave out users and items with fewer events than this; 10 in the paper. Events of all behaviours count, in the
-        whole file, before other behaviours are left out. An item that is kept stays in the catalogue even if no event
+        Leave out users and items with fewer events than this; 10 in the paper. Events of all actions count, in the
+        whole file, before other actions are left out. An item that is kept stays in the catalogue even if no event
         on it is positive.
     until_stable
         Count again after leaving out, until nothing more falls below.
@@ -70,12 +70,12 @@ def load(
     pieces = []
     types = dict.fromkeys(numbers, pl.Int64)
     for piece in read_pieces(file, _COLUMNS, problems, types=types, progress=progress, digest=digest):
-        made = Piece(file, typed(typed(piece.rows, numbers, pl.Int64), ("behaviour",), _BEHAVIOURS))
+        made = Piece(file, typed(typed(piece.rows, numbers, pl.Int64), ("action",), _ACTIONS))
         numbered = pl.all_horizontal(pl.col("user", "item", "category").is_between(-(2**31), 2**31 - 1))
         made = problems.keep(made, numbered, "bad number")
         made = problems.keep(made, pl.col("time").is_not_null(), "bad time")
-        made = problems.keep(made, pl.col("behaviour").is_not_null(), "unknown behaviour")
-        pieces.append(made.rows.select(pl.col(*_COLUMNS[:3]).cast(pl.Int32, strict=False), "behaviour", "time"))
+        made = problems.keep(made, pl.col("action").is_not_null(), "unknown action")
+        pieces.append(made.rows.select(pl.col(*_COLUMNS[:3]).cast(pl.Int32, strict=False), "action", "time"))
     events = pl.concat(pieces)
     if not events.height:
         raise DataError(f"{file}: holds no events; wrong with its lines was: {', '.join(problems.found) or 'nothing'}")
@@ -90,7 +90,7 @@ def load(
     catalogue = Catalogue(items["item"].cast(pl.Int64), categories=items["category"].cast(pl.String))
     other = {name: count for name, count in _counts(events).items() if name not in wanted}
     for name, count in other.items():
-        problems.found |= left_out(f"event of the behaviour {name}, which is not positive", count)
+        problems.found |= left_out(f"event of the action {name}, which is not positive", count)
     events = _only(file, events, wanted, problems)
     users = events["user"].unique()
     paper = len(users) >= 5 * _PAPER.test
@@ -99,17 +99,17 @@ def load(
         (_PAPER.validation if paper else 0.1) if validation is None else validation,
     )
     splits = split_users(users.cast(pl.Int64), sizes, seed)
-    log = Interactions(events["user"], events["item"], behaviours=events["behaviour"], times=events["time"])
+    log = Interactions(events["user"], events["item"], actions=events["action"], times=events["time"])
     source = {
         "loader": "taobao", "file": file.name, "sha256": digest.hexdigest(), "read": read, "positive": wanted,
-        "other_behaviours": other, "least": least, "until_stable": until_stable, "test": sizes.test,
+        "other_actions": other, "least": least, "until_stable": until_stable, "test": sizes.test,
         "validation": sizes.validation, "seed": seed,
     }  # fmt: skip
     return Dataset("taobao", catalogue, log, splits, dropped=problems.found, source=source)
 
 
 def _positive(given: object) -> list[str]:
-    """Return the names of positive behaviours, each once."""
+    """Return the names of positive actions, each once."""
     rule = f"one or more of {', '.join(_NAMES)}"
     names = given.split(",") if isinstance(given, str) else given
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
@@ -121,16 +121,16 @@ def _positive(given: object) -> list[str]:
 
 
 def _counts(events: pl.DataFrame) -> dict[str, int]:
-    """Return how many events there are of each behaviour."""
-    found = events.group_by("behaviour").len().select(pl.col("behaviour").cast(pl.String), "len")
+    """Return how many events there are of each action."""
+    found = events.group_by("action").len().select(pl.col("action").cast(pl.String), "len")
     return dict.fromkeys(_NAMES, 0) | dict(found.iter_rows())
 
 
 def _only(file: Path, events: pl.DataFrame, wanted: list[str], problems: Problems) -> pl.DataFrame:
     """Return the positive events, and count the users who have none."""
-    kept = events.filter(pl.col("behaviour").is_in(wanted))
+    kept = events.filter(pl.col("action").is_in(wanted))
     if not kept.height:
-        raise DataError(f"{file}: none of its {events.height} events is of the behaviour {' or '.join(wanted)}")
+        raise DataError(f"{file}: none of its {events.height} events is of the action {' or '.join(wanted)}")
     nobody = events["user"].n_unique() - kept["user"].n_unique()
     problems.found |= left_out("user without a positive event", nobody)
     return kept

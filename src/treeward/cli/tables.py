@@ -1,0 +1,71 @@
+"""`--column ROLE=NAME`: which column of a table is what; the same for logs and for items, in every command."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treeward.cli.console import say, timed
+from treeward.core.errors import InvalidArgument
+from treeward.data.roles import ITEM_ROLES, LOG_ROLES
+
+if TYPE_CHECKING:
+    from treeward.data.catalogue import Catalogue
+
+ItemColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="Which column of the table is what, e.g. --column id=sku --column title=name. "
+        f"Roles: {', '.join(ITEM_ROLES)}. Repeatable.",
+        show_default=False,
+    ),
+]
+LogColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="Which column of a table is what, e.g. --column user=visitor --column id=sku. "
+        f"Roles of a log: {', '.join(LOG_ROLES)}; of items: {', '.join(ITEM_ROLES)}. Repeatable.",
+        show_default=False,
+    ),
+]
+
+
+def pairs(option: str, given: list[str] | None, example: str) -> dict[str, str]:
+    """Return what was given as NAME=VALUE, each name once; `option` is what it was given with."""
+    made: dict[str, str] = {}
+    for entry in given or []:
+        name, equals, value = entry.partition("=")
+        if not equals or not name or not value:
+            raise InvalidArgument("treeward", option, f"of the form {example}", entry)
+        if name in made:
+            raise InvalidArgument("treeward", option, f"given once for {name}", f"{name}={made[name]} and {entry}")
+        made[name] = value
+    return made
+
+
+def columns_of(given: list[str] | None, roles: tuple[str, ...] = ITEM_ROLES) -> dict[str, str]:
+    """Return the columns that --column names, by role."""
+    made = pairs("--column", given, "ROLE=NAME, e.g. id=sku")
+    for role in made:
+        if role not in roles:
+            raise InvalidArgument("treeward", "--column", f"a role of {', '.join(roles)}, then =NAME", role)
+    return made
+
+
+def load_items(
+    path: Path, column: list[str] | None = None, vectors: Path | None = None, *, need_vectors: bool = True
+) -> "Catalogue":
+    """Read items as the user gave them, and say so where their ids are mere row numbers."""
+    from treeward.data.catalogue import Catalogue
+
+    with timed(f"Reading {path}"):
+        made = Catalogue.load(path, columns=columns_of(column), vectors=vectors, need_vectors=need_vectors)
+    if made.numbered:
+        others = ", ".join(made.table.columns[1:]) or "no others"
+        say(
+            f"{path}: no column is called id, so items go by their row numbers, 0 to {len(made) - 1}. "
+            f"If a column holds their ids, say which: --column id=NAME (it has {others})"
+        )
+    return made
