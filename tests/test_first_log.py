@@ -7,6 +7,7 @@ import pytest
 import treeward as tw
 from tests.commands import run
 from treeward.core.errors import DataError
+from treeward.experiment import Spec
 
 KINDS = ("kettle", "scarf", "spade", "lamp", "novel", "puzzle", "racket", "mug", "tent", "drill")
 LOG = ("--column", "user=visitor", "--column", "item=product", "--column", "time=at")
@@ -60,3 +61,56 @@ def test_a_table_without_vectors_is_told_what_makes_them(shop):
         tw.Catalogue.load(shop / "products.csv")
     bare = tw.Catalogue.load(shop / "products.csv", columns={"id": "sku"}, need_vectors=False)
     assert (len(bare), bare.dim, bare.ids[3]) == (400, 0, "SKU-3")
+
+
+def test_actions_are_weighed_and_others_left_out(shop):
+    told = run("data", "inspect", shop / "events.csv", *LOG, *ACTIONS, "--items", shop / "products.csv", *ITEMS)
+    assert "event of the action wishlist, which has no weight" in told
+    assert "300" in next(line for line in told.splitlines() if "action wishlist, left out" in line)
+    assert "0" in next(line for line in told.splitlines() if line.strip().startswith("skips"))
+    data = tw.load_dataset(
+        shop / "events.csv",
+        columns={"user": "visitor", "item": "product", "time": "at", "id": "sku"},
+        actions={"view": 0.1, "cart": 0.5, "buy": 1},
+        items=str(shop / "products.csv"),
+    )
+    assert sorted(data.interactions.rewards.unique()) == [0.1, 0.5, 1.0]
+    assert len(data.interactions) == 300 * 11
+    assert data.dropped["event of the action wishlist, which has no weight"].times == 300
+    log = tw.Interactions.load(
+        shop / "events.csv", columns={"user": "visitor", "item": "product", "time": "at"}, actions={"buy": 1, "view": 0}
+    )
+    assert log.table.group_by("reward").len().sort("reward").rows() == [(0.0, 2400), (1.0, 300)]
+
+
+def test_an_action_that_no_event_has_is_an_error_that_lists_those_found(shop):
+    told = run("data", "inspect", shop / "events.csv", *LOG, "--action", "purchase=1", code=1)
+    assert "no event of the log has the action 'purchase'; it has view (2,400 times), cart (600 times)" in told
+    assert "--action must be of the form NAME=WEIGHT" in run(
+        "data", "inspect", shop / "events.csv", *LOG, "--action", "buy=much", code=1
+    )
+
+
+def test_a_log_of_actions_without_weights_is_said_to_count_each_the_same(shop):
+    told = run("data", "inspect", shop / "events.csv", *LOG)
+    assert "Every event counts 1, whatever its action (view 2,400, cart 600" in told
+
+
+def test_wrong_columns_are_named_with_those_there_are(shop):
+    told = run("data", "inspect", shop / "events.csv", code=1)
+    assert "no column 'user' for the user; it has visitor, product, action, at. Name one: --column user=NAME" in told
+    assert "--column must be a role of user, item, reward, action, time, id" in run(
+        "data", "inspect", shop / "events.csv", "--column", "who=visitor", code=1
+    )
+    told = run("data", "inspect", shop / "events.csv", *LOG, "--items", shop / "products.csv", code=1)
+    assert "no column is called id, so they are row numbers: --column id=NAME" in told
+
+
+def test_experiments_take_columns_and_actions(shop, tmp_path):
+    """The command of the guide, in small: a spec with mapped columns is run, written down and read again."""
+    told = run(
+        "experiment", "rewards", shop / "events.csv", "-o", tmp_path / "run", *LOG, *ACTIONS, "--users", 3,
+        "--rounds", 3, "--repeats", 1, "--dim", 4, "--processes", 1, "--items", shop / "products.csv", *ITEMS,
+    )  # fmt: skip
+    assert "HUCB" in told
+    assert Spec.from_toml((tmp_path / "run" / "spec.toml").read_text()).loader_options["actions"]["buy"] == 1

@@ -48,7 +48,7 @@ def test_taobao(tmp_path):
     assert data.catalogue.categories.to_list() == ["7", "8", "7", "8"]
     assert data.catalogue.dim == 0
     assert sorted(data.splits["split"].to_list()) == ["test"] + ["train"] * 5
-    assert len(load_dataset(path, least=0, positive="pv,fav,buy").interactions) == 74
+    assert len(load_dataset(path, least=0, actions={"pv": 1, "fav": 1, "buy": 1}).interactions) == 74
     assert load_dataset(path).source["sha256"] == load_dataset(path / "UserBehavior.csv").source["sha256"]
     for split in ("train", "validation", "test"):
         assert set(data.part(split).users) == set(data.users(split))
@@ -67,28 +67,26 @@ def test_taobao_counts_only_page_views_as_clicks(tmp_path):
     assert data.interactions.table["action"].unique().to_list() == ["pv"]
     assert data.interactions.rewards.to_list() == [1.0] * 72
     assert dropped(data) == {
-        "event of the action cart, which is not positive": 12,
-        "event of the action buy, which is not positive": 13,
-        "user without a positive event": 1,
+        "event of the action cart, which has no weight": 12,
+        "event of the action buy, which has no weight": 13,
+        "user without an event that has a weight": 1,
     }
     assert data.source["read"] == {
         "events": 97, "users": 7, "items": 5, "categories": 3, "clicks": 72, "pv": 72, "cart": 12, "fav": 0, "buy": 13,
     }  # fmt: skip
-    assert data.source["positive"] == ["pv"]
+    assert data.source["actions"] == {"pv": 1}
     assert set(data.splits["user"]) == set(range(6))
     assert data.catalogue.ids.to_list() == [100, 101, 102, 103, 104]  # what the filter keeps is in the catalogue
 
 
-def test_taobao_takes_other_actions_as_positive(tmp_path):
+def test_taobao_weighs_other_actions(tmp_path):
     path = taobao(tmp_path, behaving())
-    for given in ("pv,buy", "pv, buy", ["pv", "buy"], ("buy", "pv", "buy")):
-        data = load_dataset(path, positive=given)
-        assert len(data.interactions) == 85
-        assert set(data.interactions.rewards) == {1.0}
-        assert set(data.source["positive"]) == {"pv", "buy"}
-        assert dropped(data) == {"event of the action cart, which is not positive": 12}
-    assert len(load_dataset(path, positive="cart", test=1).interactions) == 12
-    assert dropped(load_dataset(path, positive="pv,cart,fav,buy")) == {}
+    data = load_dataset(path, actions={"pv": 0.1, "buy": 1})
+    assert len(data.interactions) == 85
+    assert set(data.interactions.rewards) == {0.1, 1.0}
+    assert dropped(data) == {"event of the action cart, which has no weight": 12}
+    assert len(load_dataset(path, actions={"cart": 1}, test=1).interactions) == 12
+    assert dropped(load_dataset(path, actions={"pv": 1, "cart": 1, "buy": 1})) == {}
 
 
 def test_taobao_filter_counts_events_of_all_actions(tmp_path):
@@ -96,15 +94,26 @@ def test_taobao_filter_counts_events_of_all_actions(tmp_path):
     assert len(load_dataset(taobao(tmp_path, rows), test=1, validation=0).interactions) == 8
 
 
-@pytest.mark.parametrize("given", ["view", "pv,view", "", [], "PV", 3, [1], {"pv": 1}, None])
-def test_unknown_action_names_are_refused(tmp_path, given):
-    with pytest.raises(InvalidArgument, match="taobao: positive must be one or more of pv, cart, fav, buy"):
-        load_dataset(tmp_path / "UserBehavior.csv", "taobao", positive=given)  # before the file is looked for
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"view": 1}, "taobao: actions must be one of pv, cart, fav, buy"),
+        ({"PV": 1}, "did you mean 'pv'"),
+        ({}, "taobao: actions must be a weight for each action"),
+        ("pv,buy", "a weight for each action"),
+        ({3: 1}, "a weight for each action"),
+        ({"pv": -1}, "at least 0"),
+        ({"pv": "much"}, "number"),
+    ],
+)
+def test_bad_weights_of_actions_are_refused(tmp_path, given, why):
+    with pytest.raises(InvalidArgument, match=why):
+        load_dataset(tmp_path / "UserBehavior.csv", "taobao", actions=given)  # before the file is looked for
 
 
-def test_taobao_without_positive_events_is_refused(tmp_path):
-    with pytest.raises(DataError, match="none of its 72 events is of the action fav or buy"):
-        load_dataset(taobao(tmp_path, busy()), positive="fav,buy")
+def test_an_action_without_events_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"no event of the log has the action 'fav'; it has pv \(72 times\)"):
+        load_dataset(taobao(tmp_path, busy()), actions={"pv": 1, "fav": 1})
 
 
 def test_taobao_filters_once_or_until_stable(tmp_path):
@@ -330,15 +339,15 @@ def test_any_table(tmp_path):
         tmp_path / "log.csv"
     )
     options = {"columns": {"user": "who", "item": "what", "action": "did"}, "test": 1, "validation": 0}
-    data = load_dataset(tmp_path / "log.csv", positive=["buy"], **options)
+    data = load_dataset(tmp_path / "log.csv", actions={"buy": 1, "look": 0}, **options)
     assert data.interactions.rewards.to_list() == [1, 0, 0]
     assert dropped(data) == {"no user or item": 1}
     assert data.catalogue.ids.to_list() == [1, 2]
     assert load_dataset(tmp_path / "log.csv", **options).interactions.rewards.to_list() == [1, 1, 1]
     with pytest.raises(DataError, match="log.csv, line 4: no user or item"):
         load_dataset(tmp_path / "log.csv", strict=True, **options)
-    with pytest.raises(DataError, match="no action column to find buy in"):
-        load_dataset(tmp_path / "log.csv", positive=["buy"], columns={"user": "who", "item": "what"})
+    with pytest.raises(DataError, match="no column of actions to find buy in"):
+        load_dataset(tmp_path / "log.csv", actions={"buy": 1}, columns={"user": "who", "item": "what"})
 
 
 # --- what they share -------------------------------------------------------------------------------------------------
@@ -390,7 +399,7 @@ def test_cards(tmp_path):
     assert card.paper["items"] == 4_162_024
     assert card.times == ("2017-11-24 17:21:10", "2017-11-24 17:21:21")
     assert card.actions == {"pv": 72}
-    assert card.other_actions == {"cart": 0, "fav": 0, "buy": 0}
+    assert card.other_actions == {}
     assert histogram(np.array([1, 1, 2, 3, 4, 9])) == [("1", 2), ("2", 1), ("3-4", 2), ("5-8", 0), ("9-16", 1)]
     assert histogram(np.array([], dtype=np.int64)) == []
 
@@ -410,16 +419,19 @@ def test_cards_count_clicks_and_skips_apart(tmp_path):
     assert "all actions" not in told
 
 
+ALL = ("--action", "pv=1", "--action", "cart=1", "--action", "buy=1")
+
+
 def test_cards_say_which_actions_were_left_out(tmp_path):
     card = describe(load_dataset(taobao(tmp_path, behaving(), b"9,9,9,pv,9\n")))
     assert (card.counts.clicks, card.counts.skips) == (72, 0)
-    assert card.other_actions == {"cart": 12, "fav": 0, "buy": 13}
+    assert card.other_actions == {"buy": 13, "cart": 12}
     assert card.read == {"users": 8, "items": 6, "categories": 3, "clicks": 73, "all actions": 98}
     told = cli("data", "inspect", tmp_path)
     assert re.search(r"clicks +72 +73 *\n", told)  # the paper counts no clicks alone
     assert re.search(r"all actions +97 +98 +100,150,807", told)
     assert re.search(r"action buy, left out +13", told)
-    whole = cli("data", "inspect", tmp_path, "--set", "positive=pv,cart,fav,buy")
+    whole = cli("data", "inspect", tmp_path, *ALL)
     assert re.search(r"all actions +97 +98 +100,150,807", whole)
     assert ", left out" not in whole
 
@@ -433,12 +445,12 @@ def test_inspect(tmp_path):
     assert load_dataset(tmp_path / "kept").source["sha256"] in told
     assert "exists" in cli("data", "inspect", tmp_path / "kept", "--save", tmp_path / "kept", code=1)
     (tmp_path / "mine.csv").write_text("visitor,sku,at\nada,1,5\nbob,,6\nada,2,7\ncleo,1,8\ndan,2,9\neve,1,10\n")
-    columns = 'columns={"user": "visitor", "item": "sku", "time": "at"}'
-    told = cli("data", "inspect", tmp_path / "mine.csv", "--set", columns)
+    columns = [word for one in ("user=visitor", "item=sku", "time=at") for word in ("--column", one)]
+    told = cli("data", "inspect", tmp_path / "mine.csv", *columns)
     assert "left out or noted" in told
     assert "paper" not in told
     assert "no column 'user'" in cli("data", "inspect", tmp_path / "mine.csv", code=1)
-    for wrong in ("columns=visitor", "columns=[1]", "items=5", "positive=3"):
+    for wrong in ("columns=visitor", "columns=[1]", "items=5"):
         name = wrong.split("=")[0]
         assert f"{name} must be of type" in cli("data", "inspect", tmp_path / "mine.csv", "--set", wrong, code=1)
 
@@ -449,10 +461,10 @@ def test_inspect(tmp_path):
     [
         ("mind", {"complete_only": False}, 4_637, 22_592, None),
         ("taobao", {"least": 0}, 813, 52_063, 75_872),
-        ("taobao", {"least": 0, "positive": "pv,cart,fav,buy"}, 815, 55_368, 84_475),
+        ("taobao", {"least": 0, "actions": {"pv": 1, "cart": 1, "fav": 1, "buy": 1}}, 815, 55_368, 84_475),
         ("taobao", {}, 395, 262, 3_154),
         ("taobao", {"least": 4}, 732, 3_014, 15_470),
-        ("taobao", {"until_stable": True, "positive": "pv,cart,fav,buy"}, 88, 148, None),
+        ("taobao", {"until_stable": True, "actions": {"pv": 1, "cart": 1, "fav": 1, "buy": 1}}, 88, 148, None),
         ("sports", {}, 35_598, 18_357, 296_337),
         ("beauty", {}, 22_363, 12_101, 198_502),
         ("movielens-small", {}, 610, 9_724, 100_836),
@@ -517,7 +529,7 @@ def test_a_missing_header_is_told(tmp_path):
 def test_options_that_are_none(tmp_path):
     path = taobao(tmp_path, busy())
     with pytest.raises(
-        InvalidArgument, match="options must be one of least, positive, progress, .* for taobao, got 'bogus'"
+        InvalidArgument, match="options must be one of actions, least, progress, .* for taobao, got 'bogus'"
     ):
         load_dataset(path, bogus=1)
     with pytest.raises(InvalidArgument, match="taobao: until_stable must be True or False"):

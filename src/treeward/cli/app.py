@@ -20,6 +20,7 @@ from treeward.cli import (
     items,
     living,
     prior,
+    reference,
     regret,
     serve,
     simulate,
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(embed.app, name="embed")
 experiment.app.command()(living.living)
+experiment.app.command()(reference.reference)
 experiment.app.command()(regret.regret)
 app.add_typer(experiment.app, name="experiment")
 app.add_typer(items.app, name="items")

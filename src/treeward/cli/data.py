@@ -9,7 +9,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from treeward.cli.console import console, progress, say, timed
+from treeward.cli.tables import LogColumns, columns_of, pairs
 from treeward.core.errors import InvalidArgument
+from treeward.data.roles import ITEM_ROLES, LOG_ROLES
 
 if TYPE_CHECKING:
     from treeward.data.card import Card
@@ -40,19 +42,73 @@ Options = Annotated[
         show_default=False,
     ),
 ]
+Actions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--action",
+        help="What an action of the log is worth, e.g. --action view=0.1 --action cart=0.5 --action buy=1; 0: a skip. "
+        "Events of other actions are left out. Repeatable. Default: the reward column, or 1 for every event.",
+        show_default=False,
+    ),
+]
+LogItems = Annotated[
+    Path | None,
+    typer.Option("--items", help="Table or saved catalogue of a log's items; needs no vectors.", show_default=False),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first malformed line.")]
 
 
-def read(path: Path, loader: str | None, options: list[str] | None, strict: bool = False) -> "Dataset":
-    """Read a data set, with bars."""
+def read(
+    path: Path,
+    loader: str | None,
+    options: list[str] | None,
+    column: list[str] | None = None,
+    action: list[str] | None = None,
+    items: Path | None = None,
+    *,
+    strict: bool = False,
+) -> "Dataset":
+    """Read a data set, with bars; say so where every event counts the same although the log tells actions apart."""
     from treeward.data.loaders import load_dataset
 
-    given = given_options(options)
+    given = loader_options(options, column, action, items)
     for name in ("path", "strict", "progress"):
         if name in given:
             raise InvalidArgument("data", "--set", "an option of the loader", name)
     with progress() as report:
-        return load_dataset(path, loader, strict=strict, progress=report, **given)
+        made = load_dataset(path, loader, strict=strict, progress=report, **given)
+    log = made.interactions.table
+    if made.source.get("rewards") == "every event" and "action" in log.columns:
+        found = log.group_by("action").len().sort("len", descending=True).head(9).iter_rows()
+        told = ", ".join(f"{name} {count:,}" for name, count in found)
+        say(f"Every event counts 1, whatever its action ({told}). Weights: --action NAME=WEIGHT for each that counts.")
+    return made
+
+
+def loader_options(
+    options: list[str] | None, column: list[str] | None, action: list[str] | None, items: Path | None
+) -> dict[str, Any]:
+    """Return what a loader is told, of --set, --column, --action and --items."""
+    given = given_options(options)
+    told: dict[str, Any] = {
+        "columns": columns_of(column, (*LOG_ROLES, *ITEM_ROLES)),
+        "actions": _weights(action),
+        "items": None if items is None else str(items),
+    }
+    for name, value in told.items():
+        if value and name in given:
+            raise InvalidArgument("data", "--set", f"used without the option for {name}", f"{name}={given[name]}")
+    return given | {name: value for name, value in told.items() if value}
+
+
+def _weights(action: list[str] | None) -> dict[str, float]:
+    made = {}
+    for name, weight in pairs("--action", action, "NAME=WEIGHT, e.g. buy=1").items():
+        try:
+            made[name] = float(weight)
+        except ValueError as error:
+            raise InvalidArgument("treeward", "--action", "of the form NAME=WEIGHT", f"{name}={weight}") from error
+    return made
 
 
 def given_options(options: list[str] | None) -> dict[str, Any]:
@@ -74,6 +130,9 @@ def inspect(
     data: Data,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    items: LogItems = None,
     strict: Strict = False,
     out: Annotated[
         Path | None, typer.Option("--save", help="Also write the data set to this directory.", show_default=False)
@@ -83,7 +142,7 @@ def inspect(
     """Print what is in a data set, what was left out and why, and how its events are spread."""
     from treeward.data.card import describe
 
-    made = read(data, loader, options, strict)
+    made = read(data, loader, options, column, action, items, strict=strict)
     show(describe(made))
     if out is not None:
         with timed("Saving"):

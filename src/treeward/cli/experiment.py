@@ -8,8 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from treeward.cli.console import console, progress, say
-from treeward.cli.data import As, Options, given_options
+from treeward.cli.data import Actions, As, LogItems, Options, loader_options
 from treeward.cli.outcome import finish
+from treeward.cli.tables import LogColumns
 
 if TYPE_CHECKING:
     from treeward.experiment import Outcome, Spec
@@ -54,6 +55,9 @@ def rewards(
     out: Out,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    items: LogItems = None,
     users: Users = 1_000,
     rounds: Rounds = 2_000,
     repeats: Repeats = 10,
@@ -84,6 +88,9 @@ def bases(
     out: Out,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    items: LogItems = None,
     users: Users = 1_000,
     rounds: Rounds = 2_000,
     repeats: Repeats = 10,
@@ -111,6 +118,9 @@ def sensitivity(
     out: Out,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    items: LogItems = None,
     users: Users = 1_000,
     rounds: Rounds = 1_000,
     repeats: Repeats = 10,
@@ -137,6 +147,9 @@ def frontier(
     out: Out,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    items: LogItems = None,
     users: Users = 200,
     repeats: Repeats = 5,
     worlds: Worlds = 1,
@@ -172,6 +185,9 @@ def deep(
     out: Out,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    items: LogItems = None,
     users: Users = 200,
     rounds: Rounds = 300,
     repeats: Repeats = 5,
@@ -207,6 +223,9 @@ def closed_loop(
     out: Out,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    items: LogItems = None,
     users: Users = 200,
     rounds: Rounds = 200,
     repeats: Repeats = 5,
@@ -248,6 +267,9 @@ def tune(
     out: Out,
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    items: LogItems = None,
     users: Users = 200,
     rounds: Rounds = 1_000,
     repeats: Repeats = 2,
@@ -313,27 +335,6 @@ def run(
     finish(_run(Spec.from_toml(text), out, {"prepared": prepared, "processes": processes, "on": on}), out)
 
 
-@app.command()
-def reference(
-    folder: Annotated[Path, typer.Argument(help="Folder with world.npz and authors_results.json.", show_default=False)],
-    repeats: Annotated[int, typer.Option(help="Seeds to average.", min=1)] = 10,
-) -> None:
-    """Rerun the paper's authors' own experiment with their options, and print theirs and ours, with the speed."""
-    from treeward.experiment.reference import compare
-
-    with progress() as report:
-        rows = compare(folder, repeats, report)
-    title = f"Mean cumulative reward of {rows[0].users} users, {repeats} repeats averaged; one core"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
-    for name in ("policy", "round", "theirs", "ours", "errors apart", "us theirs", "us ours", "faster"):
-        table.add_column(name, justify="left" if name == "policy" else "right")
-    for row in rows:
-        speed = (f"{row.their_us:.0f}", f"{row.our_us:.1f}", f"{row.their_us / row.our_us:.0f}x")
-        table.add_row(row.policy, f"{row.round}", f"{row.theirs:.1f}", f"{row.ours:.1f}", f"{row.errors:+.1f}", *speed)
-    console.print(table)
-    say("errors apart: the difference, paired by user, in standard errors; their time is of the machine it was run on")
-
-
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished run.", show_default=False)],
     out: Annotated[
@@ -360,7 +361,7 @@ def _shared(given: dict[str, Any]) -> dict[str, Any]:
     made = {name: given[name] for name in names if name in given}
     return made | {
         "loader": given["loader"] or "",
-        "loader_options": given_options(given["options"]),
+        "loader_options": loader_options(given["options"], given["column"], given["action"], given["items"]),
         "widths": tuple(parse_widths(given["widths"])) if given.get("widths") else (),
         "reward": "click" if given.get("click") else "probability",
     }

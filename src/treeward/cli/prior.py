@@ -8,7 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from treeward.cli.console import console, progress, say, timed
-from treeward.cli.data import As, Data, Options, read
+from treeward.cli.data import Actions, As, Data, Options, read
+from treeward.cli.tables import LogColumns, load_items, sides
 
 app = typer.Typer(help="Learn from users whose logs you have what to expect of new ones.", no_args_is_help=True)
 
@@ -25,6 +26,8 @@ def fit(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory to write the prior to.", show_default=False)],
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
     users: Annotated[int, typer.Option(help="At most so many training users are looked at.", min=2)] = 3_000,
     negatives: Annotated[int, typer.Option(help="Non-events a reward; drawn where the log has too few.", min=1)] = 4,
     seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
@@ -33,11 +36,11 @@ def fit(
     """Fit theta ~ N(mean, covariance) to training users, with bias and popularity beside the items' own dimensions."""
     from treeward.bandit.population import FORMAT, PopulationPrior
     from treeward.core import artefact
-    from treeward.data.catalogue import Catalogue
 
     artefact.check_free(out, FORMAT, ("mean", "covariance", "rates", "items"), overwrite=force)
-    shop = Catalogue.load(items)
-    made = read(data, loader, options)
+    of_log, of_items = sides(column)
+    shop = load_items(items, of_items)
+    made = read(data, loader, options, of_log, action)
     with progress() as report:
         prior = PopulationPrior.fit(
             made.part("train"), shop, users=users, negatives=negatives, seed=seed, progress=report

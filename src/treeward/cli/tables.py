@@ -54,6 +54,13 @@ def columns_of(given: list[str] | None, roles: tuple[str, ...] = ITEM_ROLES) -> 
     return made
 
 
+def sides(column: list[str] | None) -> tuple[list[str], list[str]]:
+    """Return what --column says of the log, and what it says of the items, for a command that reads one of each."""
+    columns = columns_of(column, (*LOG_ROLES, *ITEM_ROLES))
+    of_log, of_items = ([f"{role}={columns[role]}" for role in columns if role in r] for r in (LOG_ROLES, ITEM_ROLES))
+    return of_log, of_items
+
+
 def load_items(
     path: Path, column: list[str] | None = None, vectors: Path | None = None, *, need_vectors: bool = True
 ) -> "Catalogue":

@@ -8,7 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from treeward.cli.console import console, progress, say, timed
-from treeward.cli.data import As, Data, Options, read
+from treeward.cli.data import Actions, As, Data, LogItems, Options, read
+from treeward.cli.tables import LogColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +25,9 @@ def fit(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory to write the world to.", show_default=False)],
     loader: As = None,
     options: Options = None,
+    column: LogColumns = None,
+    action: Actions = None,
+    items: LogItems = None,
     dim: Annotated[int, typer.Option(help="Dimensions of the hidden vectors.", min=1)] = 32,
     exposure: Annotated[
         str, typer.Option(help="Where propensities come from: auto, impressions, popularity or none.")
@@ -46,7 +50,7 @@ def fit(
     artefact.check_free(
         out, FORMAT, (*Tastes._fields, *Evidence._fields, "vectors", "catalogue", "people"), overwrite=force
     )
-    made = read(data, loader, options)
+    made = read(data, loader, options, column, action, items)
     with progress() as report:
         world = World.fit(
             made.interactions,

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 import polars as pl
 
-from treeward.core import artefact
+from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.data import tabular
@@ -115,6 +115,39 @@ class Interactions:
         found = self.table["action"].unique().cast(pl.String)
         return [name for name in (HISTORY, SKIP) if name not in found]
 
+    def weighed(self, actions: Mapping[str, float]) -> "Interactions":
+        """Return the log with rewards by action; events of actions without a weight are left out.
+
+        Parameters
+        ----------
+        actions
+            What each action is worth, 0 or more; 0 is a skip: something the user saw and did not want.
+
+        Raises
+        ------
+        DataError
+            If the log has no actions, or no event of one that is named.
+
+        Examples
+        --------
+        >>> log = Interactions(["ada"] * 3, [1, 2, 3], actions=["view", "buy", "wishlist"])
+        >>> log.weighed({"view": 0.1, "buy": 1}).rewards.to_list()
+        [0.1, 1.0]
+        """
+        weights = checked_weights("Interactions.weighed", actions)
+        if "action" not in self.table.columns:
+            raise DataError(f"the log has no column of actions to find {', '.join(weights)} in (--column action=NAME)")
+        named = pl.col("action").cast(pl.String)
+        found = dict(self.table.group_by(named).len().sort("len", descending=True).drop_nulls().iter_rows())
+        for name in weights:
+            if name not in found:
+                has = ", ".join(f"{one} ({count:,} times)" for one, count in list(found.items())[:20])
+                raise DataError(f"no event of the log has the action {name!r}; it has {has or 'none'}")
+        kept = self.table.filter(named.is_in(list(weights)).fill_null(False))
+        return type(self).of_table(
+            kept.with_columns(named.replace_strict(weights, return_dtype=pl.Float64).alias("reward"))
+        )
+
     def of_users(self, users: pl.Series) -> "Interactions":
         """Return the events of some users, in order."""
         if not isinstance(users, pl.Series) or users.dtype.is_integer() != self.users.dtype.is_integer():
@@ -129,7 +162,13 @@ class Interactions:
         )
 
     @classmethod
-    def load(cls, path: StrPath, *, columns: Mapping[str, str] | None = None) -> Self:
+    def load(
+        cls,
+        path: StrPath,
+        *,
+        columns: Mapping[str, str] | None = None,
+        actions: Mapping[str, float] | None = None,
+    ) -> "Interactions":
         """Read a saved log, or a CSV, TSV or Parquet table.
 
         Parameters
@@ -139,12 +178,15 @@ class Interactions:
         columns
             For a table: which of its columns is the `user`, `item`, `reward`, `action` and `time`; by default those
             of that name.
+        actions
+            What each action is worth; see `weighed`. By default the column `reward`, or 1 for every event.
         """
         if artefact.is_artefact(path):
             table = artefact.read(path, FORMAT, VERSION).tables["events"]
         else:
             table = tabular.read_events(path, columns or {})
-        return cls.of_table(table)
+        log = cls.of_table(table)
+        return log if actions is None else log.weighed(actions)
 
     @classmethod
     def of_table(cls, table: pl.DataFrame) -> Self:
@@ -168,6 +210,14 @@ class Impressions(NamedTuple):
     """What was shown and clicked."""
     skips: Interactions
     """What was shown and not clicked."""
+
+
+def checked_weights(owner: str, actions: object) -> dict[str, float]:
+    """Return what actions are worth, if that is what was given."""
+    rule = "a weight for each action, such as {'view': 0.1, 'buy': 1}"
+    if not isinstance(actions, Mapping) or not actions or not all(isinstance(name, str) for name in actions):
+        raise InvalidArgument(owner, "actions", rule, actions)
+    return {name: checks.number(owner, f"actions[{name!r}]", weight, low=0) for name, weight in actions.items()}
 
 
 def _rewards(values: Values, count: int) -> pl.Series:

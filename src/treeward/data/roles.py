@@ -1,4 +1,24 @@
 """What a column of a table may be."""
 
+from collections.abc import Mapping
+
+from treeward.core.errors import DataError
+
 ITEM_ROLES = ("id", "vector", "title", "category")
 LOG_ROLES = ("user", "item", "reward", "action", "time")
+
+
+def split_roles(columns: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the columns of a log and those of items, by role.
+
+    Examples
+    --------
+    >>> split_roles({"user": "visitor", "id": "sku"})
+    ({'user': 'visitor'}, {'id': 'sku'})
+    """
+    both = (*LOG_ROLES, *ITEM_ROLES)
+    for role in columns:
+        if role not in both:
+            raise DataError(f"cannot map a column to {role!r}: the roles are {', '.join(both)}")
+    of_log, of_items = ({role: columns[role] for role in columns if role in roles} for roles in (LOG_ROLES, ITEM_ROLES))
+    return of_log, of_items

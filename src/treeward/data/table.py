@@ -1,19 +1,21 @@
 """Any table of events: CSV, TSV or Parquet, by column mapping."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from treeward.core import artefact, checks
-from treeward.core.errors import DataError
+from treeward.core import checks
+from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
-from treeward.data.dataset import Dataset, Sizes, split_users
-from treeward.data.interactions import Interactions
+from treeward.data.dataset import Dataset, Sizes, left_out, split_users
+from treeward.data.interactions import Interactions, checked_weights
 from treeward.data.lines import Piece, Problems
-from treeward.data.tabular import read_events, read_table
+from treeward.data.roles import split_roles
+from treeward.data.tabular import read_events
 
 SIGNS: tuple[str, ...] = ()
 
@@ -23,7 +25,7 @@ def load(
     *,
     columns: Mapping[str, str] | None = None,
     items: str | None = None,
-    positive: Sequence[str] = (),
+    actions: Mapping[str, float] | None = None,
     test: int | float = 0.2,
     validation: int | float = 0.1,
     seed: int = 0,
@@ -37,12 +39,14 @@ def load(
     path
         The file.
     columns
-        Which of its columns is the `user`, `item`, `reward`, `action` and `time`; by default those of that name.
+        Which of its columns is the `user`, `item`, `reward`, `action` and `time`, and which of the items' is the `id`,
+        `vector`, `title` and `category`; by default those of that name.
     items
         A catalogue, in any form `Catalogue.load` reads, if there is more to say of the items than their ids; a table
         needs no vectors.
-    positive
-        Behaviours whose reward is 1, all others 0; by default the reward column, or 1 for every event.
+    actions
+        What each action is worth, such as ``{"view": 0.1, "cart": 0.5, "buy": 1}``; 0: a skip. Events of other actions
+        are left out, and counted in `Dataset.dropped`. By default the reward column, or 1 for every event.
     test, validation
         Users for test and validation: numbers, or shares.
     seed
@@ -52,39 +56,54 @@ def load(
     progress
         Called with (stage, done, total).
     """
-    checks.kinds("load_dataset", ("columns", columns or {}, Mapping), ("items", items or "", str))
-    checks.kinds("load_dataset", ("positive", positive, Sequence))
-    positive = (positive,) if isinstance(positive, str) else tuple(positive)
-    table, problems = read_events(path, columns or {}), Problems(strict)
+    owner = "load_dataset"
+    checks.kinds(owner, ("columns", columns or {}, Mapping), ("items", items or "", str))
+    weights = None if actions is None else checked_weights(owner, actions)
+    of_log, of_items = split_roles(columns or {})
+    if of_items and items is None:
+        raise InvalidArgument(owner, "columns", "those of the log, unless there are items", dict(of_items))
+    table, problems = read_events(path, of_log), Problems(strict)
     (progress or silent)(f"reading {path.name}", 1, 1)
     table = table.with_columns(pl.int_range(2, table.height + 2, dtype=pl.Int64).alias("line"))
     known = pl.col("user").is_not_null() & pl.col("item").is_not_null()
     table = problems.keep(Piece(path, table), known, "no user or item").rows.drop("line")
-    if positive:
-        if "action" not in table.columns:
-            raise DataError(f"{path}: no action column to find {', '.join(positive)} in")
-        liked = pl.col("action").cast(pl.String).is_in([str(name) for name in positive])
-        table = table.with_columns(liked.cast(pl.Float64).fill_null(0.0).alias("reward"))
     log = Interactions.of_table(table)
     if not len(log):
         raise DataError(f"{path}: holds no events")
-    source = {
+    source: dict[str, Any] = {
         "loader": "tabular", "file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        "read": {"events": len(log)}, "positive": list(positive), "test": test, "validation": validation, "seed": seed,
+        "read": {"events": len(log)}, "rewards": "column" if "reward" in table.columns else "every event",
+        "test": test, "validation": validation, "seed": seed,
     }  # fmt: skip
+    if weights is not None:
+        log, other = weighed(log, weights, problems)
+        source |= {"rewards": "actions", "actions": weights, "other_actions": other}
     splits = split_users(log.users, Sizes(test, validation), seed)
-    catalogue = Catalogue(log.items.unique().sort()) if items is None else _catalogue(items, log, problems)
+    catalogue = Catalogue(log.items.unique().sort()) if items is None else _catalogue(items, of_items, log, problems)
     return Dataset(path.stem, catalogue, log, splits, dropped=problems.found, source=source)
 
 
-def _catalogue(path: str, log: Interactions, problems: Problems) -> Catalogue:
+def weighed(log: Interactions, weights: Mapping[str, float], problems: Problems) -> tuple[Interactions, dict[str, int]]:
+    """Return the events of actions that have a weight, and how many there are of each other; those are counted too."""
+    kept = log.weighed(weights)
+    named = pl.col("action").cast(pl.String)
+    left = log.table.filter(~named.is_in(list(weights)).fill_null(False))
+    others = left.group_by(named.fill_null("")).len().sort("len", descending=True)
+    found = {str(name): int(count) for name, count in others.iter_rows()}
+    for name, count in found.items():
+        problems.found |= left_out(f"event of the action {name or '(none)'}, which has no weight", count)
+    nobody = log.users.n_unique() - kept.users.n_unique()
+    problems.found |= left_out("user without an event that has a weight", nobody)
+    return kept, found
+
+
+def _catalogue(path: str, columns: Mapping[str, str], log: Interactions, problems: Problems) -> Catalogue:
     """Return the catalogue, and count events with items it does not list."""
-    if artefact.is_artefact(path) or path.endswith(".npy") or "vector" in ",".join(read_table(path).columns):
-        made = Catalogue.load(path)
-    else:
-        made = Catalogue.of_table(read_table(path))
-    if made.ids.dtype.is_integer() != log.items.dtype.is_integer():
-        raise DataError(f"{path}: its ids are {made.ids.dtype}, and those of the log's items {log.items.dtype}")
+    made = Catalogue.load(path, columns=columns, need_vectors=False)
+    if made.ids_are_integers != log.items.dtype.is_integer():
+        why = f"its ids are {made.ids.dtype}, and those of the log's items {log.items.dtype}"
+        fix = f"; no column is called id, so they are row numbers: --column id=NAME ({', '.join(made.table.columns)})"
+        raise DataError(f"{path}: {why}{fix if made.numbered else ''}")
     unlisted = int((~log.items.is_in(made.ids.implode())).sum())
     problems.note("item not in the catalogue", unlisted, Path(path).name, fatal=False)
     return made

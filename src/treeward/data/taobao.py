@@ -1,18 +1,19 @@
 """Taobao's log: `UserBehavior.csv`, five columns without a header."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
 
 from treeward.core import checks
-from treeward.core.errors import DataError, InvalidArgument
+from treeward.core.errors import DataError
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset, Sizes, left_out, split_users
-from treeward.data.interactions import Interactions
+from treeward.data.interactions import Interactions, checked_weights
 from treeward.data.lines import Piece, Problems, read_pieces, typed
+from treeward.data.table import weighed
 
 SIGNS = ("UserBehavior.csv",)
 
@@ -25,7 +26,7 @@ _PAPER = Sizes(test=10_000, validation=1_000)
 def load(
     path: Path,
     *,
-    positive: str | Sequence[str] = "pv",
+    actions: Mapping[str, float] | None = None,
     least: int = 10,
     until_stable: bool = False,
     test: int | float | None = None,
@@ -43,13 +44,13 @@ def load(
     ----------
     path
         The file or its folder.
-    positive
-        Which actions are positive: ``"pv"`` (page views, as in the paper), ``"cart"``, ``"fav"`` and ``"buy"``, or
-        several of them, as a list or as ``"pv,buy"``.
+    actions
+        What each action is worth: of ``"pv"`` (page views), ``"cart"``, ``"fav"`` and ``"buy"``; 0: a skip. By default
+        ``{"pv": 1}``, as in the paper.
     least
         Leave out users and items with fewer events than this; 10 in the paper. Events of all actions count, in the
         whole file, before other actions are left out. An item that is kept stays in the catalogue even if no event
-        on it is positive.
+        on it has a weight.
     until_stable
         Count again after leaving out, until nothing more falls below.
     test, validation
@@ -62,7 +63,9 @@ def load(
     progress
         Called with (stage, done, total).
     """
-    wanted = _positive(positive)
+    weights = {"pv": 1.0} if actions is None else checked_weights("taobao", actions)
+    for name in weights:
+        checks.one_of("taobao", "actions", name, _NAMES)
     checks.integer("taobao", "least", least, low=0)
     file = path / "UserBehavior.csv" if path.is_dir() else path
     problems, digest = Problems(strict), hashlib.sha256()
@@ -81,59 +84,34 @@ def load(
         raise DataError(f"{file}: holds no events; wrong with its lines was: {', '.join(problems.found) or 'nothing'}")
     read = {"events": events.height} | {f"{name}s": events[name].n_unique() for name in ("user", "item")}
     found = _counts(events)
-    read |= {"categories": events["category"].n_unique(), "clicks": sum(found[name] for name in wanted), **found}
+    read |= {"categories": events["category"].n_unique(), "clicks": sum(found[name] for name in weights), **found}
     events = _filtered(events, least, until_stable)
     problems.found |= left_out(f"event of a user or item with fewer than {least}", read["events"] - events.height)
     if not events.height:
         raise DataError(f"{file}: nothing is left of {read['events']} events; least={least} is too high for it")
     items = events.group_by("item", maintain_order=True).agg(pl.col("category").first())
     catalogue = Catalogue(items["item"].cast(pl.Int64), categories=items["category"].cast(pl.String))
-    other = {name: count for name, count in _counts(events).items() if name not in wanted}
-    for name, count in other.items():
-        problems.found |= left_out(f"event of the action {name}, which is not positive", count)
-    events = _only(file, events, wanted, problems)
-    users = events["user"].unique()
+    whole = Interactions(events["user"], events["item"], actions=events["action"], times=events["time"])
+    log, other = weighed(whole, weights, problems)
+    users = log.users.unique()
     paper = len(users) >= 5 * _PAPER.test
     sizes = Sizes(
         (_PAPER.test if paper else 0.2) if test is None else test,
         (_PAPER.validation if paper else 0.1) if validation is None else validation,
     )
     splits = split_users(users.cast(pl.Int64), sizes, seed)
-    log = Interactions(events["user"], events["item"], actions=events["action"], times=events["time"])
     source = {
-        "loader": "taobao", "file": file.name, "sha256": digest.hexdigest(), "read": read, "positive": wanted,
+        "loader": "taobao", "file": file.name, "sha256": digest.hexdigest(), "read": read, "actions": weights,
         "other_actions": other, "least": least, "until_stable": until_stable, "test": sizes.test,
         "validation": sizes.validation, "seed": seed,
     }  # fmt: skip
     return Dataset("taobao", catalogue, log, splits, dropped=problems.found, source=source)
 
 
-def _positive(given: object) -> list[str]:
-    """Return the names of positive actions, each once."""
-    rule = f"one or more of {', '.join(_NAMES)}"
-    names = given.split(",") if isinstance(given, str) else given
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InvalidArgument("taobao", "positive", rule, given)
-    found = list(dict.fromkeys(name.strip() for name in names))
-    if not found or not set(found) <= set(_NAMES):
-        raise InvalidArgument("taobao", "positive", rule, given)
-    return found
-
-
 def _counts(events: pl.DataFrame) -> dict[str, int]:
     """Return how many events there are of each action."""
     found = events.group_by("action").len().select(pl.col("action").cast(pl.String), "len")
     return dict.fromkeys(_NAMES, 0) | dict(found.iter_rows())
-
-
-def _only(file: Path, events: pl.DataFrame, wanted: list[str], problems: Problems) -> pl.DataFrame:
-    """Return the positive events, and count the users who have none."""
-    kept = events.filter(pl.col("action").is_in(wanted))
-    if not kept.height:
-        raise DataError(f"{file}: none of its {events.height} events is of the action {' or '.join(wanted)}")
-    nobody = events["user"].n_unique() - kept["user"].n_unique()
-    problems.found |= left_out("user without a positive event", nobody)
-    return kept
 
 
 def _filtered(events: pl.DataFrame, least: int, until_stable: bool) -> pl.DataFrame:

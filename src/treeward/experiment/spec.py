@@ -145,7 +145,7 @@ class Spec:
     are those of `World.synthetic`."""
     arms: tuple[Arm, ...]
     loader: str = ""
-    loader_options: Mapping[str, Value] = field(default_factory=dict)
+    loader_options: Mapping[str, Value | Mapping[str, Value]] = field(default_factory=dict)
     users: int = 1_000
     """At most so many users of the split."""
     split: Literal["test", "validation"] = "test"
