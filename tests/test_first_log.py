@@ -1,5 +1,8 @@
 """A shop's first evening: a product table without vectors, and a log of views, carts and purchases."""
 
+import re
+import shlex
+
 import numpy as np
 import polars as pl
 import pytest
@@ -15,30 +18,33 @@ ITEMS = ("--column", "id=sku", "--column", "title=name")
 ACTIONS = ("--action", "view=0.1", "--action", "cart=0.5", "--action", "buy=1")
 
 
+COUNTS = {"view": 12_732, "cart": 2_223, "buy": 982, "wishlist": 641}
+
+
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    """Products in ten categories; visitors who like two of them each, and popular products everybody looks at."""
+    """Products in ten categories; visitors who like two of them, and look at what is popular; a few carts and buys."""
     folder = tmp_path_factory.mktemp("shop")
     draw = np.random.default_rng(0)
-    kind = draw.integers(0, len(KINDS), 400)
-    words = draw.integers(0, 30, 400)
+    kind, words, count = draw.integers(0, len(KINDS), 600), draw.integers(0, 30, 600), 600
     products = {
-        "sku": [f"SKU-{row}" for row in range(400)],
+        "sku": [f"SKU-{row}" for row in range(count)],
         "name": [f"{KINDS[k]} style{w}" for k, w in zip(kind, words, strict=True)],
         "description": [f"a {KINDS[k]} of make{w % 7}" for k, w in zip(kind, words, strict=True)],
         "category": [KINDS[k] for k in kind],
-        "price": draw.uniform(1, 99, 400).round(2),
-        "stock": draw.integers(0, 50, 400),
+        "price": draw.uniform(1, 99, count).round(2),
+        "stock": draw.integers(0, 50, count),
     }
     pl.DataFrame(products).write_csv(folder / "products.csv")
+    popular = 1 / (1 + draw.permutation(count)) ** 0.7
+    popular[-20:] = 0  # the last 20 are new: nobody met them
     rows = []
-    for visitor in range(300):
-        likes = draw.choice(len(KINDS), 2, replace=False)
-        mine = np.flatnonzero(np.isin(kind, likes) & (np.arange(400) < 380))  # the last 20 are new: nobody met them
-        weight = 1 / (1 + mine % 25)
-        for number, product in enumerate(draw.choice(mine, 12, replace=False, p=weight / weight.sum())):
-            action = "view" if number < 8 else "cart" if number < 10 else "buy" if number < 11 else "wishlist"
-            rows.append((f"v{visitor}", f"SKU-{product}", action, 1_700_000_000 + visitor * 60 + number))
+    for visitor in range(1_500):
+        weight = popular * np.where(np.isin(kind, draw.choice(len(KINDS), 2, replace=False)), 15, 1)
+        met = draw.choice(count, draw.integers(4, 14), replace=False, p=weight / weight.sum())
+        for product, luck in zip(met, draw.random(len(met)).tolist(), strict=True):
+            did = ["view"] + ["cart"] * (luck < 0.18) + ["buy"] * (luck < 0.08) + ["wishlist"] * (luck > 0.95)
+            rows += [(f"v{visitor}", f"SKU-{product}", one, 1_700_000_000 + visitor * 60) for one in did]
     pl.DataFrame(rows, ("visitor", "product", "action", "at"), orient="row").write_csv(folder / "events.csv")
     return folder
 
@@ -60,13 +66,13 @@ def test_a_table_without_vectors_is_told_what_makes_them(shop):
     with pytest.raises(DataError, match=r"treeward embed text \S*products.csv -o items makes them of what items say"):
         tw.Catalogue.load(shop / "products.csv")
     bare = tw.Catalogue.load(shop / "products.csv", columns={"id": "sku"}, need_vectors=False)
-    assert (len(bare), bare.dim, bare.ids[3]) == (400, 0, "SKU-3")
+    assert (len(bare), bare.dim, bare.ids[3]) == (600, 0, "SKU-3")
 
 
 def test_actions_are_weighed_and_others_left_out(shop):
     told = run("data", "inspect", shop / "events.csv", *LOG, *ACTIONS, "--items", shop / "products.csv", *ITEMS)
     assert "event of the action wishlist, which has no weight" in told
-    assert "300" in next(line for line in told.splitlines() if "action wishlist, left out" in line)
+    assert "641" in next(line for line in told.splitlines() if "action wishlist, left out" in line)
     assert "0" in next(line for line in told.splitlines() if line.strip().startswith("skips"))
     data = tw.load_dataset(
         shop / "events.csv",
@@ -75,17 +81,17 @@ def test_actions_are_weighed_and_others_left_out(shop):
         items=str(shop / "products.csv"),
     )
     assert sorted(data.interactions.rewards.unique()) == [0.1, 0.5, 1.0]
-    assert len(data.interactions) == 300 * 11
-    assert data.dropped["event of the action wishlist, which has no weight"].times == 300
+    assert len(data.interactions) == sum(COUNTS.values()) - COUNTS["wishlist"]
+    assert data.dropped["event of the action wishlist, which has no weight"].times == COUNTS["wishlist"]
     log = tw.Interactions.load(
         shop / "events.csv", columns={"user": "visitor", "item": "product", "time": "at"}, actions={"buy": 1, "view": 0}
     )
-    assert log.table.group_by("reward").len().sort("reward").rows() == [(0.0, 2400), (1.0, 300)]
+    assert log.table.group_by("reward").len().sort("reward").rows() == [(0.0, COUNTS["view"]), (1.0, COUNTS["buy"])]
 
 
 def test_an_action_that_no_event_has_is_an_error_that_lists_those_found(shop):
     told = run("data", "inspect", shop / "events.csv", *LOG, "--action", "purchase=1", code=1)
-    assert "no event of the log has the action 'purchase'; it has view (2,400 times), cart (600 times)" in told
+    assert "no event of the log has the action 'purchase'; it has view (12,732 times), cart (2,223 times)" in told
     assert "--action must be of the form NAME=WEIGHT" in run(
         "data", "inspect", shop / "events.csv", *LOG, "--action", "buy=much", code=1
     )
@@ -93,7 +99,7 @@ def test_an_action_that_no_event_has_is_an_error_that_lists_those_found(shop):
 
 def test_a_log_of_actions_without_weights_is_said_to_count_each_the_same(shop):
     told = run("data", "inspect", shop / "events.csv", *LOG)
-    assert "Every event counts 1, whatever its action (view 2,400, cart 600" in told
+    assert "Every event counts 1, whatever its action (view 12,732, cart 2,223" in told
 
 
 def test_wrong_columns_are_named_with_those_there_are(shop):
@@ -114,3 +120,82 @@ def test_experiments_take_columns_and_actions(shop, tmp_path):
     )  # fmt: skip
     assert "HUCB" in told
     assert Spec.from_toml((tmp_path / "run" / "spec.toml").read_text()).loader_options["actions"]["buy"] == 1
+
+
+@pytest.fixture(scope="module")
+def fitted(shop):
+    """Vectors, a prior, and one that takes views for skips, with the output of each command."""
+    told = {}
+    for name, weights in (("items", ACTIONS), ("items0", SKIPS)):
+        told[name] = run(
+            "embed", "svd", shop / "events.csv", "-o", name, "--items", shop / "products.csv", *LOG, *ITEMS, *weights,
+            "--dim", 8, cwd=shop,
+        )  # fmt: skip
+    for name, items, weights in (("prior", "items", ACTIONS), ("prior0", "items0", SKIPS)):
+        told[name] = run("prior", "fit", "events.csv", "--items", items, "-o", name, *LOG, *weights, cwd=shop)
+    return told
+
+
+SKIPS = ("--action", "view=0", "--action", "cart=1", "--action", "buy=1")
+
+
+def test_prior_fit_says_what_the_prior_is_expected_to_earn(fitted):
+    told = fitted["prior"]
+    assert re.search(r"This prior is expected to earn 0\.\d+ per recommendation", told)
+    assert re.search(r"(more than|about as much as) a list of the most popular items \(0\.\d+; difference", told)
+    assert "more than no prior (0." in told
+    assert "warning" not in told
+    assert "Next: treeward tree build items --prior prior -o tree" in told
+
+
+def test_a_prior_that_takes_views_for_skips_is_warned_about(fitted):
+    told = fitted["prior0"]
+    assert "warning: This prior is expected to harm: it earns 0." in told
+    assert "less than a list of the most popular items" in told
+    assert "view counted as skips (weight 0): give them a small weight, or leave them out." in told
+    assert "Next:" not in told
+
+
+def test_a_prior_can_be_tried_in_python(shop, fitted):
+    data = tw.load_dataset(
+        shop / "events.csv",
+        columns={"user": "visitor", "item": "product"},
+        actions={"view": 0.1, "cart": 0.5, "buy": 1},
+    )
+    items, prior = tw.Catalogue.load(shop / "items"), tw.PopulationPrior.load(shop / "prior")
+    tried = tw.try_prior(prior, data.part("test"), items)
+    assert tried.users == 300
+    assert not tried.worse
+    assert tried.prior > tried.nothing.earned
+    assert prior.provenance["trial"]["prior"] == pytest.approx(tried.prior)
+    with pytest.raises(DataError, match="5 users of the log reward an item of the catalogue; 20 are needed"):
+        tw.try_prior(prior, data.part("test").of_users(data.users("test").head(5)), items)
+
+
+def test_the_tree_of_a_prior_is_built_with_it(shop, fitted):
+    """Hints are commands that work as they are printed; without the prior, `serve --check` says what was forgotten."""
+    hint = re.search(r"Next: treeward (tree build .*)", fitted["prior"])[1]
+    told = run(*shlex.split(hint), cwd=shop)
+    assert "Then: treeward serve items --tree tree --prior prior" in told
+    assert "warning" not in run("serve", "items", "--tree", "tree", "--prior", "prior", "--check", cwd=shop)
+    hint = re.search(r"Next: treeward (tree build .*)", fitted["items"])[1]
+    run(*shlex.split(hint), "--force", cwd=shop)
+    told = run("serve", "items", "--tree", "tree", "--prior", "prior", "--check", cwd=shop)
+    fix = "treeward tree build items --prior prior -o tree --force"
+    assert f"warning: the tree tree was built with no prior; one that fits prior: {fix}" in told
+    run(*shlex.split(fix)[1:], cwd=shop)
+    assert "warning" not in run("serve", "items", "--tree", "tree", "--prior", "prior", "--check", cwd=shop)
+    told = run("serve", "items0", "--tree", "tree", "--prior", "prior0", "--check", cwd=shop)
+    assert "warning: the tree tree was built with another prior" in told
+    assert "warning: the prior prior0 is expected to harm" in told
+
+
+def test_health_looks_for_items_as_the_policy_does(shop, fitted):
+    """A search that looks at every item loses nothing, whichever tree it goes through."""
+    items, prior = tw.Catalogue.load(shop / "items"), tw.PopulationPrior.load(shop / "prior")
+    plain = tw.ItemTree.build(items.vectors, seed=0)
+    found = tw.Explorer(items, plain, tw.Beam(prior=prior, means=100_000), seed=0).health(users=50)
+    assert found.lost == pytest.approx(0, abs=1e-6)
+    assert not found.pays
+    blind = tw.Explorer(items, plain, tw.Beam(prior=prior, means=1), seed=0).health(users=50)
+    assert blind.lost > 0.001 > found.lost

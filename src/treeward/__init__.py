@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from treeward.policy.ictr import ICTR as ICTR
     from treeward.policy.phcb import PHCB as PHCB
     from treeward.simulate.logged import logged as logged
+    from treeward.simulate.newcomers import try_prior as try_prior
     from treeward.simulate.off_policy import off_policy as off_policy
     from treeward.simulate.replay import replay as replay
     from treeward.simulate.run import simulate as simulate
@@ -110,6 +111,7 @@ _HOME = {
     "svd_vectors": "treeward.embed.svd",
     "text_gru_vectors": "treeward.embed.gru",
     "text_vectors": "treeward.embed.text",
+    "try_prior": "treeward.simulate.newcomers",
     "write_open_bandit": "treeward.data.open_bandit",
 }
 
@@ -161,6 +163,7 @@ __all__ = [
     "svd_vectors",
     "text_gru_vectors",
     "text_vectors",
+    "try_prior",
     "write_open_bandit",
 ]
 

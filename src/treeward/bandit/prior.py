@@ -1,6 +1,7 @@
 """What is believed of a user before their first event."""
 
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +30,12 @@ class Prior:
 
     mean: ArrayLike | None = None
     covariance: ArrayLike | None = None
+
+    @property
+    def digest(self) -> str:
+        """Tell this prior from any other: a tree says which one it was built with."""
+        told = (None if part is None else np.asarray(part, dtype=np.float64) for part in (self.mean, self.covariance))
+        return sha256(b"".join(b"none" if part is None else part.tobytes() for part in told)).hexdigest()
 
     def start(self, dim: int, ridge: float) -> Start:
         """Return the posterior before the first event, checked."""

@@ -106,6 +106,11 @@ def say(text: str, where: Console = console) -> None:
     where.print(text, highlight=False, soft_wrap=True)
 
 
+def warn(text: str) -> None:
+    """Print what somebody should know before they go on."""
+    console.print(Text.assemble(("warning:", "bold yellow"), " ", plain(text)), soft_wrap=True)
+
+
 def complain(text: str) -> None:
     """Print what is wrong."""
     errors.print(Text.assemble(("error:", "bold red"), " ", plain(text)), soft_wrap=True)

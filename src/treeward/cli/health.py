@@ -25,7 +25,7 @@ _ROWS = (
     ("distance of items from the middle of their leaf", "distance", "{:.4f}"),
     ("  of those that came", "distance_came", "{:.4f}"),
     ("  in a tree clustered anew", "distance_anew", "{:.4f}"),
-    ("expected reward lost by a narrow search", "lost", "{:.2%}"),
+    ("expected reward lost by the search", "lost", "{:.2%}"),
     ("  in a tree clustered anew", "lost_anew", "{:.2%}"),
 )
 

@@ -1,15 +1,21 @@
 """`treeward prior`: what other users' logs say of newcomers."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from treeward.cli.console import console, progress, say, timed
+from treeward.cli.console import console, progress, say, timed, warn
 from treeward.cli.data import Actions, As, Data, Options, read
 from treeward.cli.tables import LogColumns, load_items, sides
+
+if TYPE_CHECKING:
+    from treeward.bandit.population import PopulationPrior
+    from treeward.data.catalogue import Catalogue
+    from treeward.data.dataset import Dataset, Split
+    from treeward.simulate.newcomers import PriorTrial
 
 app = typer.Typer(help="Learn from users whose logs you have what to expect of new ones.", no_args_is_help=True)
 
@@ -31,9 +37,18 @@ def fit(
     users: Annotated[int, typer.Option(help="At most so many training users are looked at.", min=2)] = 3_000,
     negatives: Annotated[int, typer.Option(help="Non-events a reward; drawn where the log has too few.", min=1)] = 4,
     seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
+    compared: Annotated[
+        bool,
+        typer.Option(
+            "--compare/--no-compare", help="Also say what it is expected to earn, on test users it was not fitted to."
+        ),
+    ] = True,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
-    """Fit theta ~ N(mean, covariance) to training users, with bias and popularity beside the items' own dimensions."""
+    """Fit theta ~ N(mean, covariance) to training users, with a bias and popularity next to the items' own dimensions.
+
+    Then compare it, on users it was not fitted to, with no prior and with a list of the most popular items.
+    """
     from treeward.bandit.population import FORMAT, PopulationPrior
     from treeward.core import artefact
 
@@ -45,6 +60,7 @@ def fit(
         prior = PopulationPrior.fit(
             made.part("train"), shop, users=users, negatives=negatives, seed=seed, progress=report
         )
+    trial = _try(prior, made, shop, seed) if compared else None
     with timed("Saving"):
         prior.save(out, overwrite=force)
     tried = prior.provenance["tried"]
@@ -55,4 +71,45 @@ def fit(
             table.add_column(factor, justify="right")
         table.add_row(*(f"{earned:.1f}" for earned in tried.values()))
         console.print(table)
-    say(f"Saved {prior} to {out}. Next: treeward serve {items} --prior {out}")
+    if trial is not None:
+        _tell(trial, made)
+    say(f"Saved {prior} to {out}.")
+    if trial is None or not trial.worse:
+        mapped = [f"--column {entry}" for entry in of_items]
+        say(f"Next: {' '.join(['treeward tree build', str(items), '--prior', str(out), '-o tree', *mapped])}")
+
+
+def _try(prior: "PopulationPrior", data: "Dataset", items: "Catalogue", seed: int) -> "PriorTrial | None":
+    """Try the prior on test users, or on validation users if there are none, and note in it what came out."""
+    from treeward.core.errors import DataError
+    from treeward.simulate.newcomers import try_prior
+
+    split: Split = "test" if len(data.users("test")) else "validation"
+    try:
+        with progress() as report:
+            trial = try_prior(prior, data.part(split), items, seed=seed, progress=report)
+    except DataError as error:
+        say(f"Not compared with no prior and a popularity list, on {split} users: {error}")
+        return None
+    prior.provenance["trial"] = trial.told()
+    return trial
+
+
+def _tell(trial: "PriorTrial", data: "Dataset") -> None:
+    who = f"{trial.users:,} users that it was not fitted to, {trial.rounds} items each"
+    say(f"{who}; an item earns what the log has for that user, so all earn less than they will:")
+    table = Table(box=SIMPLE_HEAD, padding=0)
+    for name in ("", "reward per recommendation"):
+        table.add_column(name, justify="right" if name else "left")
+    others = ("popularity", trial.popularity.earned), ("no prior", trial.nothing.earned)
+    for name, earned in (("this prior", trial.prior), *others):
+        table.add_row(name, f"{earned:.4f}")
+    console.print(table)
+    if not trial.worse:
+        return say(trial.verdict)
+    warn(trial.verdict)
+    skips = [name for name, weight in data.source.get("actions", {}).items() if not weight]
+    if skips:
+        warn(f"{', '.join(skips)} counted as skips (weight 0): give them a small weight, or leave them out.")
+    else:
+        warn("Serve without it, or find out why: few events per user, vectors that say little, or wrong weights.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from treeward.cli.console import console, errors, progress, say
+from treeward.cli.console import console, errors, progress, say, warn
 
 Role = Annotated[str, typer.Option(help="Role of --new-key: read, write or admin.")]
 
@@ -75,6 +75,7 @@ def serve(
     flags |= _given(set_)
     settings = read_settings(config, flags=flags)
     try:
+        from treeward.serve.doubts import doubts
         from treeward.serve.server import parts
         from treeward.serve.server import serve as run
     except ImportError as error:
@@ -82,7 +83,8 @@ def serve(
     if check:
         if not Path(settings.items).exists():
             raise InvalidArgument("serve", "items", "a file or folder that exists", settings.items)
-        parts(settings)
+        for doubt in doubts(settings, *parts(settings)):
+            warn(doubt)
         where = without_password(settings.store)
         say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}")
         return

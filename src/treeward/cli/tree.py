@@ -1,7 +1,8 @@
 """`treeward tree`: build a tree from item vectors, look at it, draw it."""
 
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -55,10 +56,15 @@ def build(
     scratch: Annotated[
         Path | None, typer.Option(help="Shards: where processes lay what they hand on.", show_default=False)
     ] = None,
+    prior: Annotated[
+        Path | None,
+        typer.Option(help="What `treeward prior fit` wrote, if that is served too: near is what people like alike.",
+                     show_default=False),
+    ] = None,
     column: ItemColumns = None,
     vectors: Vectors = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing tree.")] = False,
-) -> None:
+) -> None:  # fmt: skip
     """Cluster items into a tree, bottom-up, and save it. Nodes are named from titles where there are any.
 
     ITEMS may be a folder of shards, .npy matrices or Parquet tables, that are never all in memory; see --on.
@@ -70,6 +76,9 @@ def build(
     artefact.check_free(out, FORMAT, FILES, overwrite=force)
     if by_category and (widths or max_leaf):
         raise InvalidArgument("tree build", "--by-category", "used without --widths and --max-leaf", "both")
+    if prior is not None and (by_category or not normalize or is_sharded(items)):
+        rule = "used without --by-category, --no-normalize and shards"
+        raise InvalidArgument("tree build", "--prior", rule, str(prior))
     counts = None if widths is None else parse_widths(widths)
     if is_sharded(items):
         if by_category or vectors is not None:
@@ -93,31 +102,66 @@ def build(
     if on is not None or scratch is not None:
         raise InvalidArgument("tree build", "--on", "used with a folder of shards", str(items))
     catalogue = load_items(items, column, vectors)
-    if by_category:
-        if catalogue.categories is None:
-            raise InvalidArgument("tree build", "--by-category", "used with a category column", "none")
-        with timed("Category tree"):
-            tree = ItemTree.from_paths(
-                catalogue.vectors, catalogue.categories, separator=separator, normalize=normalize
-            )
-    else:
-        with progress() as report:
-            tree = ItemTree.build(
-                catalogue.vectors,
-                counts,
-                seed=seed,
-                normalize=normalize,
-                max_leaf=max_leaf,
-                threads=threads,
-                progress=report,
-            )
-        if catalogue.titles is not None:
-            with timed("Naming nodes"):
-                tree = tree.named(catalogue.titles)
+    how = _Shape(counts, seed, normalize, max_leaf, threads)
+    tree = _by_category(catalogue, separator, how) if by_category else _clustered(catalogue, prior, how)
     with timed("Saving"):
         tree.save(out, overwrite=force)
-    show(tree.describe(catalogue.vectors))
+    show(tree.describe(catalogue.vectors if tree.dim == catalogue.dim else None))
     say(f"Saved to {out}. Next: treeward tree draw {out} -o tree.html")
+    if not column and vectors is None:  # a service reads the columns by their own names
+        say("Then: " + shlex.join(["treeward", "serve", str(items), "--tree", str(out), *_with(prior)]))
+
+
+class _Shape(NamedTuple):
+    widths: list[int] | None
+    seed: int
+    normalize: bool
+    max_leaf: int | None
+    threads: int | None
+
+
+def _with(prior: Path | None) -> list[str]:
+    return [] if prior is None else ["--prior", str(prior)]
+
+
+def _by_category(catalogue: "Catalogue", separator: str, how: _Shape) -> "ItemTree":
+    from treeward.tree.item_tree import ItemTree
+
+    if catalogue.categories is None:
+        raise InvalidArgument("tree build", "--by-category", "used with a category column", "none")
+    with timed("Category tree"):
+        return ItemTree.from_paths(
+            catalogue.vectors, catalogue.categories, separator=separator, normalize=how.normalize
+        )
+
+
+def _clustered(catalogue: "Catalogue", prior: Path | None, how: _Shape) -> "ItemTree":
+    """Return a tree over the items' vectors, or over what a prior makes of them, its nodes named."""
+    from treeward.tree.item_tree import ItemTree
+
+    with progress() as report:
+        if prior is None:
+            tree = ItemTree.build(
+                catalogue.vectors,
+                how.widths,
+                seed=how.seed,
+                normalize=how.normalize,
+                max_leaf=how.max_leaf,
+                threads=how.threads,
+                progress=report,
+            )
+        else:
+            from treeward.bandit.population import PopulationPrior
+            from treeward.policy.beam import Beam
+
+            policy = Beam(prior=PopulationPrior.load(prior))
+            tree = policy.grow(
+                catalogue, how.seed, report, widths=how.widths, max_leaf=how.max_leaf, threads=how.threads
+            )
+    if catalogue.titles is None:
+        return tree
+    with timed("Naming nodes"):
+        return tree.named(catalogue.titles)
 
 
 @app.command("show")
@@ -136,7 +180,8 @@ def show_(
     loaded = ItemTree.load(tree)
     checks.integer("tree show", "--node", node, low=0, high=len(loaded.parent) - 1)
     catalogue = load_items(items, column, vectors) if items is not None else None
-    show(loaded.describe(None if catalogue is None else catalogue.vectors))
+    fits = catalogue is not None and loaded.dim == catalogue.dim  # not one that was built with a prior
+    show(loaded.describe(catalogue.vectors if catalogue is not None and fits else None))
     _list_node(loaded, node, most, catalogue)
 
 

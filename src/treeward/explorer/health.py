@@ -5,16 +5,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from treeward.bandit.posterior import Start
 from treeward.core import rng
 from treeward.core.types import Floats, TreeArrays
 from treeward.explorer.edition import Edition, Settled
 from treeward.policy.base import Policy
+from treeward.policy.learn import sit_all
+from treeward.policy.plan import Plan, room, scratch
+from treeward.policy.screen import Flags, Screen
+from treeward.policy.session import DECISION, Batch, choose, nothing_closed
+from treeward.policy.steps import MOST_STEPS, Trace
 from treeward.tree import shape
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
 
+_LISTED = 20
+"""So many of a user's best items are looked for, by a policy that searches for the best means ..."""
 _WIDE = 4
-"""Nodes followed on every level to find a user's best item: few, so that what a tree hides shows."""
+"""... and one for the others, which is enough to compare trees: the best of so many nodes on every level."""
 _STALE = 0.25
 _PAYS = 0.01
 _AT_ONCE = 1 << 16
@@ -47,7 +55,8 @@ class Health(NamedTuple):
     distance_anew: float
     """What it would be in a tree clustered anew; nan: that was not tried."""
     lost: float
-    """The share of the best item's expected reward that is lost by looking for it in the tree, over some users ..."""
+    """The share of the best items' expected reward that is lost by looking for them in the tree, over some users: by
+    `Beam` as it searches, by other policies in the best 4 nodes of every level ..."""
     lost_anew: float
     """... and what it would be in a tree clustered anew; nan: that was not tried."""
     users: int
@@ -80,7 +89,7 @@ class Health(NamedTuple):
             f"leaves: largest {self.largest:,}, imbalance {self.imbalance:.2f}; {self.full:,} full, {self.crowded:,} to"
             f" split, {self.starved:,} to join, {self.stale:,} stale",
             f"distance of items from the middle of their leaf: {self.distance:.3f}" + f" ({beside})" * bool(beside),
-            f"expected reward lost by a narrow search: {self.lost:.1%}{anew}, over {whom}",
+            f"expected reward lost by the search: {self.lost:.1%}{anew}, over {whom}",
             self.advice,
         ]
         return "\n".join(lines)
@@ -94,6 +103,8 @@ class Look(NamedTuple):
     """(places, d)"""
     open: NDArray[np.bool_]
     """(places,)"""
+    plan: Plan
+    """Of the policy that walks the tree."""
 
     def late(self, numbers: NDArray[np.integer], came: set[int]) -> NDArray[np.bool_]:
         """Return by place whether what is there came since the tree was laid out."""
@@ -113,15 +124,34 @@ class Look(NamedTuple):
         return found
 
     def lost(self, thetas: Floats) -> float:
-        """Return the share of the best items' means that a narrow search misses."""
-        best = np.full(len(thetas), -np.inf)
+        """Return the share of the best items' means that the search misses."""
+        searches = len(self.plan.search.width) > 0
+        count = min(_LISTED if searches else 1, int(np.count_nonzero(self.open)))
+        best = np.full((len(thetas), count), -np.inf)
         for first in range(0, len(self.vectors), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
             scores = thetas @ self.vectors[part].T
             scores[:, ~self.open[part]] = -np.inf
-            best = np.maximum(best, scores.max(axis=1))
-        found = np.array([self._found(theta) for theta in thetas])
-        return float((best - found).sum() / max(np.abs(best).sum(), 1e-12))
+            both = np.concatenate([best, scores], axis=1)
+            best = np.partition(both, both.shape[1] - count, axis=1)[:, -count:]
+        found = self._listed(thetas, count) if searches else np.array([self._found(theta) for theta in thetas])
+        return float((best.sum() - found.sum()) / max(np.abs(best).sum(), 1e-12))
+
+    def _listed(self, thetas: Floats, count: int) -> NDArray[np.float64]:
+        """Return what users think of the items that the policy itself finds best for them, in all."""
+        bare = self.plan.rules._replace(explore=0.0, shortlist=0)
+        plan = self.plan._replace(tree=self.tree, once=False, rules=bare, bonus=self.plan.bonus[:0])
+        everybody = np.arange(len(thetas))
+        state = room(plan, len(thetas), 0)
+        sit_all(plan, state, everybody)
+        state.posterior.theta[:, 0] = thetas
+        out = np.zeros(len(thetas) * count, dtype=DECISION)
+        screen = Screen.open(count)._replace(flags=Flags.of(self.open))
+        batch = Batch(everybody, everybody, np.zeros_like(everybody), *nothing_closed(len(thetas)))
+        choose(plan, state, batch, count, False, screen, 0, scratch(plan), Trace.empty(MOST_STEPS), out)
+        places = out["place"].reshape(len(thetas), count)
+        means: NDArray[np.float64] = np.einsum("ukd,ud->u", self.vectors[places], thetas)
+        return means
 
     def _found(self, theta: Floats) -> float:
         tree, nodes = self.tree, np.zeros(1, dtype=np.int64)
@@ -146,14 +176,14 @@ class Look(NamedTuple):
 def look(edition: Edition) -> Look:
     """Return an edition to look at while its items come and go; the caller holds the explorer's lock."""
     plan = edition.decider.plan
-    return Look(plan.tree._replace(items=plan.tree.items.copy()), plan.items, edition.open_places.copy())
+    return Look(plan.tree._replace(items=plan.tree.items.copy()), plan.items, edition.open_places.copy(), plan)
 
 
 def look_at(policy: Policy, settled: Settled, tree: ItemTree) -> Look:
     """Return another tree over the items there are, to look at."""
     walked, seen = policy.fitted(tree, settled.catalogue)
     vectors = Rows(seen.vectors, walked.normalized).take(walked.items)
-    return Look(walked.arrays, vectors, settled.open[walked.items])
+    return Look(walked.arrays, vectors, settled.open[walked.items], policy.plan_on(walked, seen))
 
 
 def stale(edition: Edition, leaves: NDArray[np.integer], late: NDArray[np.bool_]) -> int:
@@ -167,9 +197,10 @@ def stale(edition: Edition, leaves: NDArray[np.integer], late: NDArray[np.bool_]
     return int((count > _STALE * np.maximum(1, room.held[leaves])).sum())
 
 
-def drawn(mean: Floats, inverse: Floats, count: int) -> Floats:
-    """Return users as the prior expects them."""
-    values, directions = np.linalg.eigh(inverse.astype(np.float64))
+def drawn(prior: Start, noise: float, count: int) -> Floats:
+    """Return users as the prior expects them; `noise`: of a reward, in units of which it has their covariance."""
+    mean = prior.theta
+    values, directions = np.linalg.eigh(prior.inverse.astype(np.float64) * noise)
     normal = rng.normals(0, rng.stream("health", "users"), count * len(mean)).reshape(count, len(mean))
     made: Floats = (mean + (normal * np.sqrt(np.maximum(values, 0))) @ directions.T).astype(np.float32)
     return made

@@ -269,8 +269,8 @@ class Living(Views):
             known = known[: seats.most]
             thetas = seats.state.posterior.theta[seats.seat(known), -1].copy()
         if not known:
-            prior = edition.decider.plan.prior
-            thetas = health.drawn(prior.theta, prior.inverse, users)
+            noise = getattr(self._how.policy.prior, "noise", 1.0)
+            thetas = health.drawn(edition.decider.plan.prior, noise, users)
         far, open = now.far(), now.open
         other = None
         if anew:

@@ -1,5 +1,6 @@
 """What every policy shares: a bandit, a budget of scores, a tree to walk, and the plan made of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -23,6 +24,8 @@ from treeward.policy.steps import MOST_SCORES, MOST_STEPS
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
 
+PRIOR = "prior_sha256"
+"""Where a tree's provenance says which prior it was built with."""
 _UNLIMITED = 2**31 - 1
 _LONGEST = 1000.0
 
@@ -93,13 +96,31 @@ class Policy:
             catalogue = self.features.transform(catalogue)
         return catalogue if prior is None else prior.transform(catalogue)
 
-    def grow(self, catalogue: Catalogue, seed: int = 0, progress: Progress | None = None) -> ItemTree:
+    def grow(
+        self,
+        catalogue: Catalogue,
+        seed: int = 0,
+        progress: Progress | None = None,
+        *,
+        widths: Sequence[int] | None = None,
+        max_leaf: int | None = None,
+        threads: int | None = None,
+    ) -> ItemTree:
         """Return a tree for a catalogue: over its vectors, or spaced as this policy's prior sees them."""
-        seen, plain = self.catalogue_for(catalogue), self.features is None
-        if not isinstance(self.prior, PopulationPrior):
-            return ItemTree.build(seen.vectors, seed=seed, normalize=plain, progress=progress)
-        tree = ItemTree.build(self.prior.spaced(seen), seed=seed, normalize=False, progress=progress)
-        return tree.over(seen.vectors)
+        seen, prior = self.catalogue_for(catalogue), self.prior if isinstance(self.prior, PopulationPrior) else None
+        tree = ItemTree.build(
+            seen.vectors if prior is None else prior.spaced(seen),
+            widths,
+            seed=seed,
+            normalize=prior is None and self.features is None,
+            max_leaf=max_leaf,
+            threads=threads,
+            progress=progress,
+        )
+        if prior is None:
+            return tree
+        tree = tree.over(seen.vectors)
+        return ItemTree(tree.arrays, provenance={**tree.provenance, PRIOR: prior.digest})
 
     def metric(self, dim: int) -> Floats:
         """Return what vectors of so many dimensions are multiplied by before they are clustered."""
