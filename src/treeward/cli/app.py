@@ -16,6 +16,7 @@ from treeward.cli import (
     doctor,
     embed,
     experiment,
+    fsck,
     health,
     items,
     living,
@@ -57,7 +58,7 @@ app.command()(doctor.doctor)
 app.command()(experiment.report)
 app.command()(serve.serve)
 app.command()(simulate.simulate)
-app.command()(store.fsck)
+app.command()(fsck.fsck)
 app.command()(swap.swap)
 app.command()(warm.warm)
 

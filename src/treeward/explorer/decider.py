@@ -181,6 +181,13 @@ class Decider:
             self._choose(state, seat, stream, call, ticket.slot + 1, closed, (candidates, trace), out)
         return state, trace, int(out["place"][-1])
 
+    def rehearse(self, user: User, state: State, nonce: int) -> None:
+        """Decide once for a user whose state is in seat 0, and throw the decision away."""
+        none = np.zeros(0, dtype=np.int32)
+        closed = Closed(none, False, self.flags, none, np.zeros(2, dtype=np.int64))
+        stream, call = np.array([rng.stream("user", user)]), np.array([nonce << SLOT_BITS])
+        self._choose(state, np.zeros(1, dtype=np.int64), stream, call, 1, closed, self._room, made(1))
+
     def _choose(
         self,
         state: State,

@@ -20,6 +20,7 @@ from treeward.explorer.log import decision_log
 from treeward.explorer.looks import Counts, Decision, Explanation, Interest, item_name, steps_of, survey, way_to
 from treeward.explorer.maps import Field, field
 from treeward.explorer.names import users_of
+from treeward.explorer.rebuilt import StateCheck, check_states
 from treeward.explorer.tally import Tally, sums
 from treeward.policy.learn import leaf_at
 from treeward.store.base import EventStore, User
@@ -172,6 +173,22 @@ class Views:
                     wrong.append(user)
                 stage.step()
         return wrong, checked
+
+    def check_states(self, users: int = 1_000, progress: Progress = silent) -> StateCheck:
+        """Compute users' states twice and compare: event by event as they came, and at once from the log.
+
+        States that the store remembers are compared with the log as well, whoever's they are.
+
+        Parameters
+        ----------
+        users
+            At most so many users are rebuilt twice, spread evenly over all of them.
+        progress
+            Called with (stage, done, total).
+        """
+        most = checks.integer("Explorer.check_states", "users", users, low=1)
+        with self._lock:
+            return check_states(self._decider, self.store, most, progress)
 
     def explain(
         self,

@@ -1,0 +1,82 @@
+"""`treeward fsck`: check a store's file and, with its catalogue, what is learned from its events."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treeward.cli.console import errors, progress, say
+from treeward.cli.store import File
+
+if TYPE_CHECKING:
+    from treeward.explorer.rebuilt import StateCheck
+
+_MOST_NAMED = 20
+
+
+def fsck(
+    store: File,
+    items: Annotated[
+        Path | None,
+        typer.Option(help="The catalogue: also rebuild users twice and compare their states.", show_default=False),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Settings of the service, for --items.", show_default=False)
+    ] = None,
+    sample: Annotated[int, typer.Option(help="At most so many users are rebuilt, with --items.", min=1)] = 1_000,
+) -> None:
+    """Check a store: every checksum and every reference; with its catalogue, also what its users' events teach.
+
+    With --items, a sample of users is rebuilt twice: event by event, as a service learns, and at once from the log.
+    Every remembered state is compared with the log. Exits with 1 if anything is wrong.
+    """
+    from treeward.store.check import check
+
+    with progress() as report:
+        told = check(store, report)
+    say(f"{told.events:,} events of {told.users:,} users; the last is {told.last}")
+    problems = list(told.problems)
+    if items is not None and not problems:
+        problems = _states(store, items, config, sample)
+    for line in problems:
+        say(line, errors)
+    if problems:
+        raise typer.Exit(1)
+    say("clean")
+
+
+def _states(store: Path, items: Path, config: Path | None, sample: int) -> list[str]:
+    """Check users' states, say what was compared, and return what is wrong."""
+    from treeward.serve.server import open_explorer
+    from treeward.serve.settings import read_settings
+    from treeward.store.sqlite import SQLiteStore
+
+    with progress() as report, TemporaryDirectory() as folder:  # looking changes nothing
+        copy = Path(folder) / "copy.db"
+        held = SQLiteStore(store, create=False)
+        held.backup(copy)
+        held.close()
+        explorer = open_explorer(read_settings(config, flags={"items": str(items), "store": str(copy)}), report)
+        try:
+            found = explorer.check_states(sample, report)
+        finally:
+            explorer.store.close()
+    say(
+        f"{found.users:,} of {found.of_users:,} users rebuilt twice, event by event and from the log: "
+        f"{found.events:,} events, largest difference {found.difference:g}"
+    )
+    if found.unknown:
+        say(f"{found.unknown:,} of these events are about items that {items} does not have; they teach nothing")
+    also = f"; {found.foreign:,} not compared: made with other items, another tree or other settings"
+    say(f"{found.remembered:,} remembered states compared with the log{also if found.foreign else ''}")
+    return _told(found)
+
+
+def _told(found: "StateCheck") -> list[str]:
+    lines = [
+        f"the state of {one.user!r}, {one.what}, is not what the log gives: they differ by {one.difference:g}"
+        for one in found.mismatches[:_MOST_NAMED]
+    ]
+    more = len(found.mismatches) - len(lines)
+    return [*lines, f"... and {more:,} more"] if more > 0 else lines

@@ -1,0 +1,86 @@
+"""`treeward fsck`: what it compares, what it says, and what it finds."""
+
+import re
+
+import numpy as np
+import pytest
+
+import treeward as tw
+from tests.commands import run as cli
+from treeward.data.synthetic import synthetic_catalogue
+from treeward.store.events import Kept
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory):
+    place = tmp_path_factory.mktemp("shop") / "items"
+    synthetic_catalogue(200, dim=6, seed=0).save(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory, items):
+    file = tmp_path_factory.mktemp("settings") / "settings.toml"
+    file.write_text(f'items = "{items}"\nspare = 0.0\n')
+    return file
+
+
+def filled(path, items, users, rounds, **more):
+    """Have some users decide and learn, as a service does, and close the store."""
+    shop = tw.Catalogue.load(items)
+    luck = np.random.default_rng(0)
+    with tw.Explorer(
+        shop, tw.Beam().grow(shop), store=tw.SQLiteStore(path), exposures="all", memory=1 << 24, **more
+    ) as made:
+        for _ in range(rounds):
+            shown = made.recommend(users)
+            made.feedback({one.id: float(luck.uniform() < 0.3) for one in shown})
+    return path
+
+
+def test_fsck_rebuilds_users_with_short_histories_twice(items, settings, tmp_path):
+    store = filled(tmp_path / "events.db", items, [f"u{n}" for n in range(12)], 5)
+    told = cli("fsck", store, "--items", items, "--config", settings)
+    assert "12 of 12 users rebuilt twice" in told
+    assert "120 events, largest difference 0\n" in told
+    assert "0 remembered states" in told
+    assert "clean" in told
+    some = cli("fsck", store, "--items", items, "--config", settings, "--sample", 5)
+    assert "4 of 12 users rebuilt twice" in some  # every third
+    assert "--sample" in cli("fsck", store, "--items", items, "--sample", 0, code=2)
+
+
+@pytest.mark.parametrize("policy", ["phcb", "hcb", "flat"])
+def test_fsck_rebuilds_users_of_every_policy(policy, items, tmp_path):
+    kind = {"phcb": tw.PHCB, "hcb": tw.HCB, "flat": tw.Flat}[policy]
+    file = tmp_path / "settings.toml"
+    file.write_text(f'items = "{items}"\npolicy = "{policy}"\nrepeats = false\n')
+    store = filled(tmp_path / "events.db", items, ["ada", 7], 90, policy=kind(), repeats=False)
+    told = cli("fsck", store, "--items", items, "--config", file)
+    assert "2 of 2 users rebuilt twice" in told
+    assert "360 events, largest difference 0\n" in told
+
+
+def test_fsck_reports_a_remembered_state_that_is_not_what_the_log_gives(items, settings, tmp_path):
+    store = filled(tmp_path / "events.db", items, ["ada", "bob"], 150)
+    told = cli("fsck", store, "--items", items, "--config", settings)
+    assert "2 remembered states compared with the log" in told
+    held = tw.SQLiteStore(store)
+    ada, bob = held.kept("ada"), held.kept("bob")
+    held.keep("ada", Kept(ada.events, ada.epoch, bob.state))  # whole, but somebody else's
+    held.keep("bob", Kept(bob.events, bob.epoch, bob.state[:-40] + b"damaged!" + bob.state[-32:]))
+    held.close()
+    wrong = cli("fsck", store, "--items", items, "--config", settings, code=1)
+    assert "the state of 'ada', remembered, is not what the log gives" in wrong
+    differ = float(re.search(r"'ada', .* differ by (\S+)", wrong)[1])
+    assert 0 < differ < np.inf
+    assert "the state of 'bob', remembered, is not what the log gives: they differ by inf" in wrong
+
+
+def test_fsck_says_what_it_could_not_compare(items, settings, tmp_path):
+    store = filled(tmp_path / "events.db", items, ["ada"], 150)
+    other = tmp_path / "other"
+    synthetic_catalogue(100, dim=6, seed=0).save(other)  # the first half of the shop
+    told = cli("fsck", store, "--items", other)
+    assert "1 not compared: made with other items, another tree or other settings" in told
+    assert re.search(rf"\d+ of these events are about items that {other} does not have", told.replace("\n", ""))
