@@ -74,3 +74,22 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(tab, tmp_path):
         tab, tw.ItemTree.build(np.random.default_rng(0).standard_normal((500, 4)), (9, 60)).draw(tmp_path / "t.html")
     )
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_every_large_group_has_a_label_and_a_ring(width, tab, tmp_path):
+    names = [
+        "girl, kizumonogatari, robert",
+        "american, with, thirteen",
+        "and, movie, adventures",
+        "dead, ii, halloween",
+    ]
+    paths = [(name, f"small {row}") for name in names for row in range(1_000)]  # no part is worth drawing
+    paths += [("watson, carlin, holmes", "one"), ("watson, carlin, holmes", "two")] * 500
+    tab.set_viewport_size({"width": width, "height": 900})
+    open_page(tab, tw.ItemTree.from_paths(np.ones((5_000, 2)), paths).draw(tmp_path / "t.html"))
+    shown = "all => all.filter(one => one.getBoundingClientRect().width > 1).map(one => one.textContent)"
+    told = tab.locator("#chart text.slicetext").evaluate_all(shown)
+    for name in (*names, "watson"):
+        assert any(text.startswith(name[:4]) for text in told), told
+    assert sum(text.replace(" ", "").startswith("1,000") for text in told) == 4

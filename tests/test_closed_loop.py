@@ -493,5 +493,5 @@ def test_several_worlds_are_fitted_and_may_be_taken_over(log, tmp_path):
     other = [*call[:2], str(tmp_path / "split-1"), *call[3:], "-o", str(tmp_path / "no")]
     done = CliRunner().invoke(app, [*other, "--prepared", str(tmp_path / "split")])
     assert "prepared must be a run on the same data" in str(done.exception)  # its training users are tested here
-    first = made.rewards.filter(pl.col("repeat") < 2).select("arm", "repeat", "user", "round", "reward")
+    first = made.rewards.filter(pl.col("repeat") < 2).select("arm", "repeat", "user", "round", "cumulative_reward")
     assert load(tmp_path / "one").rewards.select(first.columns).equals(first)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -135,15 +136,15 @@ def test_a_cell_is_the_simulation_it_names(outcome, world):
     for label, policy in (("HUCB", tw.HCB(budget=20)), ("HMAB", tw.HMAB(budget=20))):
         mine = tw.simulate(policy, truth, tree, rounds=40, users=users, seed=cell_seed(0, 1), regret=True)
         held = outcome.rewards.filter((pl.col("arm") == label) & (pl.col("repeat") == 1) & (pl.col("round") == 40))
-        np.testing.assert_allclose(held["reward"].to_numpy(), mine.per_user, rtol=1e-5)
-        np.testing.assert_allclose(held["regret"].to_numpy().mean(), mine.regret[-1], rtol=1e-5)
+        np.testing.assert_allclose(held["cumulative_reward"].to_numpy(), mine.per_user, rtol=1e-5)
+        np.testing.assert_allclose(held["cumulative_regret"].to_numpy().mean(), mine.regret[-1], rtol=1e-5)
 
 
 def test_summaries_by_hand(outcome):
     earned = by_user(outcome, 40)
     assert earned["HUCB"].shape == (12, 2)
     held = outcome.rewards.filter(arm="HUCB", repeat=1, round=40)
-    assert earned["HUCB"][:, 1].tolist() == pytest.approx(held["reward"].to_list())
+    assert earned["HUCB"][:, 1].tolist() == pytest.approx(held["cumulative_reward"].to_list())
     told = {one.arm: one for one in scores(outcome, 40)}
     baselines = ("LinUCB", "CB-Category", "CB-Leaf", "ConUCB", "HMAB", "ICTRUCB")
     best = max(baselines, key=lambda name: earned[name].mean())
@@ -199,6 +200,37 @@ def test_a_claim_is_answered_by_its_interval():
     assert estimate(np.array([[1.0], [-1.1], [0.9]]), False).answer == "not distinguishable"
     assert estimate(np.ones((1, 3)), False).answer == "not distinguishable"  # no interval
     assert estimate(np.array([[1.0], [1.1], [0.9]]), False).said(2) == "yes: +1.00 ± 0.25"
+    wide = estimate(np.array([[20.0], [12.0], [9.0]]), False)
+    assert wide.said() == "not distinguishable: +13.7 ± 14.1"  # as many digits on either side, and never a yes
+
+
+def test_report_tables_have_no_empty_cells_and_no_raw_python(outcome):
+    body = re.sub("<script.*?</script>", "", render(outcome).decode(), flags=re.DOTALL)
+    tables = re.findall("<table>.*?</table>", body, flags=re.DOTALL)
+    assert len(tables) > 5
+    for one in tables:
+        rows = [re.findall("<td.*?>(.*?)</td>", row) for row in one.split("<tr")]
+        columns = list(zip(*filter(None, rows), strict=True))
+        assert all(any(cells) for cells in columns), one
+    results = next(one for one in tables if "against the best baseline" in one)
+    assert re.search("<td>the best baseline</td><td>–</td>", results)  # noqa: RUF001
+    assert "<td></td>" not in results
+    assert not re.search(r"\{&#x27;|\d\.\d{7,}", body)
+    assert "alpha 0.25" in body
+
+
+def test_results_say_that_they_are_cumulative(outcome, world, tmp_path):
+    spec = small(world, users=3, rounds=100, repeats=1)
+    spec = replace(spec, arms=tuple(arm for arm in REWARDS if arm.label in ("LinUCB", "HUCB", "pHUCB")))
+    (tmp_path / "spec.toml").write_text(spec.to_toml())
+    told = cli("experiment", "run", tmp_path / "spec.toml", "-o", tmp_path / "run", "--processes", 1, width=200)
+    assert str(tmp_path / "run" / "results.parquet") in told
+    held = pl.read_parquet(tmp_path / "run" / "results.parquet")
+    assert {"cumulative_reward", "cumulative_regret"} <= set(held.columns)
+    assert "reward" not in held.columns
+    assert "<th scope=col>MIND, 100</th>" in (tmp_path / "run" / "report.html").read_text()
+    mine = held.filter(user=held["user"][0], arm="HUCB").sort("round")
+    assert (mine["cumulative_reward"].diff().drop_nulls() >= 0).all()
 
 
 def test_an_interval_over_worlds_is_wider_where_worlds_disagree():
@@ -267,14 +299,13 @@ def test_a_world_that_cannot_tell_policies_apart_is_said_first(outcome):
     [one] = warnings(outcome._replace(prepared={**outcome.prepared, "aucs": [(0.6, 0.5), (0.49, 0.51)]}))
     assert "1 of 2 worlds rank held-out events no better than popularity" in one
     page = render(outcome._replace(prepared=poor)).decode()
-    assert page.index("no better than popularity") < page.index("Cumulative reward per user")
+    assert page.split("<h1>")[1].index("no better than popularity") < page.split("<h1>")[1].index("</p>")
 
 
 def test_reports(outcome, world, tmp_path):
     page, picture, table = write_report(outcome, tmp_path / "report.html")
     text = page.read_text()
     for said in (
-        "Compared with the paper&#x27;s table 3",
         "claim of the paper",
         "not distinguishable",
         "questions per user",
@@ -285,6 +316,7 @@ def test_reports(outcome, world, tmp_path):
         "one fitted world, one tree and one set of item vectors",
     ):
         assert said in text
+    assert "paper&#x27;s table 3" not in text  # which begins at round 100
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert pl.read_csv(table).height == 8
     grid = run(

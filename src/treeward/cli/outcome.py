@@ -45,6 +45,8 @@ def finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> None
     _deepened(outcome)
     for path in write_report(outcome, target or folder / "report.html"):
         say(f"Wrote {path}")
+    if (results := folder / "results.parquet").exists():
+        say(f"Results of every arm, repeat, user and round, cumulative: {results}")
 
 
 def _verdicts(outcome: "Outcome") -> None:

@@ -1,6 +1,6 @@
 """Reports as one self-contained page: headings, text, tables and plots that need no network, light or dark."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -16,13 +16,16 @@ h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .3rem }
 h2 { font-size: 1.15rem; margin: 2.4rem 0 .4rem }
 p { margin: .4rem 0; max-width: 48rem }
 .soft { color: var(--soft); font-size: .92rem }
+.warning { border-left: .3rem solid #c4622d; background: var(--card); padding: .5rem .8rem; margin: .8rem 0;
+  font-weight: 600 }
 .scroll { overflow-x: auto; margin: .8rem 0 }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .95rem }
 caption { text-align: left; color: var(--soft); padding-bottom: .3rem }
 th, td { padding: .28rem .8rem .28rem 0; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top }
+td { white-space: nowrap }
 th { font-weight: 600 }
 th:first-child, td:first-child { text-align: left }
-td.text { text-align: left; overflow-wrap: anywhere }
+td.text { text-align: left; white-space: normal; overflow-wrap: anywhere }
 tr.best td { font-weight: 600 }
 figure { margin: .8rem 0; background: var(--card); border-radius: 8px; padding: .4rem; overflow: hidden }
 figcaption { color: var(--soft); font-size: .92rem; padding: 0 .6rem .3rem }
@@ -42,12 +45,22 @@ def text(*sentences: str, soft: bool = False) -> str:
     return f"<p{' class=soft' if soft else ''}>{escape(' '.join(sentences))}</p>"
 
 
+def warning(words: str) -> str:
+    """Return a paragraph that nobody overlooks."""
+    return f"<p class=warning role=alert>{escape(words)}</p>"
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", best: int | None = None) -> str:
-    """Return a table; the first column is text, the others are numbers; the row `best` is set off."""
-    top = "".join(f"<th scope=col>{escape(str(cell))}</th>" for cell in head)
+    """Return a table; the first column is text, the others are numbers; the row `best` is set off.
+
+    A column that is empty in every row is left out.
+    """
+    held = [[str(cell) for cell in row] for row in rows]
+    filled = [at for at in range(len(head)) if at == 0 or any(row[at] for row in held)]
+    top = "".join(f"<th scope=col>{escape(str(head[at]))}</th>" for at in filled)
     body = ""
-    for index, row in enumerate(rows):
-        cells = "".join(f"<td>{escape(str(cell))}</td>" for cell in row)
+    for index, row in enumerate(held):
+        cells = "".join(f"<td>{escape(row[at])}</td>" for at in filled)
         body += f"<tr{' class=best' if index == best else ''}>{cells}</tr>"
     named = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f"<div class=scroll><table>{named}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -56,9 +69,33 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = 
 def facts(pairs: Iterable[tuple[str, object]]) -> str:
     """Return a table of names and what they are."""
     rows = "".join(
-        f'<tr><td>{escape(str(name))}</td><td class="text">{escape(str(value))}</td></tr>' for name, value in pairs
+        f'<tr><td>{escape(str(name))}</td><td class="text">{escape(plain(value))}</td></tr>' for name, value in pairs
     )
     return f"<div class=scroll><table><tbody>{rows}</tbody></table></div>"
+
+
+def plain(value: object) -> str:
+    """Return a value as one would write it: few digits, no brackets around lists and mappings.
+
+    Examples
+    --------
+    >>> plain({"loader": "movielens", "read": {"events": 100_836}, "auc": 0.7981112275, "own": False})
+    'loader movielens, read (events 100836), auc 0.7981, own no'
+    >>> plain([1, 25, 608])
+    '1, 25, 608'
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{name} ({plain(one)})" if isinstance(one, Mapping | list | tuple) else f"{name} {plain(one)}"
+            for name, one in value.items()
+        )
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value))
+    return str(value)
 
 
 def plot(figure: Any, caption: str = "", height: int = 400) -> str:
@@ -72,15 +109,17 @@ def plot(figure: Any, caption: str = "", height: int = 400) -> str:
         font={"color": _GREY, "family": "system-ui, sans-serif", "size": 13},
         margin={"l": 60, "r": 20, "t": 30, "b": 50},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        hoverlabel={"namelength": -1},
-        modebar={"orientation": "v", "bgcolor": "rgba(0,0,0,0)"},  # at the side: across the top it hides the legend
+        hoverlabel={"namelength": -1, "bgcolor": "#ffffff", "font": {"color": "#22262b"}},
     )
     figure.update_xaxes(**lines)
-    figure.update_yaxes(**lines)
+    figure.update_yaxes(**lines, hoverformat=".4~g")
     made: str = figure.to_html(
-        include_plotlyjs=False, full_html=False, config={"responsive": True, "displaylogo": False}
+        # The toolbar would cover the legend or the curves: the mouse does all that it does.
+        include_plotlyjs=False,
+        full_html=False,
+        config={"responsive": True, "displayModeBar": False},
     )
-    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    below = f"<figcaption>{escape(caption)} Drag to zoom in, double-click to see all.</figcaption>" if caption else ""
     return f"<figure>{made}{below}</figure>"
 
 

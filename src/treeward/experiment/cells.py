@@ -25,7 +25,7 @@ from treeward.simulate.run import simulate
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-FORMAT, VERSION = "treeward.cell", 5
+FORMAT, VERSION = "treeward.cell", 6
 SHARD = 250
 """Users per cell; fixed, so that results do not depend on where or by how many processes they were computed."""
 _CHECKPOINTS = 40
@@ -133,8 +133,8 @@ def run_cell(shared: Share, label: str, repeat: int, first: int, last: int) -> a
         {
             "row": np.repeat(np.array(users, dtype=np.int32), len(turns)),
             "round": np.tile(turns.astype(np.int32), len(users)),
-            "reward": earned.ravel().astype(np.float32),
-            "regret": lost.ravel().astype(np.float32),
+            "cumulative_reward": earned.ravel().astype(np.float32),
+            "cumulative_regret": lost.ravel().astype(np.float32),
         }
     )
     tables = {"users": table}

@@ -102,11 +102,11 @@ class Measured(NamedTuple):
         """One row per catalogue size and arm."""
         made: list[Row] = []
         for items, outcome in self.outcomes.items():
-            lost = by_user(outcome, self.sizes.rounds, "regret")
+            lost = by_user(outcome, self.sizes.rounds, "cumulative_regret")
             for arm in outcome.spec.arms:
                 found = estimate(lost[arm.label], False)
                 first = next((row.regret.mean for row in made if row.arm == arm.label), found.mean)
-                turns, mean, _ = curves(outcome, "regret")[arm.label]
+                turns, mean, _ = curves(outcome, "cumulative_regret")[arm.label]
                 at = int(np.searchsorted(turns, 0.75 * self.sizes.rounds))
                 late = float((mean[-1] - mean[at]) / (turns[-1] - turns[at])) if turns[-1] > turns[at] else 0.0
                 best = outcome.prepared["oracle"] / self.sizes.rounds

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 
 from treeward.core.artefact import StrPath, write_file
-from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
+from treeward.core.page import COLOURS, facts, heading, page, plain, plot, table, text, warning
 from treeward.experiment.deep_page import deep
 from treeward.experiment.loop_page import judged
 from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Spec
-from treeward.experiment.summary import claims, curves, ratios, rounds_of, scores, tidy
+from treeward.experiment.summary import Score, claims, curves, ratios, rounds_of, scores, tidy
 
 _MOST_CURVES = 24
 
@@ -38,6 +38,7 @@ def render(outcome: Outcome) -> bytes:
     spec, told = outcome.spec, outcome.prepared
     kind = "expected rewards" if spec.reward == "probability" else "clicks"
     parts = [
+        *(warning(words) for words in warnings(outcome)),
         text(
             f"{Path(spec.data).name}: {len(told['users']):,} {spec.split} users, {told['items']:,} items,",
             f"{_repeats(spec)}, {spec.rounds:,} rounds, {_most(spec)}{kind},",
@@ -46,7 +47,6 @@ def render(outcome: Outcome) -> bytes:
         ),
         text(_made_of(outcome)),
     ]
-    parts += [text(warning) for warning in warnings(outcome)]
     top = len(parts)
     if len(told["users"]) < spec.users:
         parts.append(text(f"{spec.users:,} users were asked for; the data has {told['of_users']:,}.", soft=True))
@@ -113,7 +113,7 @@ def _results(outcome: Outcome) -> list[str]:
                 one.arm,
                 f"{one.mean:.2f}{_half(one.half)}",
                 f"{one.gain:+.2f}{_half(one.gain_half)}" if one.gain is not None else "the best baseline" * compared,
-                "" if one.p_value is None else ("< 0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}"),
+                _chance(one, compared),
                 f"{one.regret:.1f}",
             )
             for one in made
@@ -180,6 +180,13 @@ def _claims(outcome: Outcome) -> list[str]:
     return parts
 
 
+def _chance(one: Score, compared: bool) -> str:
+    """Return a p-value; a dash where there is none although others have one."""
+    if one.p_value is None:
+        return "–" * compared  # noqa: RUF001
+    return "< 0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}"
+
+
 def _half(half: float | None) -> str:
     return "" if half is None else f" ± {half:.2f}"
 
@@ -218,8 +225,11 @@ def _curves(outcome: Outcome) -> list[str]:
         return []
     parts = []
     for what, title in (
-        ("reward", "Cumulative reward"),
-        ("regret", f"Cumulative regret, against each user's best item{' left' if outcome.spec.once else ''}"),
+        ("cumulative_reward", "Cumulative reward"),
+        (
+            "cumulative_regret",
+            f"Cumulative regret, against each user's best item{' left' if outcome.spec.once else ''}",
+        ),
     ):
         figure, told = go.Figure(), curves(outcome, what)
         for index, arm in enumerate(outcome.spec.arms):
@@ -233,7 +243,7 @@ def _curves(outcome: Outcome) -> list[str]:
             figure.add_scatter(
                 x=turns, y=mean, name=arm.label, line={"color": colour, "dash": dash}, legendgroup=arm.label
             )
-        figure.update_layout(xaxis_title="round", yaxis_title=what, hovermode="x unified")
+        figure.update_layout(xaxis_title="round", yaxis_title=what.replace("_", " "), hovermode="x unified")
         parts += [heading(title), plot(figure, "Bands: 95 % intervals.", 480)]
     return parts
 
@@ -296,13 +306,15 @@ def _paper(outcome: Outcome) -> list[str]:
         return []
     rows = []
     ours = {round: {one.arm: one.mean for one in scores(outcome, round)} for round in rounds_of(outcome)}
+    played = [one for one in TABLE_ROUNDS if one in ours]
     for arm in TABLE_3["MIND"]:
         if arm in ours[outcome.spec.rounds]:
-            cells = [f"{ours[round][arm]:.2f}" if round in ours else "" for round in TABLE_ROUNDS]
-            printed = [f"{value:.2f}" for name in TABLE_3 for value in TABLE_3[name][arm]]
+            cells = [f"{ours[round][arm]:.2f}" for round in played]
+            printed = [f"{TABLE_3[name][arm][TABLE_ROUNDS.index(round)]:.2f}" for name in TABLE_3 for round in played]
             rows.append((arm, *cells, *printed))
-    head = ["arm", *(f"here, {one:,}" for one in TABLE_ROUNDS)]
-    head += [f"{name}, {one:,}" for name in TABLE_3 for one in TABLE_ROUNDS]
+    if not rows or not played:
+        return []
+    head = ["arm", *(f"here, {one:,}" for one in played), *(f"{name}, {one:,}" for name in TABLE_3 for one in played)]
     return [
         heading("Compared with the paper's table 3"),
         text("Levels depend on the world's base rate, so compare orders and ratios, not sums."),
@@ -321,11 +333,11 @@ def _origin(outcome: Outcome) -> list[str]:
         ("node vectors", spec.nodes),
         ("seed", spec.seed),
         ("seeds of the repeats", outcome.cells["seed"].unique(maintain_order=True).to_list()),
-        ("world", ", ".join(f"{name} {value}" for name, value in world.items())),
+        ("world", world),
         ("treeward", ", ".join(outcome.cells["treeward"].unique(maintain_order=True))),
     ]
     arms = [
-        (arm.label, arm.policy, arm.bandit, {**arm.options, **arm.bandit_options} or "", arm.reward or spec.reward)
+        (arm.label, arm.policy, arm.bandit, plain({**arm.options, **arm.bandit_options}), arm.reward or spec.reward)
         for arm in spec.arms
     ]
     head = ("arm", "policy", "bandit", "options", "reward")

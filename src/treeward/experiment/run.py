@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     spec: Spec
     prepared: dict[str, Any]
     rewards: pl.DataFrame
-    """Tidy: arm, repeat, user, round, reward and regret, both cumulative; categories reached, if it was judged.
+    """Tidy: arm, repeat, seed, user, round, cumulative_reward, cumulative_regret; categories reached, if it was judged.
 
     With several worlds, repeats are counted over all of them: the first world's come first."""
     cells: pl.DataFrame
@@ -123,7 +123,7 @@ def load(folder: StrPath) -> Outcome:
             .join(names, on="row", how="left", maintain_order="left")
             .select(
                 *(pl.lit(value).alias(name) for name, value in told.items()),
-                *("user", "round", "reward", "regret", *reached),
+                *("user", "round", "cumulative_reward", "cumulative_regret", *reached),
                 *(pl.lit(value).alias(name) for name, value in stamp.items()),
             )
         )

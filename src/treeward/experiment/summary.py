@@ -36,7 +36,7 @@ def rounds_of(outcome: Outcome) -> list[int]:
     return sorted({*(one for one in TABLE_ROUNDS if one <= outcome.spec.rounds), outcome.spec.rounds})
 
 
-def by_user(outcome: Outcome, round: int, what: str = "reward") -> dict[str, NDArray[np.float64]]:
+def by_user(outcome: Outcome, round: int, what: str = "cumulative_reward") -> dict[str, NDArray[np.float64]]:
     """Return every arm's cumulative reward (or regret): (users, repeats), the repeats of the first world first."""
     table = outcome.rewards.filter(pl.col("round") == round).sort("arm", "repeat", maintain_order=True)
     return {
@@ -111,7 +111,7 @@ def shares(*arms: Arm) -> bool:
 
 def scores(outcome: Outcome, round: int) -> list[Score]:
     """Return the scores of all arms at a round."""
-    earned, lost = by_user(outcome, round), by_user(outcome, round, "regret")
+    earned, lost = by_user(outcome, round), by_user(outcome, round, "cumulative_regret")
     best: dict[str, Arm] = {}
     for arm in outcome.spec.arms:
         kind = arm.reward or outcome.spec.reward
@@ -178,7 +178,7 @@ def _plain(arm: Arm) -> Arm:
     return replace(arm, label="", baseline=False, features=False)
 
 
-def curves(outcome: Outcome, what: str = "reward") -> dict[str, tuple[AnyArray, AnyArray, AnyArray]]:
+def curves(outcome: Outcome, what: str = "cumulative_reward") -> dict[str, tuple[AnyArray, AnyArray, AnyArray]]:
     """Return of every arm the checkpoints, the means there, and half the intervals (0 where there is none)."""
     turns = outcome.rewards["round"].unique().sort().to_numpy()
     made: dict[str, tuple[AnyArray, AnyArray, AnyArray]] = {}
@@ -306,14 +306,14 @@ def verdicts(outcome: Outcome, judge: str = "") -> list[Learned]:
     label = judge or outcome.spec.judges[0].label
     mine = outcome.verdicts.filter(judge=label)
     last = outcome.rewards.filter(pl.col("round") == outcome.spec.rounds)
-    means = last.group_by("arm").agg(pl.col("reward", "reached").mean())
+    means = last.group_by("arm").agg(pl.col("cumulative_reward", "reached").mean())
     bare = mine.filter(~pl.col("collected"))
     made = [Learned(BEFORE, _found(bare))]
     for arm in outcome.spec.arms:
         found, told = mine.filter(pl.col("collected"), arm=arm.label), means.filter(arm=arm.label).row(0, named=True)
         seen = outcome.cells.filter(arm=arm.label)
         gini, coverage = (Repeated.of(seen[name]).mean for name in ("gini", "coverage"))
-        made.append(Learned(arm.label, _found(found), told["reward"], told["reached"], gini, coverage))
+        made.append(Learned(arm.label, _found(found), told["cumulative_reward"], told["reached"], gini, coverage))
     return made
 
 

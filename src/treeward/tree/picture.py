@@ -67,7 +67,7 @@ def render(
     levels = " / ".join(f"{count:,}" for count in counts)
     folded = "" if rings + 1 >= len(counts) else f" (the first {rings + 1} drawn)"
     figure.suptitle(
-        f"{heading}\n{len(tree.items):,} items; nodes a level: {levels}{folded}", fontsize=13, parse_math=False
+        f"{heading}\n{len(tree.items):,} items; nodes per level: {levels}{folded}", fontsize=13, parse_math=False
     )
     buffer = io.BytesIO()
     with warnings.catch_warnings():
