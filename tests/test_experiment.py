@@ -150,7 +150,7 @@ def test_summaries_by_hand(outcome):
     best = max(baselines, key=lambda name: earned[name].mean())
     assert told[best].gain is None
     against = next(arm for arm in outcome.spec.arms if arm.label == best)
-    gain = estimate(earned["pHUCB"] - earned[best], shares(against))
+    gain = estimate(earned["pHUCB"] - earned[best], shares(outcome, against))
     assert told["pHUCB"].gain == pytest.approx((earned["pHUCB"] - earned[best]).mean()) == pytest.approx(gain.mean)
     assert (told["pHUCB"].gain_half, told["pHUCB"].p_value) == (gain.half, gain.p_value)
     gap = earned["pHUCB"].mean(axis=1) - earned["LinUCB"].mean(axis=1)
@@ -238,9 +238,10 @@ def test_an_interval_over_worlds_is_wider_where_worlds_disagree():
     users, shift = random.normal(size=(40, 1, 1)), np.array([-1.0, 0.0, 1.2])[None, :, None]
     values = (users + shift + 0.1 * random.normal(size=(40, 3, 2))).reshape(40, 6)
     spec = Spec("x", "d", (Arm("a", "flat"),), repeats=2, worlds=3)
-    many = estimated(Outcome(spec, {}, pl.DataFrame(), pl.DataFrame(), pl.DataFrame()), values, spec.arms[0])
+    cells = pl.DataFrame({"arm": ["a"], "shared": [False]})
+    many = estimated(Outcome(spec, {}, pl.DataFrame(), cells, pl.DataFrame()), values, spec.arms[0])
     alone = replace(spec, repeats=6, worlds=1)
-    one = estimated(Outcome(alone, {}, pl.DataFrame(), pl.DataFrame(), pl.DataFrame()), values, spec.arms[0])
+    one = estimated(Outcome(alone, {}, pl.DataFrame(), cells, pl.DataFrame()), values, spec.arms[0])
     assert many.mean == pytest.approx(one.mean)
     assert many.half > 3 * one.half
 

@@ -5,16 +5,20 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import numpy as np
 import polars as pl
 import pytest
 
 import treeward as tw
+from tests.commands import run as cli
+from tests.serving import serving
 from tests.test_loaders import busy, mind, taobao
 from treeward.cli.data import As
 from treeward.core.errors import DataError, InvalidArgument, StoreFailed
 from treeward.data.dataset import Dataset
 from treeward.data.loaders import LOADERS, find_loader
+from treeward.experiment import load
 from treeward.store import MemoryStore, WrittenStore
 from treeward.store.events import event
 from treeward.testing import ContractBroken, check_bandit, check_loader, check_policy, check_store
@@ -407,3 +411,121 @@ def test_a_closed_store_takes_nothing(json_lines):
 
 def test_a_policy_of_ones_own_can_be_changed_like_any():
     assert replace(example("policy")["TwoStep"](), budget=20).budget == 20
+
+
+# --- policies and bandits by the name of their file ------------------------------------------------------------------
+
+TWO_STEP, CONFIDENT = f"{EXTEND / 'policy.py'}:TwoStep", f"{EXTEND / 'bandit.py'}:Confident"
+SMALL = ("--items", 300, "--users", 3, "--rounds", 5, "--dim", 4, "--budget", 20)
+
+
+def test_simulate_takes_a_policy_and_a_bandit_from_files(tmp_path):
+    told = cli(
+        "simulate", *SMALL, "--policy", TWO_STEP, "--policy", "hcb", "--bandit", CONFIDENT, "-o", tmp_path / "c.html"
+    )
+    assert "TwoStep(Confident)" in told
+    assert "HCB(Confident)" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "why"),
+    [
+        ("none.py:Mine", None, "in a file that exists, got 'none.py:Mine'"),
+        ("mine.py:Mine", "raise RuntimeError('boom')", "that can be imported (RuntimeError: boom)"),
+        ("mine.py:Mine", "import sys; sys.exit(0)", "that can be imported (SystemExit: 0)"),
+        ("mine.py:Mine", "def", "that can be imported (SyntaxError: "),
+        ("no.such.module:Mine", None, "that can be imported (ModuleNotFoundError: "),
+        ("mine.py:Mine", "class Other: pass", "that mine.py has (it has Other)"),
+        ("mine.py:Mine", "class Mine: pass", "mine.py:Mine"),
+        ("mine.py:Mine", "Mine = 3", "mine.py:Mine"),
+    ],
+)
+def test_a_file_without_the_class_is_one_clear_line(name, code, why, tmp_path):
+    if code is not None:
+        (tmp_path / "mine.py").write_text(code)
+    tw.Catalogue(range(4), np.eye(4)).save(tmp_path / "items")
+    for option, what in (("policy", "a subclass of treeward's Policy"), ("bandit", "a bandit (a class with")):
+        commands = [("simulate", *SMALL, f"--{option}", name)]
+        if code is not None and "boom" in code:  # a process of its own: once is enough
+            commands.append(("serve", "items", "--check", "--set", f"{option}={name}"))
+        for command in commands:
+            told = cli(*command, cwd=tmp_path, code=1, width=500)
+            assert f"{option} must be {what}" in told
+            assert why in told
+
+
+def test_an_experiment_names_its_own_policy_and_keeps_its_settings(tmp_path):
+    tw.World.synthetic(items=300, users=8, dim=4, seed=0).save(tmp_path / "world")
+    for name in ("policy", "bandit"):
+        (tmp_path / f"{name}.py").write_text((EXTEND / f"{name}.py").read_text())
+    spec = tmp_path / "spec.toml"
+    spec.write_text(
+        f'name = "mine"\ndata = "{tmp_path / "world"}"\nusers = 3\nrounds = 20\nrepeats = 2\nbudget = 20\n'
+        'widths = [4, 16]\n[[arms]]\nlabel = "HUCB"\npolicy = "hcb"\nbaseline = true\n'
+        '[[arms]]\nlabel = "mine"\npolicy = "policy.py:TwoStep"\nbandit = "bandit.py:Confident"\n'
+        "options = {depth = 3}\nbandit_options = {delta = 0.2}\n"
+    )
+    run = ("experiment", "run", spec, "-o", "run", "--processes", 2)
+    cli(*run, cwd=tmp_path)
+    held = load(tmp_path / "run")
+    made = held.cells.filter(arm="mine")["policy"][0]
+    assert made.startswith("TwoStep(bandit=Confident(delta=0.2")
+    assert "depth=3" in made
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "policy.py:TwoStep" in page
+    assert "depth 3, delta 0.2" in page
+    mine = tmp_path / "policy.py"
+    sound = mine.read_text()
+    mine.write_text("raise RuntimeError('run')")  # a report of somebody's run does not run their code
+    assert "Wrote" in cli("report", tmp_path / "run", cwd=tmp_path)
+    assert "RuntimeError: run" in cli(*run, cwd=tmp_path, code=1)
+    before = held.rewards
+    mine.write_text(sound.replace("tree.level[node] <= depth", "tree.level[node] <= 2"))
+    cli(*run, cwd=tmp_path)
+    after = load(tmp_path / "run").rewards  # what other code made is computed again, and nothing else
+    assert after.filter(arm="HUCB").equals(before.filter(arm="HUCB"))
+    assert not after.filter(arm="mine").equals(before.filter(arm="mine"))
+    assert "options must be one of" in cli(
+        "experiment", "run", _changed(spec, "depth = 3", "breadth = 3"), "-o", "other", cwd=tmp_path, code=1
+    )
+
+
+def _changed(spec, old, new):
+    made = spec.with_name("changed.toml")
+    made.write_text(spec.read_text().replace(old, new))
+    return made
+
+
+def test_presets_take_more_policies_on_the_command_line(tmp_path):
+    tw.World.synthetic(items=300, users=8, dim=4, seed=0).save(tmp_path / "world")
+    others = [word for name in ("HMAB", "ICTRUCB", "ConUCB", "CB-Category") for word in ("--without", name)]
+    told = cli(
+        "experiment", "rewards", tmp_path / "world", "-o", tmp_path / "run", "--users", 3, "--rounds", 10, "--repeats",
+        1, "--processes", 1, "--budget", 20, "--widths", "4,16", *others, "--policy", TWO_STEP, "--policy", "beam",
+        "--bandit", CONFIDENT,
+    )  # fmt: skip
+    assert "TwoStep Confident" in told
+    assert "beam Confident" in told
+    assert f'policy = "{TWO_STEP}"' in (tmp_path / "run" / "spec.toml").read_text()
+
+
+def test_a_service_takes_code_from_its_own_settings_and_never_over_http(tmp_path):
+    shop = tw.World.synthetic(items=200, users=2, dim=4, seed=0).catalogue
+    shop.save(tmp_path / "items")
+    (tmp_path / "settings.toml").write_text(f'policy = "{TWO_STEP}"\nbandit = "{CONFIDENT}"\nbudget = 20\n')
+    options = ("--config", tmp_path / "settings.toml")
+    assert "TwoStep with" in cli("serve", tmp_path / "items", *options, "--check", cwd=tmp_path).replace("\n", "")
+    assert "strength must be 0" in cli("serve", tmp_path / "items", *options, "--set", "strength=1", "--check", code=1)
+    trap = tmp_path / "trap.py"
+    trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\n")
+    with serving(tmp_path, tmp_path / "items", *options) as running:
+        with httpx.Client(base_url=running.url) as http:
+            told = http.post("/v1/recommend", json={"user": "ada", "n": 2}).json()
+            assert len(told["items"]) == 2
+            assert http.get("/v1/about").json()["policy"] == "TwoStep(Confident)"
+            for body in ({"user": "ada", "policy": f"{trap}:Mine"}, {"user": "ada", "bandit": f"{trap}:Mine"}):
+                assert http.post("/v1/recommend", json=body).status_code == 400
+        with httpx.Client(base_url=running.admin) as http:
+            for body in ({"policy": f"{trap}:Mine"}, {"items": f"{trap}:Mine"}, {"features": f"{trap}:Mine"}):
+                assert http.post("/admin/snapshot", json=body).status_code in (400, 404, 409, 422), body
+    assert not (tmp_path / "sprung").exists()

@@ -1,8 +1,13 @@
 """One Gaussian linear posterior, three ways to explore with it. Sees feature matrices, never a tree."""
 
+from inspect import isclass
+
 from treeward.bandit.population import PopulationPrior
 from treeward.bandit.prior import Prior
 from treeward.bandit.rules import Bandit, EpsilonGreedy, LinUCB, Thompson
+from treeward.core import checks
+from treeward.core.errors import InvalidArgument
+from treeward.core.named import find, is_own
 
 BANDITS: dict[str, type[Bandit]] = {
     "linucb": LinUCB,
@@ -10,7 +15,29 @@ BANDITS: dict[str, type[Bandit]] = {
     "epsilon": EpsilonGreedy,
 }
 
+
+def bandit_named(owner: str, parameter: str, name: str) -> type[Bandit]:
+    """Return a bandit by its name, or somebody's own: ``file.py:Class`` or ``package.module:Class``."""
+    if not is_own(name):
+        return BANDITS[checks.one_of(owner, parameter, name, [*BANDITS, "FILE.py:CLASS"])]
+    what = "a bandit (a class with a method `rule`)"
+    found: type[Bandit] = find(owner, parameter, name, what)
+    if not isclass(found) or not callable(getattr(found, "rule", None)):
+        raise InvalidArgument(owner, parameter, what, name)
+    return found
+
+
 STRENGTHS = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
 """What each calls the parameter that says how much it explores."""
 
-__all__ = ["BANDITS", "STRENGTHS", "Bandit", "EpsilonGreedy", "LinUCB", "PopulationPrior", "Prior", "Thompson"]
+__all__ = [
+    "BANDITS",
+    "STRENGTHS",
+    "Bandit",
+    "EpsilonGreedy",
+    "LinUCB",
+    "PopulationPrior",
+    "Prior",
+    "Thompson",
+    "bandit_named",
+]

@@ -47,6 +47,11 @@ Seed = Annotated[int, typer.Option(help="Everything random comes from here.", mi
 Processes = Annotated[int | None, typer.Option(help="Default: one per core.", min=1, show_default=False)]
 On = Annotated[str, typer.Option("--on", help="Where to compute: processes, ray, or ray://host:port.")]
 Leave = Annotated[list[str] | None, typer.Option("--without", help="An arm to leave out; repeatable.")]
+Also = Annotated[
+    list[str] | None,
+    typer.Option("--policy", help="A policy to try as well: a name, or your own: FILE.py:CLASS; repeatable."),
+]
+AlsoBandit = Annotated[str, typer.Option("--bandit", help="Bandit of --policy: a name, or your own: FILE.py:CLASS.")]
 
 
 @app.command()
@@ -71,6 +76,8 @@ def rewards(
     once: Once = False,
     seed: Seed = 0,
     without: Leave = None,
+    policy: Also = None,
+    bandit: AlsoBandit = "linucb",
     readings: Annotated[
         bool, typer.Option("--readings", help="Also the other reading where the authors' code differs from the paper.")
     ] = False,
@@ -104,6 +111,8 @@ def bases(
     once: Once = False,
     seed: Seed = 0,
     without: Leave = None,
+    policy: Also = None,
+    bandit: AlsoBandit = "linucb",
     prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
@@ -162,6 +171,8 @@ def frontier(
     nodes: Nodes = "unit",
     seed: Seed = 0,
     without: Leave = None,
+    policy: Also = None,
+    bandit: AlsoBandit = "linucb",
     prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
@@ -202,6 +213,8 @@ def deep(
     nodes: Nodes = "unit",
     seed: Seed = 0,
     without: Leave = None,
+    policy: Also = None,
+    bandit: AlsoBandit = "linucb",
     prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
@@ -248,6 +261,8 @@ def closed_loop(
     widths: Widths = "",
     seed: Seed = 0,
     without: Leave = None,
+    policy: Also = None,
+    bandit: AlsoBandit = "linucb",
     prepared: Prepared = None,
     processes: Processes = None,
     on: On = "processes",
@@ -376,12 +391,27 @@ def _without(spec: "Spec", labels: list[str] | None) -> "Spec":
     return replace(spec, arms=tuple(arm for arm in spec.arms if arm.label not in gone))
 
 
+def _with(spec: "Spec", policies: list[str] | None, bandit: str) -> "Spec":
+    """Return a spec with more arms, each called after its class or, if there are several of a name, as it was given."""
+    from dataclasses import replace
+
+    from treeward.experiment import Arm
+
+    last = [name.rpartition(":")[2] for name in policies or []]
+    also = "" if bandit == "linucb" else f" {bandit.rpartition(':')[2]}"
+    taken = [*(arm.label for arm in spec.arms), *(name + also for name in last)]
+    labels = [(short if taken.count(short + also) == 1 else name) + also
+              for short, name in zip(last, policies or [], strict=True)]  # fmt: skip
+    arms = tuple(Arm(label, name, bandit) for label, name in zip(labels, policies or [], strict=True))
+    return replace(spec, arms=(*spec.arms, *arms))
+
+
 def _go(preset: str, given: dict[str, Any], **options: Any) -> None:
     """Run a preset with a command's arguments (its `locals()`) and options of its own, and report."""
     from treeward.experiment.presets import PRESETS
 
-    spec = PRESETS[preset](str(given["data"]), **_shared(given), **options)
-    finish(_run(_without(spec, given.get("without")), given["out"], given), given["out"])
+    spec = _without(PRESETS[preset](str(given["data"]), **_shared(given), **options), given.get("without"))
+    finish(_run(_with(spec, given["policy"], given["bandit"]), given["out"], given), given["out"])
 
 
 def _run(spec: "Spec", out: Path, given: dict[str, Any]) -> "Outcome":

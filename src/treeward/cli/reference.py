@@ -1,4 +1,4 @@
-"""`treeward experiment reference`: the authors' own experiment, theirs and ours."""
+"""`treeward experiment reference`: the paper's authors' own experiment, theirs and ours."""
 
 from pathlib import Path
 from typing import Annotated

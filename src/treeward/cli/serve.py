@@ -33,7 +33,10 @@ def serve(
     mode: Annotated[
         str | None, typer.Option(help="online, frozen or apprentice. Default: online.", show_default=False)
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="beam, phcb, hcb, ... Default: beam.", show_default=False)] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="beam, phcb, hcb, ..., or your own: FILE.py:CLASS. Default: beam.", show_default=False),
+    ] = None,
     reports: Annotated[
         str | None, typer.Option(help="Folder of experiments for the page to list. Default: none.", show_default=False)
     ] = None,

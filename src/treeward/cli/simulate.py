@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from treeward.simulate.result import Result
 
 POLICY_HELP = (
-    "flat, cb-category, cb-leaf, hcb, phcb, beam, hmab, ictr, conucb or context-free; repeatable. "
-    "Default: the first six."
+    "flat, cb-category, cb-leaf, hcb, phcb, beam, hmab, ictr, conucb, context-free, or your own: FILE.py:CLASS; "
+    "repeatable. Default: the first six."
 )
-BANDIT_HELP = "linucb, thompson or epsilon."
+BANDIT_HELP = "linucb, thompson, epsilon, or your own: FILE.py:CLASS."
 
 
 def simulate(
@@ -33,22 +33,23 @@ def simulate(
     out: Annotated[Path, typer.Option("--out", "-o", help="Curves to write: .html or .png.")] = Path("curves.html"),
 ) -> None:
     """Try policies on the same synthetic users, under the same budget of scores, and draw what they earn."""
-    from treeward.bandit import BANDITS
-    from treeward.core import checks
-    from treeward.policy import POLICIES, TREE_POLICIES
+    from treeward.bandit import bandit_named
+    from treeward.core.named import make
+    from treeward.policy import TREE_POLICIES, policy_named
     from treeward.simulate import World, draw_curves
     from treeward.simulate import simulate as run
     from treeward.simulate.curves import curve_kind
     from treeward.tree.item_tree import ItemTree
 
     curve_kind("simulate", "--out", out)
-    chosen = [checks.one_of("simulate", "--policy", name, POLICIES) for name in policy or TREE_POLICIES]
-    base = BANDITS[checks.one_of("simulate", "--bandit", bandit, BANDITS)]()
+    kinds = [policy_named("simulate", "--policy", name) for name in policy or TREE_POLICIES]
+    base = make("simulate", "--bandit", bandit, bandit_named("simulate", "--bandit", bandit))
     with timed(f"A world of {items:,} items and {users:,} users"):
         world = World.synthetic(items, users, dim, seed)
     with progress() as report:
         tree = ItemTree.build(world.catalogue.vectors, seed=seed, progress=report)
-    policies = [POLICIES[name](base, budget=budget) for name in chosen]
+    given = zip(policy or TREE_POLICIES, kinds, strict=True)
+    policies = [make("simulate", "--policy", name, kind, base, budget=budget) for name, kind in given]
     for made in policies:
         made.session(tree, world.catalogue, 1)  # a bad budget is told before the first long run, not between two
     with progress() as report:

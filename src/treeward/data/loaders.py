@@ -1,9 +1,6 @@
 """The loaders by name, and which of them a path is for."""
 
-import sys
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +8,7 @@ from types import ModuleType
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError, InvalidArgument
+from treeward.core.named import find, is_own
 from treeward.data import mind, movielens, sequences, table, taobao
 from treeward.data.dataset import Dataset
 from treeward.data.tabular import READERS
@@ -72,27 +70,11 @@ def find_loader(owner: str, loader: str | Loader) -> Loader:
         if not callable(loader):
             raise InvalidArgument(owner, "loader", "a name or a function", loader)
         return loader
-    where, colon, name = loader.rpartition(":")
-    if not colon:
+    if not is_own(loader):
         return LOADERS[checks.one_of(owner, "loader", loader, LOADERS)]
-    try:
-        made: object = getattr(_module(where), name)
-    except Exception as error:  # whatever the code of others does
-        why = f"{type(error).__name__}: {error}"
-        raise InvalidArgument(owner, "loader", f"a function that can be imported ({why})", loader) from error
+    made: Loader = find(owner, "loader", loader, "a function")
     if not callable(made):
         raise InvalidArgument(owner, "loader", "a function", loader)
-    return made
-
-
-def _module(where: str) -> ModuleType:
-    if not where.endswith(".py"):
-        return import_module(where)
-    spec = spec_from_file_location(f"loader_of_{Path(where).stem}", where)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{where} cannot be read")
-    made = sys.modules[spec.name] = module_from_spec(spec)
-    spec.loader.exec_module(made)
     return made
 
 

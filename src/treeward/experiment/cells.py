@@ -53,7 +53,7 @@ def cells_of(spec: Spec, users: int) -> list[Cell]:
     made = []
     for repeat in range(spec.runs):
         for arm in spec.arms:
-            together = spec.judges or spec.start or arm.kind.shared_state or not arm.kind.replayable
+            together = spec.judges or spec.start or arm.own or arm.kind.shared_state or not arm.kind.replayable
             step = users if together else SHARD
             made += [Cell(arm, repeat, first, min(first + step, users)) for first in range(0, users, step)]
     return made
@@ -155,6 +155,8 @@ def run_cell(shared: Share, label: str, repeat: int, first: int, last: int) -> a
         "spec_sha256": spec.digest,
         "treeward": __version__,
         "policy": result.settings["policy"],
+        "shared": arm.kind.shared_state,
+        "code": arm.code,
     }
     return artefact.Contents({"shown": np.flatnonzero(result.shown).astype(np.int32)}, tables, {}, told)
 

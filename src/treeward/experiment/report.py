@@ -336,11 +336,13 @@ def _origin(outcome: Outcome) -> list[str]:
         ("world", world),
         ("treeward", ", ".join(outcome.cells["treeward"].unique(maintain_order=True))),
     ]
+    codes = dict(outcome.cells.select("arm", "code").iter_rows())
     arms = [
-        (arm.label, arm.policy, arm.bandit, plain({**arm.options, **arm.bandit_options}), arm.reward or spec.reward)
+        (arm.label, arm.policy, arm.bandit, plain({**arm.options, **arm.bandit_options}), arm.reward or spec.reward,
+         codes.get(arm.label, "")[:12])
         for arm in spec.arms
-    ]
-    head = ("arm", "policy", "bandit", "options", "reward")
+    ]  # fmt: skip
+    head = ("arm", "policy", "bandit", "options", "reward", "code sha256")
     return [heading("Where it comes from"), facts(pairs), table(head, arms)]
 
 

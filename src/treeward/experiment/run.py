@@ -34,7 +34,8 @@ class Outcome(NamedTuple):
 
     With several worlds, repeats are counted over all of them: the first world's come first."""
     cells: pl.DataFrame
-    """Of every arm and repeat: scores, multiplications, coverage, seconds, questions; Gini impurity, if judged."""
+    """Of every arm and repeat: scores, multiplications, coverage, seconds, questions, the policy with its settings;
+    Gini impurity, if judged."""
     verdicts: pl.DataFrame
     """Of every arm, repeat and judge: LogLoss and AUC, with what was collected and (for the first arm) without; empty
     if there is no judge."""
@@ -79,7 +80,8 @@ def run(
     with alone(place):
         _claim(spec, place)
         cells = cells_of(spec, len(prepare(spec, place, report, source)["users"]))
-        left = [cell for cell in cells if held(place, cell, spec.digest) is None]
+        found = [(cell, held(place, cell, spec.digest)) for cell in cells]
+        left = [cell for cell, one in found if one is None or one.info.get("code") != cell.arm.code]
         for cell in left:  # also what is damaged, or was computed for another spec
             shutil.rmtree(place / "cells" / cell.name, ignore_errors=True)
         report("cells", len(cells) - len(left), len(cells))
@@ -127,8 +129,9 @@ def load(folder: StrPath) -> Outcome:
                 *(pl.lit(value).alias(name) for name, value in stamp.items()),
             )
         )
+        kept = {name: one.info[name] for name in ("treeward", "policy", "shared", "code")}
         judged = {"gini": one.info["gini"]} if spec.judges else {}
-        rows.append({**told, **_together(parts, prepared["items"]), "treeward": one.info["treeward"], **judged})
+        rows.append({**told, **_together(parts, prepared["items"]), **kept, **judged})
         if spec.judges:
             told_names = [pl.lit(value).alias(name) for name, value in told.items()]
             verdicts.append(one.tables["verdicts"].select(*told_names, pl.all()))

@@ -4,19 +4,21 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from treeward.bandit import BANDITS, PopulationPrior
+from treeward.bandit import PopulationPrior, bandit_named
 from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
+from treeward.core.named import code_digest, is_own, make
 from treeward.data.loaders import find_loader
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.embed.features import Features
 from treeward.experiment.baselines import BASELINES, FORESEEING, Factors
 from treeward.learn.next_click import NextClick
-from treeward.policy import POLICIES, LogLevel, Policy
+from treeward.policy import POLICIES, LogLevel, Policy, policy_named
 from treeward.policy.node_vectors import NODE_VECTORS
 from treeward.policy.session import Begins
 from treeward.simulate.fit import EXPOSURES
@@ -60,6 +62,7 @@ class Arm:
 
     label: str
     policy: str
+    """A name, or your own: ``file.py:Class``, which is run as a program. So is a bandit."""
     bandit: str = "linucb"
     baseline: bool = False
     """What others are compared with."""
@@ -76,7 +79,17 @@ class Arm:
     @property
     def kind(self) -> type[Policy]:
         """The policy."""
-        return KINDS[checks.one_of(f"arm {self.label!r}", "policy", self.policy, KINDS)]
+        return policy_named(f"arm {self.label!r}", "policy", self.policy, KINDS)
+
+    @property
+    def own(self) -> bool:
+        """Whether the policy is somebody's own: what it is, only its code knows."""
+        return is_own(self.policy)
+
+    @property
+    def code(self) -> str:
+        """The SHA-256 of the files it is made of, if there are any; results of other code are not its own."""
+        return code_digest(self.policy, self.bandit)
 
     @property
     def needs_log(self) -> bool:
@@ -94,7 +107,7 @@ class Arm:
         `aids` is what it may know of training users, `nodes` the length of node vectors where it scores nodes.
         """
         owner = f"arm {self.label!r}"
-        kind, way = self.kind, BANDITS[checks.one_of(owner, "bandit", self.bandit, BANDITS)]
+        kind, way = self.kind, bandit_named(owner, "bandit", self.bandit)
         if self.policy in BASELINES:
             told = {} if aids is None else aids.told_to(self.policy)
             known(owner, "options", self.options, ())
@@ -103,12 +116,14 @@ class Arm:
                 if getattr(self, name):
                     raise InvalidArgument(owner, name, "false: it has no posterior", True)
             return kind(**told)
-        bandit: Bandit = way(**known(owner, "bandit_options", self.bandit_options, _names(way)))
+        chosen = known(owner, "bandit_options", self.bandit_options, signature(way).parameters)
+        bandit: Bandit = make(owner, "bandit", self.bandit, way, **chosen)
         given = {name: value for name, value in self.options.items() if name not in _EXPANSION}
         opening = {name: value for name, value in self.options.items() if name in _EXPANSION}
-        made = known(owner, "options", given, _names(kind) - {"bandit", "prior", "features", "expansion"})
+        takes = set(signature(kind).parameters)
+        made = known(owner, "options", given, takes - {"bandit", "prior", "features", "expansion"})
         if opening:
-            if "expansion" not in _names(kind):
+            if "expansion" not in takes:
                 raise InvalidArgument(owner, "options", "without q and p: the policy opens no nodes", dict(opening))
             made["expansion"] = LogLevel(**opening)  # type: ignore[arg-type]
         bandit.rule(1)
@@ -118,7 +133,8 @@ class Arm:
         if aids is not None:
             made["prior"] = (aids.deep_prior if self.features else aids.prior) if self.prior else None
             made["features"] = aids.features if self.features else None
-        return kind(bandit, budget=own or None, **made)
+        policy: Policy = make(owner, "policy", self.policy, kind, bandit, budget=own or None, **made)
+        return policy
 
 
 @dataclass(frozen=True)

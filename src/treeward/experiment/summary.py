@@ -101,12 +101,13 @@ def estimated(outcome: Outcome, values: NDArray[np.float64], *arms: Arm) -> Esti
     worlds = outcome.spec.worlds
     if worlds > 1:
         return estimate(values.reshape(len(values), worlds, -1).mean(axis=2), True)
-    return estimate(values, shares(*arms))
+    return estimate(values, shares(outcome, *arms))
 
 
-def shares(*arms: Arm) -> bool:
-    """Tell whether users of one of the arms learn from each other."""
-    return any(arm.kind.shared_state for arm in arms)
+def shares(outcome: Outcome, *arms: Arm) -> bool:
+    """Tell whether users of one of the arms learn from each other, by what was noted when they ran."""
+    mine = outcome.cells.filter(pl.col("arm").is_in([arm.label for arm in arms]))
+    return bool(mine["shared"].any())
 
 
 def scores(outcome: Outcome, round: int) -> list[Score]:

@@ -1,5 +1,10 @@
 """Policies: which items a bandit looks at, and what it learns from a reward. One file a policy."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from treeward.core import checks
+from treeward.core.named import find_class, is_own
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
 from treeward.policy.context_free import ContextFree
@@ -29,6 +34,17 @@ POLICIES: dict[str, type[Policy]] = {
 }
 """All there are; the others are baselines, which run in simulations only."""
 
+
+def policy_named(
+    owner: str, parameter: str, name: str, known: Mapping[str, type[Policy]] = MappingProxyType(POLICIES)
+) -> type[Policy]:
+    """Return a policy by its name, or somebody's own: ``file.py:Class`` or ``package.module:Class``."""
+    if is_own(name):
+        found: type[Policy] = find_class(owner, parameter, name, Policy, "a subclass of treeward's Policy")
+        return found
+    return known[checks.one_of(owner, parameter, name, [*known, "FILE.py:CLASS"])]
+
+
 __all__ = [
     "HCB",
     "HMAB",
@@ -46,4 +62,5 @@ __all__ = [
     "LogLevel",
     "Policy",
     "Thresholds",
+    "policy_named",
 ]

@@ -6,7 +6,6 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
 from treeward.embed.features import load_features
 from treeward.explorer.explorer import Explorer
-from treeward.policy import TREE_POLICIES
 from treeward.policy.base import Policy
 from treeward.serve.app import App
 from treeward.serve.protocol import Protocol
@@ -57,8 +55,7 @@ def parts(settings: Settings) -> tuple[Catalogue, Policy, ItemTree | None]:
     catalogue = Catalogue.load(settings.items)
     prior = PopulationPrior.load(settings.prior) if settings.prior else None
     features = load_features(settings.features) if settings.features else None
-    policy = TREE_POLICIES[settings.policy](settings.make_bandit(), prior=prior, features=features)
-    policy = replace(policy, budget=settings.budget) if settings.budget else policy
+    policy = settings.make_policy(prior=prior, features=features)
     tree = ItemTree.load(settings.tree) if settings.tree else None
     if tree is not None and (len(tree) != len(catalogue) or (features is None and _is_of_others(tree, catalogue))):
         rule = f"built of these {len(catalogue):,} items, in this order"

@@ -11,12 +11,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from treeward.bandit import BANDITS, STRENGTHS
+from treeward.bandit import STRENGTHS, bandit_named
 from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
+from treeward.core.named import is_own, make
 from treeward.explorer.rewards import checked_range
-from treeward.policy import TREE_POLICIES
+from treeward.policy import TREE_POLICIES, policy_named
+from treeward.policy.base import Policy
 from treeward.store.opening import check_file, is_database
 
 PREFIX = "TREEWARD_"
@@ -45,10 +47,12 @@ class Settings:
     store: str = _of(
         "the file events live in, `memory`, or `postgresql://user@host/database`", "treeward.db", repr=False
     )
-    policy: str = _of("how to explore: `beam`, `phcb`, `hcb`, `cb-leaf`, `cb-category` or `flat`", "beam")
+    policy: str = _of(
+        "how to explore: `beam`, `phcb`, `hcb`, `cb-leaf`, `cb-category`, `flat`, or your own: `file.py:Class`", "beam"
+    )
     prior: str = _of("what `treeward prior fit` wrote; none by default", "")
     features: str = _of("what `treeward embed neural` wrote, or other saved features; none by default", "")
-    bandit: str = _of("`linucb`, `thompson` or `epsilon`", "linucb")
+    bandit: str = _of("`linucb`, `thompson`, `epsilon`, or your own: `file.py:Class`", "linucb")
     strength: float = _of("the bandit's alpha, v or epsilon; 0: its own default", 0.0)
     budget: int = _of("score computations a decision; 0: the policy's own default", 0)
     repeats: bool | int = _of("whether an item may be shown to a user again; a number: after so many others", True)
@@ -90,8 +94,7 @@ class Settings:
         checks.typed(owner, "settings", asdict(self), Settings)
         if not self.items:
             raise InvalidArgument(owner, "items", "the path of a catalogue", self.items)
-        checks.one_of(owner, "policy", self.policy, TREE_POLICIES)
-        self.make_bandit().rule(1)
+        self.make_policy().bandit.rule(1)
         checked_range((self.reward_low, self.reward_high))
         for name, what in (
             ("tree", "saved tree"),
@@ -123,8 +126,25 @@ class Settings:
 
     def make_bandit(self) -> Bandit:
         """Return the bandit."""
-        kind = BANDITS[checks.one_of("serve", "bandit", self.bandit, BANDITS)]
-        return kind(**{STRENGTHS[self.bandit]: self.strength}) if self.strength else kind()
+        kind = bandit_named("serve", "bandit", self.bandit)
+        if self.strength and is_own(self.bandit):
+            raise InvalidArgument(
+                "serve", "strength", "0 where the bandit is your own: its class says it", self.strength
+            )
+        given = {STRENGTHS[self.bandit]: self.strength} if self.strength else {}
+        made: Bandit = make("serve", "bandit", self.bandit, kind, **given)
+        return made
+
+    def make_policy(self, **aids: object) -> Policy:
+        """Return the policy, with its bandit and budget; `aids` are its prior and features."""
+        kind = policy_named("serve", "policy", self.policy, TREE_POLICIES)
+        if kind.shared_state or not kind.replayable:
+            raise InvalidArgument(
+                "serve", "policy", "one whose state of a user follows from that user's events", self.policy
+            )
+        given = {**aids, "budget": self.budget} if self.budget else aids
+        made: Policy = make("serve", "policy", self.policy, kind, self.make_bandit(), **given)
+        return made
 
     def _check_store(self) -> None:
         shared, workers = is_database(self.store), checks.integer("serve", "workers", self.workers, low=1, high=256)
