@@ -1,9 +1,11 @@
 """`PostgresStore`: the same promises as any store, kept for many processes at once."""
 
+import json
 import os
 import signal
 import subprocess
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -13,7 +15,7 @@ import pytest
 
 import treeward as tw
 from tests.pg import cluster, needs_postgres  # noqa: F401
-from tests.serving import kill, start, stop
+from tests.serving import kill, serving, start, stop
 from tests.waiting import wait_until
 from treeward.client import Client, ServiceError
 from treeward.core.errors import InvalidArgument, StoreError, StoreVersion, UnknownDecision
@@ -184,9 +186,15 @@ def test_a_database_that_goes_and_comes_back(tmp_path):
         own.kill()
         with pytest.raises(StoreError, match="cannot be reached"):
             store.append(["ada"], event(2, 1.0, nonce=2))
-        assert store.failed is not None
+        for _ in range(4):
+            store.look()
+            assert store.failed is not None
         own.start()
-        wait_until(lambda: store.look() or store.failed is None, "the database is found again")
+        looks = 0
+        while store.failed is not None:  # every look tries, however long the outage was
+            store.look()
+            looks += 1
+            assert looks <= 5
         assert store.append(["ada"], event(2, 1.0, nonce=2)).tolist() == [True]
         assert not store.append(["ada"], event(1, 1.0, nonce=1)).any()
         assert store.read("ada")["item"].tolist() == [1, 2]
@@ -305,6 +313,37 @@ def test_a_service_whose_database_goes_and_comes_back(tmp_path):
         assert stop(running) == 0
         log = (tmp_path / "stderr").read_text()
         assert "Traceback" not in log
+    finally:
+        own.close()
+
+
+def test_default_rewards_outlive_an_outage_that_is_longer_than_their_window(tmp_path):
+    from tests.pg import Cluster
+
+    own = Cluster()
+    try:
+        synthetic_catalogue(300, dim=4, seed=0).save(tmp_path / "items")
+        options = ("--store", own.database("treeward"), "--set", "window=2", "--set", "default_reward=0.25",
+                   "--set", "exposures=strict")  # fmt: skip
+        log = tmp_path / "stderr"
+
+        def refused_after(moment):
+            lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+            return any(one["time"] > moment and one.get("status") == 503 for one in lines)
+
+        with serving(tmp_path, tmp_path / "items", *options) as running, Client(running.url, timeout=20) as client:
+            client.recommend("ada", 3)
+            over = time.time() + 2
+            own.kill()
+            wait_until(lambda: not client.ready(), "the outage is noticed")
+            wait_until(lambda: client.ready() or refused_after(over + 3), "the windows are over, and swept")
+            own.start()
+            wait_until(client.ready, "the database is back")
+            wait_until(lambda: client.user("ada")["events"] == 6, "the default rewards are written")
+            assert [one["reward"] for one in client.user("ada")["history"][3:]] == [0.25] * 3
+        lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+        assert [one for one in lines if "cannot be reached" in one.get("error", "")]
+        assert [one for one in lines if one.get("store") == "takes writes again"]
     finally:
         own.close()
 

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import polars as pl
 import pytest
 
 import treeward as tw
@@ -31,6 +32,7 @@ from treeward.serve.routes import ROUTES
 from treeward.serve.server import open_explorer
 from treeward.serve.service import Service
 from treeward.serve.settings import Key, Settings, is_loopback, read_settings, table
+from treeward.store.events import SHOWN, event
 from treeward.store.sqlite import SQLiteStore
 
 
@@ -364,6 +366,17 @@ def test_windows_and_default_rewards(items, tmp_path):
         assert [one["kind"] for one in history] == ["shown", "reward"]
         assert 0 <= time.time() - history[0]["time"] < 600
         assert history[0]["item"] == shown["item"]
+
+
+def test_a_decision_dated_in_the_future_keeps_no_other_waiting(items, tmp_path):
+    options = ("--set", "window=1", "--set", "default_reward=0.25")
+    store = SQLiteStore(tmp_path / "events.db")  # the machine's clock was a day ahead
+    store.append(["eve"], event(store.number_items(pl.Series([7]))[0], 0.5, nonce=9, kind=SHOWN, time=2**32 - 1))
+    store.close()
+    with serving(tmp_path, items, *options) as running, Client(running.url) as client:
+        client.recommend("ada", 2)
+        wait_until(lambda: client.user("ada")["events"] == 4, "decisions made after the restart earn the default")
+        wait_until(lambda: client.user("eve")["events"] == 2, "so does the one from the future")
 
 
 def test_a_store_whose_file_is_gone_is_noticed(items, tmp_path):

@@ -49,6 +49,7 @@ class App(Changing):
         """What is answered if too many wait."""
         self.log = Log()
         self._tasks: list[asyncio.Task[None]] = []
+        self._away = False
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {
             route.takes: msgspec.json.Decoder(route.takes) for route in ROUTES if route.takes is not None
         }
@@ -276,9 +277,11 @@ class App(Changing):
         """Let default rewards come true, and follow what others were told."""
         while True:
             await asyncio.sleep(_SECONDS_A_SWEEP)
-            await asyncio.to_thread(self.live.sample)
-            await asyncio.to_thread(self.service.look)
             try:
+                await asyncio.to_thread(self.live.sample)
+                await asyncio.to_thread(self.service.look)
+                if self._store_is_away():
+                    continue  # nothing below can be done, and waiting for it would keep us from noticing it is back
                 await asyncio.to_thread(self.service.expire)
                 await asyncio.to_thread(self.service.refresh)
                 if self.service.explorer.store.remote:
@@ -288,6 +291,14 @@ class App(Changing):
                 self.log.note({"error": str(error)})
             except Exception as error:  # the next sweep may do better; without one nothing would
                 self.log.problem(error, b"-")
+
+    def _store_is_away(self) -> bool:
+        """Tell whether the store takes no writes; the log has a line when that begins and when it ends."""
+        failed = getattr(self.service.explorer.store, "failed", None)
+        if (failed is not None) != self._away:
+            self._away = failed is not None
+            self.log.note({"error": str(failed)} if failed is not None else {"store": "takes writes again"})
+        return self._away
 
     async def _write_log(self) -> None:
         while True:

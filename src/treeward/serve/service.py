@@ -2,32 +2,31 @@
 
 import math
 import re
-from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from secrets import token_hex
-from threading import Lock
 from time import monotonic, strftime
 from typing import Any
 
 import numpy as np
 import polars as pl
 from msgspec import UNSET
-from scipy.special import stdtrit
 
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownDecision, UnknownId
 from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
 from treeward.explorer.explorer import Explorer
-from treeward.explorer.ledger import Given, Outcome, Row
+from treeward.explorer.ledger import Given, Outcome
 from treeward.explorer.looks import Decision, item_name, node_name
 from treeward.serve import wire
+from treeward.serve.lift import lift_of
+from treeward.serve.pending import Pending
 from treeward.serve.settings import Settings
 from treeward.store.base import User, spelled
 from treeward.store.copying import copy
-from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN, now
+from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN
 from treeward.store.opening import is_database, open_store, without_password
 from treeward.store.sqlite import SQLiteStore
 
@@ -49,31 +48,19 @@ class Service:
         self.bold = 0
         self._lift: tuple[float, wire.Lift] | None = None
         self.matched = self.compared = self.decisions = 0
-        self._open: deque[tuple[float, User, Row, int]] = deque()
-        self._open_lock = Lock()
+        self._pending = Pending(settings.window)
         if settings.default_reward is not None:
-            self._open.extend(self._reopened())
+            self._pending.reopen(explorer)
 
     @classmethod
     def following(cls, former: "Service", explorer: Explorer) -> "Service":
         """Return a service over another explorer of the same store that goes on where one stops."""
         settings = replace(former.settings, default_reward=None)  # what is open, is known
         made = cls(explorer, settings)
-        made.settings, made._open, made._open_lock = former.settings, former._open, former._open_lock
+        made.settings, made._pending = former.settings, former._pending
         made.bold, made.decisions = former.bold, former.decisions
         made.matched, made.compared = former.matched, former.compared
         return made
-
-    def _reopened(self) -> list[tuple[float, User, Row, int]]:
-        """Return the decisions that were open at the end of an earlier run, by when their window closes."""
-        begun, epoch, second = monotonic(), self.explorer.store.epoch, now()
-        return sorted(
-            (
-                (begun + self.settings.window - (second - when if when else 0), user, row, epoch)
-                for user, row, when in self.explorer.ledger.open_rows()
-            ),
-            key=lambda one: one[0],
-        )
 
     @property
     def contexts(self) -> tuple[str, ...]:
@@ -200,10 +187,9 @@ class Service:
         self.decisions += len(made)
         self.bold += sum(one.bold for one in made)
         if self.settings.default_reward is not None:
-            deadline = monotonic() + self.settings.window
             epoch = self.explorer.store.epoch
-            with self._open_lock, suppress(UnknownDecision):  # who was forgotten meanwhile has no open decisions
-                self._open.extend((deadline, *self.explorer.ledger.row_of(one.id), epoch) for one in made)
+            with suppress(UnknownDecision):  # who was forgotten meanwhile has no open decisions
+                self._pending.add([(*self.explorer.ledger.row_of(one.id), epoch) for one in made])
         return wire.Recommendation(
             [
                 wire.Choice(one.id, one.item, one.slot, one.mean, one.width, one.propensity, one.path, kind)
@@ -239,13 +225,8 @@ class Service:
 
     def expire(self) -> int:
         """Give decisions whose window has passed the default reward; return how many."""
-        if self.settings.default_reward is None:
-            return 0
-        now, due = monotonic(), []
-        with self._open_lock:
-            while self._open and self._open[0][0] <= now:
-                due.append(self._open.popleft()[1:])
-        return self.explorer.ledger.expire(due, self.settings.default_reward) if due else 0
+        reward = self.settings.default_reward
+        return 0 if reward is None else self._pending.expire(self.explorer, reward)
 
     def told(self, events: AnyArray) -> list[wire.Event]:
         """Return events as they are told."""
@@ -324,36 +305,10 @@ class Service:
         )  # fmt: skip
 
     def lift(self) -> wire.Lift:
-        """Return what exploring is worth, from the events of the last minute or before."""
+        """Return what exploring is worth; counted from all events at most once a minute, `as_of` says when."""
         if self._lift is None or monotonic() - self._lift[0] > _FRESH:
-            self._lift = monotonic(), self._find_lift()
+            self._lift = monotonic(), lift_of(self.explorer.store, self.held_out, self.matched, self.compared)
         return self._lift[1]
-
-    def _find_lift(self) -> wire.Lift:
-        means: dict[bool, list[float]] = {False: [], True: []}
-        counts: dict[bool, int] = {False: 0, True: 0}
-        earned: dict[bool, float] = {False: 0.0, True: 0.0}
-        for user, events in self.explorer.store.read_all():
-            shown = int((events["kind"] == SHOWN).sum())
-            if shown:
-                out = self.held_out(user)
-                reward = float(events["reward"][(events["kind"] != SHOWN) & (events["nonce"] != 0)].sum())
-                means[out].append(reward / shown)
-                counts[out] += shown
-                earned[out] += reward
-        groups = [
-            wire.Group(len(means[out]), counts[out], earned[out] / counts[out] if counts[out] else 0.0)
-            for out in (False, True)
-        ]
-        gap = low = high = None
-        one, other = (np.array(means[out]) for out in (False, True))
-        if len(one) > 1 and len(other) > 1:
-            gap = float(one.mean() - other.mean())
-            parts = np.array([group.var(ddof=1) / len(group) for group in (one, other)])
-            freedom = parts.sum() ** 2 / max((parts**2 / [len(one) - 1, len(other) - 1]).sum(), 1e-300)
-            half = float(stdtrit(max(freedom, 1.0), 0.975)) * math.sqrt(parts.sum())
-            low, high = gap - half, gap + half
-        return wire.Lift(groups[0], groups[1], gap, low, high, self.matched, self.compared)
 
     def backup(self) -> str:
         """Copy the store to a new file beside it, and return which."""
@@ -378,8 +333,7 @@ class Service:
     def forget(self, user: User) -> wire.Erased:
         """Erase a user."""
         gone = self.explorer.forget(user)
-        with self._open_lock:
-            self._open = deque(one for one in self._open if one[1] != user)
+        self._pending.forget(user)
         return wire.Erased(gone)
 
 

@@ -254,8 +254,10 @@ class Group(Struct):
 
 
 class Lift(Struct):
-    """What exploring is worth: the difference of the two groups' mean rewards a decision, by user."""
+    """What exploring is worth: the difference of the two groups' mean rewards per decision, by user."""
 
+    as_of: float
+    """When it was counted, in seconds since 1970: at most a minute ago, since it reads every event."""
     explored: Group
     held_out: Group
     difference: float | None

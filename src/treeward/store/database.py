@@ -17,6 +17,8 @@ logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # whoever calls is
 _CLASHED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 """What another try mends: somebody was in the way."""
 _TRIES = 3
+_SOON = 1.0
+"""Seconds to wait for a connection while the database is known to be away: what keeps waiting asks for none."""
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
 
 
@@ -30,7 +32,7 @@ class Database:
     connections
         At most so many at a time.
     timeout
-        Seconds to wait for one before a call is refused.
+        Seconds to wait for one before a call is refused; at most one second while the database is known to be away.
     """
 
     def __init__(self, url: str, connections: int, timeout: float) -> None:
@@ -42,9 +44,11 @@ class Database:
             where = _read(url)
             # Never the password.
             self._name = f"PostgreSQL {where.get('dbname', '')} at {where.get('host', 'localhost')}"
+            # One attempt for each call: the pool's own attempts get rarer the longer a database is away.
             pool = psycopg_pool.ConnectionPool(
-                url, min_size=1, max_size=connections, timeout=timeout, open=False, kwargs={"autocommit": True},
-                name="treeward",
+                url, min_size=1, max_size=connections, timeout=timeout, open=False, name="treeward",
+                reconnect_timeout=0.0,
+                kwargs={"autocommit": True, "connect_timeout": where.get("connect_timeout", max(2, round(timeout)))},
             )  # fmt: skip
             pool.open(wait=True, timeout=timeout)
         except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
@@ -71,10 +75,11 @@ class Database:
         return answer
 
     def _tried(self, work: Callable[[Connection], Answer]) -> Answer:
+        timeout = self._timeout if self.problem is None else min(self._timeout, _SOON)
         for _ in range(_TRIES - 1):
-            with suppress(*_CLASHED), self._pool.connection(timeout=self._timeout) as connection:
+            with suppress(*_CLASHED), self._pool.connection(timeout=timeout) as connection:
                 return work(connection)
-        with self._pool.connection(timeout=self._timeout) as connection:
+        with self._pool.connection(timeout=timeout) as connection:
             return work(connection)
 
     def rows(self, query: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -82,7 +87,7 @@ class Database:
         return self.do(lambda connection: connection.execute(query, given, binary=True).fetchall())
 
     def look(self) -> None:
-        """Find out whether the database is there; connections that it has lost are made anew."""
+        """Find out whether the database is there; lost connections are replaced."""
         if self.problem is not None:
             with suppress(StoreError):
                 self._pool.check()

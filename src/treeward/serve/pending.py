@@ -1,0 +1,74 @@
+"""Decisions whose window is open: what nothing comes of earns the default reward, and none is forgotten on the way."""
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import takewhile
+from threading import Lock
+from time import monotonic
+
+from treeward.explorer.explorer import Explorer
+from treeward.explorer.ledger import Row
+from treeward.store.base import User
+from treeward.store.events import now
+
+Decided = tuple[User, Row, int]
+"""Whose a decision is, the event that a reward of 0 for it would be, and the store's epoch of then."""
+
+
+class Pending:
+    """Decisions in the order in which their windows close.
+
+    Parameters
+    ----------
+    window
+        Seconds until a decision earns the default reward.
+    """
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._open: deque[tuple[float, Decided]] = deque()
+        self._lock = Lock()
+
+    def reopen(self, explorer: Explorer) -> None:
+        """Add the decisions of earlier runs that have no reward.
+
+        Events know the second they are of, by the clock of then: one that is ahead of the clock of now counts as now,
+        since nothing that is decided later may wait for it.
+        """
+        begun, second, epoch = monotonic(), now(), explorer.store.epoch
+        found = [
+            (begun + self._window - (max(0, second - when) if when else 0), (user, row, epoch))
+            for user, row, when in explorer.ledger.open_rows()
+        ]
+        with self._lock:
+            self._open.extend(sorted(found, key=lambda one: one[0]))
+
+    def add(self, decided: Iterable[Decided]) -> None:
+        """Add decisions that were just made."""
+        with self._lock:
+            deadline = monotonic() + self._window
+            self._open.extend((deadline, one) for one in decided)
+
+    def expire(self, explorer: Explorer, reward: float) -> int:
+        """Give those whose window has passed this reward, and return how many had none.
+
+        They are let go of when they are written, not before: if the store takes no writes now, the next call tries
+        again. A decision that has a reward gets no second one, so trying twice does no harm.
+        """
+        over = monotonic()
+        with self._lock:
+            due = [one for _, one in takewhile(lambda waiting: waiting[0] <= over, self._open)]
+        if not due:
+            return 0
+        count = explorer.ledger.expire(due, reward)
+        with self._lock:
+            while self._open and self._open[0][0] <= over:
+                self._open.popleft()
+        return count
+
+    def forget(self, user: User) -> None:
+        """Let go of a user's decisions."""
+        with self._lock:
+            kept = [one for one in self._open if one[1][0] != user]
+            self._open.clear()
+            self._open.extend(kept)
