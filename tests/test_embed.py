@@ -209,7 +209,7 @@ def test_text_gru_fills_items_without_text_if_asked(shop):
     made = tw.text_gru_vectors(rings(30), rings(10, 1), some, 8, fill=True, **call)
     assert np.isfinite(made.catalogue.vectors).all()
     bare = tw.Catalogue(shop.ids)
-    with pytest.raises(DataError, match="40 of 40 items have no text in title or abstract"):
+    with pytest.raises(DataError, match="40 of 40 items have no text in title, abstract, description"):
         tw.text_gru_vectors(rings(30), rings(10, 1), bare, 8, fill=True, **call)
 
 
@@ -290,7 +290,7 @@ def test_items_without_text_are_refused_or_filled():
         with pytest.raises(DataError, match="have no text in title"):
             tw.text_vectors(wordless, model="static")
     bare = tw.Catalogue(range(3))
-    with pytest.raises(DataError, match="3 of 3 items have no text in title or abstract; make vectors of clicks"):
+    with pytest.raises(DataError, match="3 of 3 items have no text in title, abstract, description; name columns"):
         tw.text_vectors(bare, model="static")
     shop = tw.Catalogue(range(5), titles=[*TITLES[:3], None, " "], categories=["w", "w", "g", "g", "w"])
     with pytest.raises(DataError, match="2 of 5 items have no text in title; --fill gives them"):
@@ -419,7 +419,7 @@ def test_embed_text_on_the_command_line(tmp_path):
         data.part("train"), data.part("validation"), data.catalogue, 3, model="static", settings=Settings(passes=2)
     )
     np.testing.assert_array_equal(tw.Catalogue.load(tmp_path / "tuned").vectors, wanted.catalogue.vectors)
-    done = CliRunner().invoke(app, [*call, "--force", "--column", "body"])
+    done = CliRunner().invoke(app, [*call, "--force", "--text", "body"])
     assert done.exit_code == 1
     assert "columns must be columns of the items" in str(done.exception)
 

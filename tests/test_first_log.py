@@ -128,11 +128,12 @@ def fitted(shop):
     told = {}
     for name, weights in (("items", ACTIONS), ("items0", SKIPS)):
         told[name] = run(
-            "embed", "svd", shop / "events.csv", "-o", name, "--items", shop / "products.csv", *LOG, *ITEMS, *weights,
+            "embed", "svd", "events.csv", "-o", name, "--items", shop / "products.csv", *LOG, *ITEMS, *weights,
             "--dim", 8, cwd=shop,
         )  # fmt: skip
-    for name, items, weights in (("prior", "items", ACTIONS), ("prior0", "items0", SKIPS)):
-        told[name] = run("prior", "fit", "events.csv", "--items", items, "-o", name, *LOG, *weights, cwd=shop)
+    hint = re.search(r"Next: treeward (prior fit .*)", told["items"])[1]
+    told["prior"] = run(*shlex.split(hint), cwd=shop)  # as it is printed
+    told["prior0"] = run("prior", "fit", "events.csv", "--items", "items0", "-o", "prior0", *LOG, *SKIPS, cwd=shop)
     return told
 
 
@@ -178,7 +179,7 @@ def test_the_tree_of_a_prior_is_built_with_it(shop, fitted):
     told = run(*shlex.split(hint), cwd=shop)
     assert "Then: treeward serve items --tree tree --prior prior" in told
     assert "warning" not in run("serve", "items", "--tree", "tree", "--prior", "prior", "--check", cwd=shop)
-    hint = re.search(r"Next: treeward (tree build .*)", fitted["items"])[1]
+    hint = re.search(r"Or, without a prior: treeward (tree build .*)", fitted["items"])[1]
     run(*shlex.split(hint), "--force", cwd=shop)
     told = run("serve", "items", "--tree", "tree", "--prior", "prior", "--check", cwd=shop)
     fix = "treeward tree build items --prior prior -o tree --force"
@@ -199,3 +200,49 @@ def test_health_looks_for_items_as_the_policy_does(shop, fitted):
     assert not found.pays
     blind = tw.Explorer(items, plain, tw.Beam(prior=prior, means=1), seed=0).health(users=50)
     assert blind.lost > 0.001 > found.lost
+
+
+def test_products_without_vectors_get_them_of_what_they_say(shop, tmp_path):
+    told = run(
+        "embed", "text", shop / "products.csv", "-o", "items", *ITEMS, "--model", "static", "--dim", 16, cwd=tmp_path
+    )
+    assert "Saved 600 items x 16 to items." in told
+    run(*shlex.split(re.search(r"Next: treeward (tree build .*)", told)[1]), cwd=tmp_path)
+    made = tw.Catalogue.load(tmp_path / "items")
+    assert (made.ids[3], made.table.columns[:2]) == ("SKU-3", ["id", "title"])
+    assert {"price", "stock", "description"} <= set(made.table.columns)
+    told = run("tree", "build", shop / "products.csv", "-o", "no", *ITEMS, code=1, cwd=tmp_path)
+    assert "treeward embed text" in told
+    told = run("embed", "text", shop / "products.csv", "-o", "no", *ITEMS, *ACTIONS, code=1, cwd=tmp_path)
+    assert "used with a log" in told
+    assert not (tmp_path / "no").exists()
+
+
+def test_new_products_are_put_into_an_existing_space(shop, fitted, tmp_path):
+    """By vectors of clicks, a new kettle comes to lie near the kettles; what was there stays where it was."""
+    rows = ["sku,name,description,category", "SKU-3,x,y,z"]
+    rows += [f"NEW-{kind},{kind} style3,a {kind} of make3,{kind}" for kind in KINDS]
+    (tmp_path / "new.csv").write_text("\n".join(rows))
+    told = run(
+        "embed", "text", "new.csv", "--like", shop / "items", "-o", "new", *ITEMS, "--model", "static", cwd=tmp_path
+    )
+    assert "Saved 11 items to new: 1 keep their vectors, 10 new." in told
+    likeness, of_mean = map(float, re.search(r"of them (0\.\d+) \(the mean of all: (0\.\d+)", told).groups())
+    assert likeness > of_mean + 0.1
+    old, new = tw.Catalogue.load(shop / "items"), tw.Catalogue.load(tmp_path / "new")
+    assert (new.vectors[0] == old.vectors[3]).all()
+    near = new.vectors @ (old.vectors / np.linalg.norm(old.vectors, axis=1, keepdims=True)).T
+    labels = old.categories.to_numpy()
+    best = [max(KINDS, key=lambda kind, row=row: near[row, labels == kind].mean()) for row in range(1, 11)]
+    assert sum(one == kind for one, kind in zip(best, KINDS, strict=True)) >= 8
+    (tmp_path / "bare.csv").write_text("sku,colour\na,red\n")
+    told = run(
+        "embed", "text", "bare.csv", "--like", shop / "items", "-o", "no", "--column", "id=sku", code=1, cwd=tmp_path
+    )
+    assert "columns of text that both have" in told
+
+
+def test_svd_says_which_items_had_no_event_and_judges_without_them(fitted):
+    told = fitted["items"]
+    assert re.search(r"\d+ of 600 items had no event of a training user: they get the mean of their category", told)
+    assert "Items with an event of a leaf's main category" in told

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from treeward.embed.crossed import Crossed as Crossed
     from treeward.embed.features import Features as Features
     from treeward.embed.features import load_features as load_features
+    from treeward.embed.fold import fold_in as fold_in
     from treeward.embed.gru import gru_vectors as gru_vectors
     from treeward.embed.gru import text_gru_vectors as text_gru_vectors
     from treeward.embed.neural import NeuralLinear as NeuralLinear
@@ -101,6 +102,7 @@ _HOME = {
     "UnknownDecision": "treeward.core.errors",
     "UnknownId": "treeward.core.errors",
     "World": "treeward.simulate.world",
+    "fold_in": "treeward.embed.fold",
     "gru_vectors": "treeward.embed.gru",
     "load_dataset": "treeward.data.loaders",
     "load_features": "treeward.embed.features",
@@ -153,6 +155,7 @@ __all__ = [
     "UnknownDecision",
     "UnknownId",
     "World",
+    "fold_in",
     "gru_vectors",
     "load_dataset",
     "load_features",

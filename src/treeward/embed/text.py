@@ -21,7 +21,8 @@ from treeward.embed.sentences import PACKAGE, Cache, Model, default_cache, encod
 from treeward.learn.torch import device_for, torch_for
 
 STATIC = "static"
-_SAID = ("title", "abstract")
+SAID = ("title", "abstract", "description")
+"""What an item says, of columns with these names."""
 _PIECE, _BATCH = 512, 64
 _WORD = re.compile(r"\w+")
 
@@ -47,8 +48,8 @@ def text_vectors(
     dim
         Dimensions of the vectors, by principal components; None: as many as the model has.
     columns
-        What to read of an item: columns of the catalogue's table, joined in this order. None: its title, and its
-        abstract where there is one.
+        What to read of an item: columns of the catalogue's table, joined in this order. None: its title, abstract and
+        description, those that there are; without any of them, its category.
     model
         A directory of a sentence-transformers model, an installed package of weights, or ``"static"``: words weighted
         by how rare they are, then decomposed, which needs no torch.
@@ -81,8 +82,10 @@ def text_vectors(
     texts = _texts(catalogue, columns)
     known = np.array([_WORD.search(text) is not None for text in texts], dtype=np.bool_)
     if not known.any() or not (known.all() or checks.flag(owner, "fill", fill)):
-        what = f"{int((~known).sum()):,} of {len(texts):,} items have no text in {' or '.join(columns or _SAID)}"
-        rather = "make vectors of clicks instead: treeward embed gru, or embed svd"
+        what = f"{int((~known).sum()):,} of {len(texts):,} items have no text in {', '.join(columns or SAID)}"
+        rather = (
+            "name columns that say something (--text NAME), or make vectors of clicks: treeward embed gru, embed svd"
+        )
         fix = f"--fill gives them their category's mean; or {rather}" if known.any() else rather
         raise DataError(f"{what}; {fix}")
     if model == STATIC:
@@ -105,10 +108,10 @@ def _reduced_in_place(vectors: Floats, dim: int) -> Floats:
 
 
 def _columns(catalogue: Catalogue, columns: Sequence[str] | None) -> list[str]:
-    """Return the columns to read: those given, which must be there, or else those of title and abstract that are."""
+    """Return the columns to read: those given, which must be there, or else those that usually say something."""
     have = catalogue.table.columns
     if columns is None:
-        return [name for name in _SAID if name in have]
+        return [name for name in SAID if name in have] or [name for name in ("category",) if name in have]
     named = [columns] if isinstance(columns, str) else list(columns)
     missing = [name for name in named if name not in have]
     if missing or not named:
