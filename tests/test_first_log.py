@@ -246,3 +246,19 @@ def test_svd_says_which_items_had_no_event_and_judges_without_them(fitted):
     told = fitted["items"]
     assert re.search(r"\d+ of 600 items had no event of a training user: they get the mean of their category", told)
     assert "Items with an event of a leaf's main category" in told
+
+
+def test_a_service_and_health_take_columns_of_a_table(tmp_path):
+    draw = np.random.default_rng(0)
+    table = {"sku": [f"s{row}" for row in range(40)], "emb": draw.normal(size=(40, 4)).tolist()}
+    pl.DataFrame(table).write_parquet(tmp_path / "items.parquet")
+    columns = ("--column", "id=sku", "--column", "vector=emb")
+    told = run("tree", "build", "items.parquet", "-o", "tree", *columns, cwd=tmp_path)
+    hint = re.search(r"Then: treeward (serve .*)", told)[1]
+    assert "sound" in run(*shlex.split(hint), "--check", cwd=tmp_path)
+    assert "lost by the search" in run("tree", "health", "items.parquet", "--tree", "tree", *columns, cwd=tmp_path)
+    told = run("serve", "items.parquet", "--column", "vector=emb", "--check", cwd=tmp_path)
+    assert "warning: items.parquet: no column is called id, so items go by their row numbers, 0 to 39" in told
+    told = run("serve", "items.parquet", "--column", "user=sku", "--check", cwd=tmp_path, code=1)
+    assert "columns must be each role once, as ROLE=NAME, of id, vector, title, category" in told
+    assert "must be each role once" in run("serve", "items.parquet", "--column", "sku", "--check", cwd=tmp_path, code=1)

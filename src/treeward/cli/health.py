@@ -9,6 +9,7 @@ from rich.table import Table
 
 from treeward.cli.calling import calling
 from treeward.cli.console import console, progress, say, timed
+from treeward.cli.tables import ItemColumns, load_items
 from treeward.core.errors import InvalidArgument
 
 _ROWS = (
@@ -34,6 +35,7 @@ def health(
     what: Annotated[
         str, typer.Argument(help="A service's admin address, or the items of one that is not running.", metavar="WHAT")
     ],
+    column: ItemColumns = None,
     tree: Annotated[Path | None, typer.Option(help="Their tree; else one is grown.", show_default=False)] = None,
     store: Annotated[Path | None, typer.Option(help="The store with what became of them.", show_default=False)] = None,
     prior: Annotated[Path | None, typer.Option(help="The prior that is served with.", show_default=False)] = None,
@@ -45,9 +47,9 @@ def health(
 ) -> None:
     """Tell how well a tree fits its items: imbalance, stale leaves, distances, reward lost; say if a rebuild pays."""
     running = what.startswith(("http://", "https://"))
-    if running and (tree or store or prior):
+    if running and (tree or store or prior or column):
         raise InvalidArgument("tree health", "--tree", "given with items, not with a service's address", what)
-    told = _asked(what, users, anew, key) if running else _found(Path(what), tree, store, prior, users, anew)
+    told = _asked(what, users, anew, key) if running else _found(Path(what), column, tree, store, prior, users, anew)
     table = Table(box=SIMPLE_HEAD, padding=0, show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -65,10 +67,15 @@ def _asked(address: str, users: int, anew: bool, key: str | None) -> dict[str, A
 
 
 def _found(
-    items: Path, tree: Path | None, store: Path | None, prior: Path | None, users: int, anew: bool
+    items: Path,
+    column: list[str] | None,
+    tree: Path | None,
+    store: Path | None,
+    prior: Path | None,
+    users: int,
+    anew: bool,
 ) -> dict[str, Any]:
     from treeward.bandit.population import PopulationPrior
-    from treeward.data.catalogue import Catalogue
     from treeward.explorer.explorer import Explorer
     from treeward.policy.beam import Beam
     from treeward.store.memory import MemoryStore
@@ -77,8 +84,8 @@ def _found(
 
     held = SQLiteStore(store, create=False) if store is not None else MemoryStore()
     try:
-        with timed(f"Reading {items}"):
-            shop = Catalogue.load(items)
+        shop = load_items(items, column)
+        with timed("Making it ready"):
             policy = Beam(prior=PopulationPrior.load(prior) if prior is not None else None)
             made = Explorer(shop, ItemTree.load(tree) if tree is not None else None, policy, held)
         for user, _ in zip(held.users(), range(users), strict=False):

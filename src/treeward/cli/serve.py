@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from treeward.cli.console import console, errors, progress, say, warn
+from treeward.cli.tables import ItemColumns
 
 Role = Annotated[str, typer.Option(help="Role of --new-key: read, write or admin.")]
 
@@ -17,6 +18,7 @@ def serve(
         Path | None, typer.Argument(help="Catalogue: a saved one, .csv, .tsv, .parquet or .npy.", show_default=False)
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Settings in TOML.", show_default=False)] = None,
+    column: ItemColumns = None,
     tree: Annotated[str | None, typer.Option(help="A saved tree. Default: one is built.", show_default=False)] = None,
     prior: Annotated[
         str | None, typer.Option(help="What `treeward prior fit` wrote. Default: none.", show_default=False)
@@ -73,7 +75,7 @@ def serve(
     flags: dict[str, Any] = {
         "items": None if items is None else str(items), "tree": tree, "prior": prior, "store": store,
         "host": host, "port": port, "admin_port": admin_port, "mode": mode, "policy": policy, "reports": reports,
-        "workers": workers,
+        "workers": workers, "columns": column,
     }  # fmt: skip
     flags |= _given(set_)
     settings = read_settings(config, flags=flags)

@@ -108,8 +108,9 @@ def build(
         tree.save(out, overwrite=force)
     show(tree.describe(catalogue.vectors if tree.dim == catalogue.dim else None))
     say(f"Saved to {out}. Next: treeward tree draw {out} -o tree.html")
-    if not column and vectors is None:  # a service reads the columns by their own names
-        say("Then: " + shlex.join(["treeward", "serve", str(items), "--tree", str(out), *_with(prior)]))
+    if vectors is None:  # a service has them in the table
+        words = ["treeward", "serve", str(items), "--tree", str(out), *_with(prior)]
+        say("Then: " + shlex.join([*words, *(word for one in column or [] for word in ("--column", one))]))
 
 
 class _Shape(NamedTuple):

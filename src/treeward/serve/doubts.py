@@ -15,7 +15,7 @@ def doubts(settings: Settings, catalogue: Catalogue, policy: Policy, tree: ItemT
     if catalogue.numbered:
         yield (
             f"{settings.items}: no column is called id, so items go by their row numbers, 0 to {len(catalogue) - 1}; "
-            f"it has {', '.join(catalogue.table.columns[1:])}"
+            f"--column id=NAME says which holds their ids (it has {', '.join(catalogue.table.columns[1:])})"
         )
     prior = policy.prior
     if not isinstance(prior, PopulationPrior):
@@ -31,5 +31,6 @@ def doubts(settings: Settings, catalogue: Catalogue, policy: Policy, tree: ItemT
         what = "another prior" if PRIOR in tree.provenance else "no prior"
         fix = shlex.join(
             ["treeward", "tree", "build", settings.items, "--prior", settings.prior, "-o", settings.tree, "--force"]
+            + [word for one in settings.columns for word in ("--column", one)]
         )
         yield f"the tree {settings.tree} was built with {what}; one that fits {settings.prior}: {fix}"

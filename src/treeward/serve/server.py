@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from treeward.bandit.population import PopulationPrior
 from treeward.core.errors import InvalidArgument, TreewardError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
+from treeward.data.tabular import READERS
 from treeward.embed.features import load_features
 from treeward.explorer.explorer import Explorer
 from treeward.policy.base import Policy
@@ -52,7 +54,8 @@ def open_explorer(settings: Settings, progress: Progress = silent, *, chosen: bo
 
 def parts(settings: Settings) -> tuple[Catalogue, Policy, ItemTree | None]:
     """Return the items, the policy and, if there is one, the tree that settings name, where they fit together."""
-    catalogue = Catalogue.load(settings.items)
+    table = Path(settings.items).suffix.lower() in READERS  # after a rebuild it is a saved catalogue
+    catalogue = Catalogue.load(settings.items, columns=settings.roles() if table else None)
     prior = PopulationPrior.load(settings.prior) if settings.prior else None
     features = load_features(settings.features) if settings.features else None
     policy = settings.make_policy(prior=prior, features=features)

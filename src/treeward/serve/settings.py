@@ -16,6 +16,7 @@ from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.named import is_own, make
+from treeward.data.roles import ITEM_ROLES
 from treeward.explorer.rewards import checked_range
 from treeward.policy import TREE_POLICIES, policy_named
 from treeward.policy.base import Policy
@@ -43,6 +44,7 @@ class Settings:
     """Everything a service can be told; the comment of each is the table in the docs."""
 
     items: str = _of("the catalogue: a saved one, .csv, .tsv, .parquet or .npy", "")
+    columns: tuple[str, ...] = _of('of a table of items, which is what: `["id=sku", "vector=emb"]`', ())
     tree: str = _of("a saved tree; by default one is built", "")
     store: str = _of(
         "the file events live in, `memory`, or `postgresql://user@host/database`", "treeward.db", repr=False
@@ -94,6 +96,7 @@ class Settings:
         checks.typed(owner, "settings", asdict(self), Settings)
         if not self.items:
             raise InvalidArgument(owner, "items", "the path of a catalogue", self.items)
+        self.roles()
         self.make_policy().bandit.rule(1)
         checked_range((self.reward_low, self.reward_high))
         for name, what in (
@@ -144,6 +147,14 @@ class Settings:
             )
         given = {**aids, "budget": self.budget} if self.budget else aids
         made: Policy = make("serve", "policy", self.policy, kind, self.make_bandit(), **given)
+        return made
+
+    def roles(self) -> dict[str, str]:
+        """Return which column of a table of items is what."""
+        made = dict(one.split("=", 1) for one in self.columns if "=" in one)
+        if len(made) != len(self.columns) or not set(made) <= set(ITEM_ROLES):
+            rule = f"each role once, as ROLE=NAME, of {', '.join(ITEM_ROLES)}"
+            raise InvalidArgument("serve", "columns", rule, list(self.columns))
         return made
 
     def _check_store(self) -> None:
