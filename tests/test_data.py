@@ -151,7 +151,7 @@ def test_a_mapped_column_wins_over_one_of_that_name(tmp_path):
         (
             {"id": [1], "vector": [[1.0]]},
             {"id": "sku"},
-            "no column 'sku' for the id; it has id. Name one: --column id=NAME",
+            "no column 'sku' for the id; it has id. Name them: --column id=NAME",
         ),
         ({"id": [1], "vector": [[1.0]]}, {"colour": "id"}, "cannot map a column to 'colour'"),
         ({"id": [1, 2], "vector": [[1.0], [1.0, 2.0]]}, {}, "must all have one length, not 1 to 2"),

@@ -104,7 +104,8 @@ def test_a_log_of_actions_without_weights_is_said_to_count_each_the_same(shop):
 
 def test_wrong_columns_are_named_with_those_there_are(shop):
     told = run("data", "inspect", shop / "events.csv", code=1)
-    assert "no column 'user' for the user; it has visitor, product, action, at. Name one: --column user=NAME" in told
+    assert "no column 'user' for the user, no column 'item' for the item; it has visitor, product, action, at." in told
+    assert "Name them: --column user=NAME --column item=NAME" in told
     assert "--column must be a role of user, item, reward, action, time, id" in run(
         "data", "inspect", shop / "events.csv", "--column", "who=visitor", code=1
     )

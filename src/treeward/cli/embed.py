@@ -12,7 +12,7 @@ from rich.table import Table
 
 from treeward.cli.console import console, progress, say, timed
 from treeward.cli.data import Actions, As, Data, LogItems, Options, read
-from treeward.cli.tables import LogColumns, columns_of, load_items, sides
+from treeward.cli.tables import LogColumns, columns_of, fresh, load_items, sides
 from treeward.core.errors import InvalidArgument
 from treeward.data.roles import ITEM_ROLES, LOG_ROLES
 
@@ -134,7 +134,7 @@ def text(
         )
     _finish(log, items, (), perf_counter() - start, out, force, judged, seed)
     if log is None:
-        say(f"Next: treeward tree build {shlex.quote(str(out))} -o tree")
+        say(f"Next: treeward tree build {shlex.quote(str(out))} -o {fresh('tree')}")
     else:
         _next(data, out, loader, options, column, action)
 
@@ -320,13 +320,13 @@ def _next(
     action: list[str] | None,
 ) -> None:
     """Say what to type next, with the log read as it was here."""
-    words = ["treeward", "prior", "fit", str(data), "--items", str(out), "-o", "prior"]
+    words = ["treeward", "prior", "fit", str(data), "--items", str(out), "-o", fresh("prior")]
     words += [] if loader is None else ["--as", loader]
     kept = [one for one in options or [] if not one.startswith("items=")]
     for option, given in (("--set", kept), ("--column", sides(column)[0]), ("--action", action or [])):
         words += [word for one in given for word in (option, one)]
     say(f"Next: {shlex.join(words)}")
-    say(f"Or, without a prior: treeward tree build {shlex.quote(str(out))} -o tree")
+    say(f"Or, without a prior: treeward tree build {shlex.quote(str(out))} -o {fresh('tree')}")
 
 
 def _finish(

@@ -1,5 +1,6 @@
 """`treeward prior`: what other users' logs say of newcomers."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ from rich.table import Table
 
 from treeward.cli.console import console, progress, say, timed, warn
 from treeward.cli.data import Actions, As, Data, Options, read
-from treeward.cli.tables import LogColumns, load_items, sides
+from treeward.cli.tables import LogColumns, fresh, load_items, sides
 
 if TYPE_CHECKING:
     from treeward.bandit.population import PopulationPrior
@@ -75,8 +76,8 @@ def fit(
         _tell(trial, made)
     say(f"Saved {prior} to {out}.")
     if trial is None or not trial.worse:
-        mapped = [f"--column {entry}" for entry in of_items]
-        say(f"Next: {' '.join(['treeward tree build', str(items), '--prior', str(out), '-o tree', *mapped])}")
+        words = ["treeward", "tree", "build", str(items), "--prior", str(out), "-o", fresh("tree")]
+        say("Next: " + shlex.join([*words, *(word for one in of_items for word in ("--column", one))]))
 
 
 def _try(prior: "PopulationPrior", data: "Dataset", items: "Catalogue", seed: int) -> "PriorTrial | None":

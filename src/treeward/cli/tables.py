@@ -1,5 +1,6 @@
 """`--column ROLE=NAME`: which column of a table is what; the same for logs and for items, in every command."""
 
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +53,12 @@ def columns_of(given: list[str] | None, roles: tuple[str, ...] = ITEM_ROLES) -> 
         if role not in roles:
             raise InvalidArgument("treeward", "--column", f"a role of {', '.join(roles)}, then =NAME", role)
     return made
+
+
+def fresh(name: str) -> str:
+    """Return a path for the command to type next, at which there is nothing yet."""
+    taken = (number for number in count(2) if not Path(f"{name}{number}").exists())
+    return f"{name}{next(taken)}" if Path(name).exists() else name
 
 
 def sides(column: list[str] | None) -> tuple[list[str], list[str]]:

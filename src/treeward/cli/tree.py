@@ -98,7 +98,7 @@ def build(
             )
         made.save(out, overwrite=force)
         show(made.describe())
-        return say(f"Saved to {out}. Next: treeward tree draw {out} -o tree.html")
+        return say(f"Saved to {out}. Next: treeward tree draw {shlex.quote(str(out))} -o tree.html")
     if on is not None or scratch is not None:
         raise InvalidArgument("tree build", "--on", "used with a folder of shards", str(items))
     catalogue = load_items(items, column, vectors)
@@ -107,7 +107,7 @@ def build(
     with timed("Saving"):
         tree.save(out, overwrite=force)
     show(tree.describe(catalogue.vectors if tree.dim == catalogue.dim else None))
-    say(f"Saved to {out}. Next: treeward tree draw {out} -o tree.html")
+    say(f"Saved to {out}. Next: treeward tree draw {shlex.quote(str(out))} -o tree.html")
     if vectors is None:  # a service has them in the table
         words = ["treeward", "serve", str(items), "--tree", str(out), *_with(prior)]
         say("Then: " + shlex.join([*words, *(word for one in column or [] for word in ("--column", one))]))

@@ -98,8 +98,7 @@ def read_events(path: StrPath, columns: Mapping[str, str]) -> pl.DataFrame:
         if role not in LOG_ROLES:
             raise DataError(f"cannot map a column to {role!r}: the roles are {', '.join(LOG_ROLES)}")
     table = _rename(path, read_table(path), columns)
-    for role in ("user", "item"):
-        _require(path, table, role, role)
+    _require_all(path, table, {role: role for role in ("user", "item")})
     if "time" in table.columns and table["time"].dtype == pl.String:
         try:
             return table.with_columns(pl.col("time").str.to_datetime())
@@ -109,8 +108,7 @@ def read_events(path: StrPath, columns: Mapping[str, str]) -> pl.DataFrame:
 
 
 def _rename(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
-    for role, column in columns.items():
-        _require(path, table, column, role)
+    _require_all(path, table, columns)
     if len(set(columns.values())) != len(columns):
         raise DataError(f"a column may have one role only, not {dict(columns)}")
     # A column that has a role's name, but not the role, gives way to the one that has it.
@@ -118,12 +116,14 @@ def _rename(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str]) -> p
     return table.select(*(pl.col(column).alias(role) for role, column in columns.items()), *others)
 
 
-def _require(path: StrPath, table: pl.DataFrame, column: str, role: str) -> None:
-    if column not in table.columns:
-        raise DataError(
-            f"{path}: no column {column!r} for the {role}; it has {', '.join(table.columns)}. Name one: "
-            f"--column {role}=NAME (columns={{{role!r}: 'NAME'}})"
-        )
+def _require_all(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str]) -> None:
+    """Refuse a table that lacks a column of those named by role; say all that it lacks, and all that it has."""
+    missing = {role: column for role, column in columns.items() if column not in table.columns}
+    if missing:
+        lacks = ", ".join(f"no column {column!r} for the {role}" for role, column in missing.items())
+        fix = " ".join(f"--column {role}=NAME" for role in missing)
+        told = ", ".join(f"{role!r}: 'NAME'" for role in missing)
+        raise DataError(f"{path}: {lacks}; it has {', '.join(table.columns)}. Name them: {fix} (columns={{{told}}})")
 
 
 def _take_vectors(path: StrPath, table: pl.DataFrame, named: str) -> tuple[pl.DataFrame, AnyArray | None]:
