@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 import treeward as tw
+from tests.commands import run as cli
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.simulate import World, off_policy, replay, simulate
 from treeward.simulate.synthetic import vivid
@@ -97,7 +98,7 @@ def test_bad_logs_and_targets():
         with pytest.raises(InvalidArgument, match=why):
             off_policy(bad, lambda user: [0.5, 0.5])
     for target, why in (
-        (lambda user: [1.0], "the probability of every item"),
+        (lambda user: [1.0], "for at least 2 items, because the log shows row 1"),
         (lambda user: [0.5, 0.4], "sum to 1"),
         (lambda user: [1.5, -0.5], "sum to 1"),
         (lambda user: [np.nan, 1.0], "the probability of every item"),
@@ -126,14 +127,14 @@ def test_explorers_log_what_they_showed(world):
     made = explorer.recommend(["ada", "bob"], n=2) + explorer.recommend(["ada"])
     explorer.feedback({made[0].id: 1.0, made[4].id: 0.5})
     log = explorer.log()
-    assert log.columns == ["user", "item", "row", "slot", "propensity", "exact", "reward", "context"]
+    assert log.columns == ["user", "item", "row", "slot", "propensity", "exact", "adopted", "reward", "context"]
     assert log["exact"].all()
     told = log.sort("user", maintain_order=True).rows()
     wanted = [made[0], made[1], made[4], made[2], made[3]]
     assert [row[:2] for row in told] == [(one.user, one.item) for one in wanted]
     assert [row[3] for row in told] == [0, 1, 0, 0, 1]
     assert [row[4] for row in told] == pytest.approx([one.propensity for one in wanted])
-    assert [row[6] for row in told] == [1.0, None, 0.5, None, None]
+    assert [row[7] for row in told] == [1.0, None, 0.5, None, None]
     again = tw.Explorer(world.catalogue, policy=explorer.policy, store=explorer.store, exposures="all", seed=0)
     assert again.interests("ada") == explorer.interests("ada")  # what was shown teaches nothing
     explorer.forget("ada")
@@ -216,3 +217,154 @@ def test_replay_needs_something_to_choose(world):
         replay(tw.HCB(), [1], world.catalogue)
     with pytest.raises(InvalidArgument, match="users"):
         replay(tw.HCB(), impressions(world), world.catalogue, users=0)
+
+
+# --- decisions that do not count, items that come later, and the command ---------------------------------------------
+
+
+def drawing(world, **more):
+    policy = tw.Flat(tw.EpsilonGreedy(0.5), budget=None)
+    return tw.Explorer(world.catalogue, policy=policy, exposures="all", seed=0, memory=1 << 24, **more)
+
+
+def played(explorer, world, users, rounds, luck=None):
+    luck = luck or np.random.default_rng(0)
+    for _ in range(rounds):
+        shown = explorer.recommend(users)
+        chances = world.chances([one.user for one in shown], [one.item for one in shown])
+        explorer.feedback({one.id: float(luck.uniform() < chance) for one, chance in zip(shown, chances, strict=True)})
+
+
+def test_what_others_chose_is_marked_and_left_out(world, tmp_path):
+    explorer = drawing(world)
+    played(explorer, world, list(range(100)), 10)
+    alone = off_policy(explorer.log(), liking(world), draws=50)
+    best = int(np.argmax([world.probabilities(0)[item] for item in range(40)]))
+    for user in range(100, 140):  # as a service does for those held out
+        [made] = explorer.adopt(user, [best])
+        explorer.feedback({made.id: 1.0})
+    log = explorer.log()
+    assert log.filter("adopted")["user"].to_list() == list(range(100, 140))
+    told = off_policy(log, liking(world), draws=50)
+    assert (told.left_out, alone.left_out) == (40, 0)
+    assert told[:4] == alone[:4]
+    assert "40 decisions left out: users held out, or items that the caller chose" in str(told)
+    assert pl.read_csv(tw.write_open_bandit(log, world.catalogue, tmp_path) / "all.csv").height == 1_000
+    with pytest.raises(InvalidArgument, match="got '40 that were all adopted'"):
+        off_policy(log.filter("adopted"), liking(world))
+    with pytest.raises(InvalidArgument, match="'adopted' holds booleans"):
+        off_policy(log.with_columns(adopted=pl.lit("no")), liking(world))
+
+
+@pytest.mark.parametrize("policy", [tw.Flat(), tw.CBLeaf(), tw.HCB(), tw.PHCB(), tw.Beam(), tw.Flat(budget=None)])
+def test_what_a_policy_chose_is_not_marked(policy, world):
+    explorer = tw.Explorer(world.catalogue, policy=policy, exposures="all", memory=1 << 24)
+    for _ in range(3):
+        explorer.recommend(list(range(30)), n=2)
+    assert not explorer.log()["adopted"].any()
+
+
+def test_an_item_added_meanwhile_is_named_as_the_cause(world):
+    explorer = drawing(world, spare=0.5)
+    played(explorer, world, list(range(100)), 10)
+    explorer.add(tw.Catalogue([9_001], world.catalogue.vectors[:1]))
+    shown = explorer.recommend(list(range(100)), allow=[9_001])
+    explorer.feedback({one.id: 1.0 for one in shown})
+    target = liking(world)  # of the 40 items that there were
+    with pytest.raises(
+        InvalidArgument, match="for at least 41 items, because the log shows row 40, item 9001; an item"
+    ):
+        off_policy(explorer.log(), target)
+    padded = off_policy(explorer.log(), lambda user: np.append(target(user), 0.0), draws=50)
+    assert padded.decisions == 1_100
+
+
+def test_few_decisions_and_few_users_are_said(world):
+    explorer = drawing(world)
+    played(explorer, world, list(range(10)), 3)
+    told = off_policy(explorer.log(), liking(world), draws=50)
+    assert told.effective < 200
+    assert "too few to believe any of these numbers" in str(told)
+    assert "only 10 users" in str(told)
+    assert off_policy(logged(world, 0).log, liking(world), draws=50).notes == []
+
+
+@pytest.fixture(scope="module")
+def shop(world, tmp_path_factory):
+    """A folder with items, settings and a store whose policy drew, with some users held out."""
+    folder = tmp_path_factory.mktemp("shop")
+    world.catalogue.save(folder / "items")
+    (folder / "settings.toml").write_text('items = "items"\npolicy = "flat"\nbandit = "epsilon"\nstrength = 0.5\n')
+    with drawing(world, store=tw.SQLiteStore(folder / "events.db"), spare=0.5) as explorer:
+        played(explorer, world, list(range(200)), 20)
+        for user in range(200, 230):
+            explorer.adopt(user, [0])
+        explorer.add(tw.Catalogue([9_001], world.catalogue.vectors[:1]))
+        explorer.recommend([1], allow=[9_001])
+    return folder
+
+
+def test_the_command_reads_a_store_and_says_what_it_found(shop, world):
+    before = (shop / "events.db").read_bytes()
+    out = ("-o", "told.parquet", "--save-log", "log.parquet")
+    told = cli("off-policy", "events.db", "--config", "settings.toml", *out, "--draws", 200, cwd=shop, width=200)
+    assert "from 4,001 decisions of 200 users" in told
+    assert "note: 30 decisions left out: users held out" in told
+    assert (
+        "popular (80% of the time one of the 10 items that earned most with other users, else any): would have" in told
+    )
+    table = pl.read_parquet(shop / "told.parquet")
+    assert table.filter(estimator="snips")["policy"].to_list() == ["uniform", "popular"]
+    assert table["left_out"].unique().to_list() == [30]
+    [uniform] = table.filter(policy="uniform", estimator="snips").rows(named=True)
+    truth = float(np.mean([world.probabilities(user).mean() for user in range(200)]))
+    assert uniform["supported"]
+    assert uniform["low"] < truth < uniform["high"]
+    assert (shop / "events.db").read_bytes() == before
+    again = cli("off-policy", "log.parquet", "--items", "items", "-t", "uniform", "-o", "told.csv", cwd=shop, width=200)
+    assert "from 4,001 decisions of 200 users" in again
+    same = pl.read_csv(shop / "told.csv").filter(estimator="snips")["value"][0]
+    assert same == pytest.approx(uniform["value"])
+
+
+def test_the_command_takes_a_table_and_code_of_ones_own(shop):
+    rows = [f"{item},{0.5 if item < 2 else 0.0}" for item in range(4)]
+    (shop / "ranking.csv").write_text("item,probability\n" + "\n".join(rows) + "\n")
+    code = "def first(shop):\n    made = [0.5, 0.5, *[0.0] * (len(shop) - 2)]\n    return lambda user: made\n"
+    (shop / "mine.py").write_text(code)
+    told = ("off-policy", "log.parquet", "--items", "items", "-t", "ranking.csv", "-t", "mine.py:first")
+    cli(*told, "-o", "own.csv", "--draws", 50, cwd=shop)
+    one, other = (
+        pl.read_csv(shop / "own.csv").filter(policy=name)["value"] for name in ("ranking.csv", "mine.py:first")
+    )
+    assert one.to_list() == other.to_list()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("none.db", "--items", "items"), "there is no such store"),
+        (("events.db",), "items must be the path of a catalogue"),
+        (("postgresql://u:hush@h/db", "--items", "items"), "LOG must be a file; copy a database to one first"),
+        (("log.parquet",), "--items must be given"),
+        (("none.parquet", "--items", "items"), "there is no such file"),
+        (("events.db", "--items", "items", "-o", "told.xlsx"), "--out must be one of .csv, .parquet"),
+        (("log.parquet", "--items", "items", "-t", "best"), "target must be one of uniform, popular, a table"),
+        (("log.parquet", "--items", "items", "-t", "odd.csv"), "must have the columns item and probability"),
+        (("log.parquet", "--items", "items", "-t", "half.csv"), "must be at least 0 and sum to 1, not 0.5"),
+        (("log.parquet", "--items", "items", "-t", "other.csv"), "has the item 77, which the catalogue does not have"),
+        (("log.parquet", "--items", "items", "-t", "mine.py:none"), "a function of the catalogue that mine.py has"),
+        (("odd.parquet", "--items", "items"), "a table with the columns user, row, slot, propensity, reward"),
+    ],
+)
+def test_the_command_says_what_is_wrong(words, why, shop):
+    (shop / "odd.csv").write_text("item\n1\n")
+    (shop / "half.csv").write_text("item,probability\n1,0.5\n")
+    (shop / "other.csv").write_text("item,probability\n77,1\n")
+    (shop / "mine.py").touch()
+    pl.DataFrame({"user": [1]}).write_parquet(shop / "odd.parquet")
+    if not (shop / "log.parquet").exists():
+        logged(World(*vivid(items=40, users=3, dim=8, seed=4)), 0, rounds=2).log.write_parquet(shop / "log.parquet")
+    told = cli("off-policy", *words, cwd=shop, code=1, width=500)
+    assert why in told
+    assert "hush" not in told

@@ -20,6 +20,7 @@ from treeward.cli import (
     health,
     items,
     living,
+    off_policy,
     prior,
     reference,
     regret,
@@ -59,6 +60,7 @@ app.command()(experiment.report)
 app.command()(serve.serve)
 app.command()(simulate.simulate)
 app.command()(fsck.fsck)
+app.command("off-policy")(off_policy.off_policy)
 app.command()(swap.swap)
 app.command()(warm.warm)
 

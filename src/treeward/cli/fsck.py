@@ -1,12 +1,12 @@
 """`treeward fsck`: check a store's file and, with its catalogue, what is learned from its events."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treeward.cli.console import errors, progress, say
+from treeward.cli.looking import looking
 from treeward.cli.store import File
 
 if TYPE_CHECKING:
@@ -48,20 +48,8 @@ def fsck(
 
 def _states(store: Path, items: Path, config: Path | None, sample: int) -> list[str]:
     """Check users' states, say what was compared, and return what is wrong."""
-    from treeward.serve.server import open_explorer
-    from treeward.serve.settings import read_settings
-    from treeward.store.sqlite import SQLiteStore
-
-    with progress() as report, TemporaryDirectory() as folder:  # looking changes nothing
-        copy = Path(folder) / "copy.db"
-        held = SQLiteStore(store, create=False)
-        held.backup(copy)
-        held.close()
-        explorer = open_explorer(read_settings(config, flags={"items": str(items), "store": str(copy)}), report)
-        try:
-            found = explorer.check_states(sample, report)
-        finally:
-            explorer.store.close()
+    with progress() as report, looking(store, config, {"items": str(items)}, report) as (explorer, _):
+        found = explorer.check_states(sample, report)
     say(
         f"{found.users:,} of {found.of_users:,} users rebuilt twice, event by event and from the log: "
         f"{found.events:,} events, largest difference {found.difference:g}"

@@ -13,11 +13,16 @@ COLUMNS = ("user", "row", "slot", "propensity", "reward")
 """What a log of decisions has, whoever made it."""
 
 
-def checked_log(owner: str, log: object) -> pl.DataFrame:
-    """Return a log of decisions whose propensities are probabilities; a reward that never came is 0."""
+def checked_log(owner: str, log: object) -> tuple[pl.DataFrame, int]:
+    """Return a log of decisions whose propensities are probabilities, and how many were left out.
+
+    Left out is what was adopted: nobody drew it, so that its propensity says nothing. A reward that never came is 0.
+    """
     if not isinstance(log, pl.DataFrame) or not set(COLUMNS) <= set(log.columns):
         found = log.columns if isinstance(log, pl.DataFrame) else type(log).__name__
         raise InvalidArgument(owner, "log", f"a table with the columns {', '.join(COLUMNS)}", found)
+    given = log.height
+    log = _drawn(owner, log)
     chances = log["propensity"].cast(pl.Float64, strict=False)
     if not log.height or chances.null_count() or not ((chances > 0) & (chances <= 1)).all():
         raise InvalidArgument(owner, "log", "of at least one decision, with propensities above 0 and up to 1", log)
@@ -32,7 +37,20 @@ def checked_log(owner: str, log: object) -> pl.DataFrame:
             raise InvalidArgument(owner, "log", f"one whose column {name!r} holds integers from 0 on", column.dtype)
     if log["user"].null_count():
         raise InvalidArgument(owner, "log", "one that names the user of every decision", "null")
-    return log.with_columns(chances, rewards)
+    return log.with_columns(chances, rewards), given - log.height
+
+
+def _drawn(owner: str, log: pl.DataFrame) -> pl.DataFrame:
+    """Return the decisions that a policy drew: those that are not marked as adopted."""
+    if "adopted" not in log.columns:
+        return log
+    if log["adopted"].dtype != pl.Boolean or log["adopted"].null_count():
+        raise InvalidArgument(owner, "log", "one whose column 'adopted' holds booleans", log["adopted"].dtype)
+    made = log.filter(~pl.col("adopted"))
+    if log.height and not made.height:
+        rule = "of decisions that a policy drew; users held out and callers' own items (a fallback) do not count"
+        raise InvalidArgument(owner, "log", rule, f"{log.height} that were all adopted")
+    return made
 
 
 def write_open_bandit(
@@ -43,7 +61,8 @@ def write_open_bandit(
     Parameters
     ----------
     log
-        What `Explorer.log` or ``simulate(..., log=True).log`` returned. Rewards that never came are written as 0.
+        What `Explorer.log` or ``simulate(..., log=True).log`` returned. Rewards that never came are written as 0;
+        decisions that were adopted are left out.
     catalogue
         The items. Items go by their row, as the readers of the layout number them from 0.
     folder
@@ -58,7 +77,7 @@ def write_open_bandit(
         The folder of the two files. There are no times in a log of decisions: `timestamp` counts them.
     """
     owner = "write_open_bandit"
-    made = checked_log(owner, log)
+    made, _ = checked_log(owner, log)
     if int(made["row"].max()) >= len(catalogue):  # type: ignore[arg-type]
         raise InvalidArgument(owner, "log", f"of rows below {len(catalogue)}", made["row"].max())
     for name, value in (("behaviour", behaviour), ("campaign", campaign)):

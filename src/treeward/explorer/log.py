@@ -1,4 +1,4 @@
-"""What was decided and what came of it, as one table."""
+"""Decisions and their rewards, as one table."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ def decision_log(
     events = np.frombuffer(b"".join(part.tobytes() for _, part in parts), dtype=EVENT)
     who = np.repeat(np.arange(len(parts)), counts)
     table = pl.DataFrame(
-        {"who": who, **{name: events[name] for name in ("item", "reward", "nonce", "kind", "snapshot")}}
+        {"who": who, **{name: events[name] for name in ("item", "node", "reward", "nonce", "kind", "snapshot")}}
     )
     shown = table.filter(pl.col("kind") == SHOWN).rename({"reward": "propensity"})
     earned = table.filter(pl.col("kind") != SHOWN).group_by("who", "nonce").agg(pl.col("reward").sum())
@@ -48,6 +48,7 @@ def decision_log(
         "slot",
         pl.col("propensity").abs(),
         (pl.col("propensity") > 0).alias("exact"),
+        (pl.col("node") < 0).alias("adopted"),  # who decides by walking a tree knows the node
         "reward",
         joined["snapshot"].replace_strict(contexts, return_dtype=pl.String).alias("context"),
     )

@@ -151,11 +151,13 @@ class Views:
         return paths[node]
 
     def log(self) -> pl.DataFrame:
-        """Return every decision that was recorded: user, item, row, slot, propensity, exact, reward, context.
+        """Return every decision that was recorded: user, item, row, slot, propensity, exact, adopted, reward, context.
 
-        Null: no reward came, nothing was told. Where some users are strings and some integers, integers are written
-        ``int:1``. Needs ``exposures="all"`` or ``repeats=False``, from before the decisions were made. Items the
-        catalogue does not have are left out. `off_policy` and `write_open_bandit` take it from here.
+        Adopted: somebody else chose the item, as for users held out or from a caller's fallback (see `adopt`); its
+        propensity says nothing, and estimates leave it out. Null: no reward came, nothing was told. Where some users
+        are strings and some integers, integers are written ``int:1``. Needs ``exposures="all"`` or ``repeats=False``,
+        from before the decisions were made. Items the catalogue does not have are left out. `off_policy` and
+        `write_open_bandit` take it from here.
         """
         with self._lock:
             return decision_log(self.store, self.catalogue, self._decider.roster.row_of, self._decider.contexts.told)

@@ -1,4 +1,4 @@
-"""What another policy would have earned, told from a log of decisions: IPS, self-normalised IPS, doubly robust."""
+"""What another policy would have earned, estimated from a log of decisions: IPS, self-normalised, doubly robust."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,6 +12,8 @@ from treeward.core.errors import InvalidArgument
 from treeward.data.open_bandit import checked_log
 
 _PRIOR_EVENTS = 10
+_FEW_DECISIONS = 200
+_FEW_USERS = 30
 _MOST_DRAWN = 4_000_000
 
 Guess = Callable[[Any], ArrayLike]
@@ -44,13 +46,16 @@ class OffPolicy(NamedTuple):
     decisions: int
     exact: float
     """Share of the decisions whose propensity is exact, as far as the log tells."""
+    users: int
+    left_out: int
+    """Decisions that do not count, because nobody drew them: users held out, callers' own items."""
 
     @property
     def supported(self) -> bool:
         """Whether the weights average 1, as they must.
 
         If not, the estimates are of something else: the log's policy was deterministic, or items were closed when it
-        decided (shown before, earlier in a list, filtered).
+        decided (shown before, earlier in a list, filtered, not yet in the catalogue).
         """
         wide = self.weight.high - self.weight.low
         return bool(np.isnan(wide) or abs(self.weight.value - 1) <= max(wide, 1e-6))
@@ -60,11 +65,29 @@ class OffPolicy(NamedTuple):
         lines.append(
             f"worth {self.effective:,.0f} of {self.decisions:,} decisions; mean weight {self.weight.value:.3f}"
         )
+        return "\n".join([*lines, *self.notes])
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before believing any of it, in words; nothing if all is well."""
+        found = []
+        if self.left_out:
+            found.append(f"{self.left_out:,} decisions left out: users held out, or items that the caller chose")
         if self.exact < 1:
-            lines.append(f"only {self.exact:.0%} of the propensities are exact: good for a look, not for a number")
+            found.append(f"only {self.exact:.0%} of the propensities are exact: good for a look, not for a number")
+        if self.effective < _FEW_DECISIONS:
+            found.append(
+                f"worth only {self.effective:,.0f} decisions of the target's own, fewer than {_FEW_DECISIONS}: too few "
+                "to believe any of these numbers"
+            )
+        if self.users < _FEW_USERS:
+            found.append(f"only {self.users} users: intervals over fewer than {_FEW_USERS} are too narrow")
         if not self.supported:
-            lines.append("the weights do not average 1: the log could not have done what the target does; believe none")
-        return "\n".join(lines)
+            found.append(
+                "the weights do not average 1: the log could not have done what the target does; believe none. Was an "
+                "item shown before, filtered, later in a list, or added meanwhile? Did the policy draw at all?"
+            )
+        return found
 
 
 def off_policy(
@@ -89,9 +112,10 @@ def off_policy(
     log
         What `Explorer.log` or ``simulate(..., log=True).log`` returned. Every item must have had a chance in every
         decision: one item a call, no filters, repeats allowed, and a policy that draws (epsilon-greedy or Thompson
-        sampling, not LinUCB). See `OffPolicy.supported`.
+        sampling, not LinUCB). See `OffPolicy.supported`. What was adopted is left out, and counted.
     target
         For a user, as the log names them, the probability of every item of the catalogue under the policy in question.
+        Items that were added while the log was made have rows too, after the others; give them 0.
     model
         For a user, the expected reward of every item, for the doubly robust estimate: ``world.chances_of``, say. By
         default the items' mean rewards in the log, drawn towards the mean of all.
@@ -115,7 +139,7 @@ def off_policy(
     checks.integer(owner, "seed", seed, low=0)
     if not callable(target) or not (model is None or callable(model)):
         raise InvalidArgument(owner, "target", "a function of a user, as `model` must be", target)
-    made = checked_log(owner, log)
+    made, left_out = checked_log(owner, log)
     if clip is not None:
         checks.number(owner, "clip", clip, above=0)
     rows, rewards = made["row"].to_numpy(), made["reward"].to_numpy()
@@ -125,7 +149,7 @@ def off_policy(
         .join(pl.DataFrame({"user": users, "who": np.arange(len(users))}), on="user", maintain_order="left")["who"]
         .to_numpy()
     )
-    ours, guessed, expected = _told(owner, users, who, rows, target, model, rewards)
+    ours, guessed, expected = _told(owner, made, users, who, target, model)
     weight = ours / made["propensity"].to_numpy()
     if clip is not None:
         weight = np.minimum(weight, clip)
@@ -151,19 +175,19 @@ def off_policy(
     told = {name: _estimate(names[name], up, down, draws, seed) for name, (up, down) in parts.items()}
     exact = float(made["exact"].cast(pl.Float64).mean()) if "exact" in made.columns else 1.0  # type: ignore[arg-type]
     worth = float(weight.sum() ** 2 / max((weight**2).sum(), 1e-300))
-    return OffPolicy(**told, effective=worth, decisions=len(rows), exact=exact)
+    return OffPolicy(**told, effective=worth, decisions=len(rows), exact=exact, users=len(users), left_out=left_out)
 
 
 def _told(
     owner: str,
+    made: pl.DataFrame,
     users: pl.Series,
     who: NDArray[np.int64],
-    rows: NDArray[np.int64],
     target: Guess,
     model: Guess | None,
-    rewards: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return for every decision the target's probability, the model's guess, and its mean under the target."""
+    rows, rewards = made["row"].to_numpy(), made["reward"].to_numpy()
     ours, guessed, expected = (np.zeros(len(rows)) for _ in range(3))
     order = np.argsort(who, kind="stable")
     ends = np.cumsum(np.bincount(who, minlength=len(users)))[:-1]
@@ -171,7 +195,9 @@ def _told(
     last = int(rows.max())
     for user, mine in zip(users.to_list(), np.split(order, ends), strict=True):
         chances = np.asarray(target(user), dtype=np.float64)
-        if chances.ndim != 1 or len(chances) <= last or not np.isfinite(chances).all():
+        if chances.ndim == 1 and len(chances) <= last:
+            raise InvalidArgument(owner, "target", _too_short(made, last), f"{len(chances)} probabilities")
+        if chances.ndim != 1 or not np.isfinite(chances).all():
             raise InvalidArgument(owner, "target", "a function that gives the probability of every item", chances)
         if (chances < 0).any() or abs(chances.sum() - 1) > 1e-3:
             raise InvalidArgument(owner, "target", "a function whose probabilities sum to 1", float(chances.sum()))
@@ -182,6 +208,16 @@ def _told(
             raise InvalidArgument(owner, "model", f"a function that gives {len(chances)} finite numbers", values)
         ours[mine], guessed[mine], expected[mine] = chances[rows[mine]], values[rows[mine]], chances @ values
     return ours, guessed, expected
+
+
+def _too_short(made: pl.DataFrame, last: int) -> str:
+    """Say how many items a target must know, and by which of them the log says so."""
+    named = made.filter(row=last)["item"][0] if "item" in made.columns else None
+    shown = f"row {last}" if named is None else f"row {last}, item {named!r}"
+    return (
+        f"a function that gives a probability for at least {last + 1} items, because the log shows {shown}; an item "
+        "that was added while the log was made has a row too: give it 0 unless it was there from the start"
+    )
 
 
 def _means(rows: NDArray[np.int64], rewards: NDArray[np.float64], items: int) -> NDArray[np.float64]:

@@ -1,0 +1,31 @@
+"""An explorer over a copy of a store: whoever looks changes nothing."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treeward.core.progress import Progress
+    from treeward.explorer.explorer import Explorer
+    from treeward.serve.settings import Settings
+
+
+@contextmanager
+def looking(
+    store: Path, config: Path | None, flags: dict[str, Any], report: "Progress"
+) -> "Iterator[tuple[Explorer, Settings]]":
+    """Return the explorer that a service with these settings would have over a store, and the settings."""
+    from treeward.serve.server import open_explorer
+    from treeward.serve.settings import read_settings
+    from treeward.store.sqlite import SQLiteStore
+
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy.db"
+        settings = read_settings(config, flags={**flags, "store": str(copy)})
+        with closing(SQLiteStore(store, create=False)) as held:
+            held.backup(copy)
+        explorer = open_explorer(settings, report)
+        with closing(explorer.store):
+            yield explorer, settings

@@ -1,0 +1,222 @@
+"""`treeward off-policy`: what other policies would have earned, from the decisions of a service."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from treeward.cli.console import console, progress, say
+from treeward.cli.looking import looking
+from treeward.core.errors import DataError, InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    import polars as pl
+    from numpy.typing import ArrayLike, NDArray
+
+    from treeward.data.catalogue import Catalogue
+    from treeward.simulate.off_policy import Estimate, OffPolicy
+
+_OWNER = "off-policy"
+_KINDS = (".csv", ".parquet")
+
+
+class _Logged(NamedTuple):
+    """Decisions, and what they are about."""
+
+    log: "pl.DataFrame"
+    catalogue: "Catalogue"
+    may: "NDArray[np.bool_]"
+    """Which rows of the catalogue could be shown all along."""
+    unknown: int
+    """Decisions on items that the catalogue does not have; they are not in the log."""
+
+
+def off_policy(
+    log: Annotated[
+        Path,
+        typer.Argument(help="A store's file, or a log of decisions (`Explorer.log()`) in Parquet.", show_default=False),
+    ],
+    items: Annotated[
+        Path | None, typer.Option(help="The catalogue, if --config names none.", show_default=False)
+    ] = None,
+    tree: Annotated[
+        str | None, typer.Option(help="A saved tree. Default: that of --config.", show_default=False)
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Settings of the service.", show_default=False)
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            "-t",
+            show_default=False,
+            help="Policy to judge: uniform, popular, a table with item and probability, or your own: FILE.py:FUNCTION; "
+            "repeatable. Default: uniform and popular.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Estimates to write: .csv or .parquet.", show_default=False)
+    ] = None,
+    save_log: Annotated[
+        Path | None, typer.Option(help="Also write the decisions, in Parquet.", show_default=False)
+    ] = None,
+    clip: Annotated[
+        float | None, typer.Option(help="Largest weight. Default: none is cut.", show_default=False)
+    ] = None,
+    draws: Annotated[int, typer.Option(help="How often users are drawn again, for intervals.", min=2)] = 1_000,
+    seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
+) -> None:
+    """Estimate what other, fixed policies would have earned on the decisions that were logged.
+
+    Nothing is changed: a store is read from a copy. A policy must have drawn its items for this to work; the result
+    says when it did not, when too few decisions count, and how many were left out.
+    """  # fmt: skip
+    from treeward.core import checks
+    from treeward.simulate.candidates import NAMES, candidate
+    from treeward.simulate.off_policy import off_policy as estimate
+
+    if out is not None:
+        checks.one_of(_OWNER, "--out", out.suffix.lower(), _KINDS)
+    if save_log is not None:
+        checks.one_of(_OWNER, "--save-log", save_log.suffix.lower(), _KINDS[1:])
+    held = _of_table(log, items, config) if log.suffix.lower() == ".parquet" else _of_store(log, items, tree, config)
+    wanted = [candidate(_OWNER, name, held.catalogue, held.may, held.log) for name in target or NAMES]
+    found = {}
+    with progress() as report:
+        for done, one in enumerate(wanted):
+            report("estimating", done, len(wanted))
+            found[one.name] = estimate(held.log, _padded(one.target, held), clip=clip, draws=draws, seed=seed)
+        report("estimating", len(wanted), len(wanted))
+    _show(found, {one.name: one.words for one in wanted}, held.unknown)
+    if save_log is not None:
+        _write(held.log, save_log)
+    if out is not None:
+        _write(_tidy(found), out)
+
+
+def _of_store(path: Path, items: Path | None, tree: str | None, config: Path | None) -> _Logged:
+    import numpy as np
+
+    from treeward.data.catalogue import Catalogue
+    from treeward.store.events import SHOWN
+
+    if "://" in str(path) or ":/" in str(path):  # which may hold a password
+        rule = "a file; copy a database to one first (treeward store copy)"
+        raise InvalidArgument(_OWNER, "LOG", rule, "an address")
+    flags = {"items": None if items is None else str(items), "tree": tree}
+    with progress() as report, looking(path, config, flags, report) as (explorer, settings):
+        made = explorer.log()
+        begun = set(Catalogue.load(settings.items).ids.to_list())
+        shop = explorer.catalogue
+        rows = np.arange(len(shop))
+        may = explorer.are_open(rows) & np.array([item in begun for item in shop.ids.to_list()], dtype=np.bool_)
+        shown = sum(int((events["kind"] == SHOWN).sum()) for _, events in explorer.store.read_all())
+    if not made.height:
+        raise DataError(f"{path}: holds no decisions on these items, only {shown:,} on others")
+    return _Logged(made, shop, may, shown - made.height)
+
+
+def _of_table(path: Path, items: Path | None, config: Path | None) -> _Logged:
+    import numpy as np
+    import polars as pl
+
+    from treeward.data.catalogue import Catalogue
+    from treeward.data.open_bandit import checked_log
+    from treeward.data.tabular import read_table
+    from treeward.serve.settings import read_settings
+
+    if items is None and config is None:
+        raise InvalidArgument(_OWNER, "--items", "given: a log alone does not say which items there were", "nothing")
+    shop = Catalogue.load(items if items is not None else read_settings(config).items)
+    made = read_table(path)
+    checked_log(_OWNER, made)
+    if "item" in made.columns:  # an id stands for the same item in whichever order
+        row_of = {item: row for row, item in enumerate(shop.ids.to_list())}
+        for item in made["item"].unique(maintain_order=True).to_list():
+            row_of.setdefault(item, len(row_of))  # shown once, and not there any more: nobody chooses it
+        made = made.with_columns(pl.Series("row", [row_of[item] for item in made["item"].to_list()], pl.Int64))
+    return _Logged(made, shop, np.ones(len(shop), dtype=np.bool_), 0)
+
+
+def _padded(target: "Callable[[Any], ArrayLike]", held: _Logged) -> "Callable[[Any], ArrayLike]":
+    """Return a target that gives nothing to items which the log shows and the catalogue does not have."""
+    import numpy as np
+
+    late = int(held.log["row"].max()) + 1 - len(held.catalogue)  # type: ignore[arg-type]
+    return target if late <= 0 else lambda user: np.append(np.asarray(target(user), dtype=np.float64), np.zeros(late))
+
+
+def _show(found: "dict[str, OffPolicy]", words: dict[str, str], unknown: int) -> None:
+    """Print the estimates as a table, and what they mean in words."""
+    first = next(iter(found.values()))
+    title = f"Reward per decision, from {first.decisions:,} decisions of {first.users:,} users"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
+    for column in ("policy", "estimator", "reward", "95 % interval"):
+        table.add_column(column, justify="left" if column in ("policy", "estimator") else "right")
+    table.add_row("the log itself", "mean", *_said(first.logged))
+    for name, one in found.items():
+        table.add_row(name, "self-normalised", *_said(one.snips))
+        table.add_row("", "IPS", *_said(one.ips))
+        table.add_row("", "doubly robust", *_said(one.dr))
+    console.print(table)
+    for name, one in found.items():
+        say(f"{name} ({words[name]}): {_verdict(one)}")
+    if unknown:
+        say(f"note: {unknown:,} decisions left out: the catalogue does not have their items; estimates may be too high")
+    shared = [note for note in first.notes if all(note in one.notes for one in found.values())]
+    for note in shared:
+        say(f"note: {note}")
+    for name, one in found.items():
+        for note in one.notes:
+            if note not in shared:
+                say(f"note on {name}: {note}")
+
+
+def _said(one: "Estimate") -> tuple[str, str]:
+    return f"{one.value:.4f}", "" if one.low != one.low else f"{one.low:.4f} - {one.high:.4f}"
+
+
+def _verdict(one: "OffPolicy") -> str:
+    """Say what an estimate means, beside what the log earned itself."""
+    if not one.supported or one.effective < 2:
+        return "nothing can be said of it from this log"
+    earned = f"would have earned {one.snips.value:.4f} per decision, the log {one.logged.value:.4f}: "
+    worth = f". The log is worth {one.effective:,.0f} of its {one.decisions:,} decisions for this"
+    if one.snips.low > one.logged.high:
+        return f"{earned}more{worth}"
+    if one.snips.high < one.logged.low:
+        return f"{earned}less{worth}"
+    return f"{earned}the intervals overlap, so the two cannot be told apart{worth}"
+
+
+def _tidy(found: "dict[str, OffPolicy]") -> "pl.DataFrame":
+    """Return one row per policy and estimator."""
+    import polars as pl
+
+    rows = [
+        {
+            "policy": name, "estimator": part, "value": getattr(one, part).value, "low": getattr(one, part).low,
+            "high": getattr(one, part).high, "effective": one.effective, "mean_weight": one.weight.value,
+            "supported": one.supported, "exact": one.exact, "decisions": one.decisions, "users": one.users,
+            "left_out": one.left_out,
+        }
+        for name, one in found.items()
+        for part in ("logged", "snips", "ips", "dr")
+    ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+def _write(table: "pl.DataFrame", path: Path) -> None:
+    import io
+
+    from treeward.core.artefact import write_file
+
+    buffer = io.BytesIO()
+    table.write_csv(buffer) if path.suffix.lower() == ".csv" else table.write_parquet(buffer)
+    say(f"Wrote {write_file(path, buffer.getvalue())}")
