@@ -7,6 +7,7 @@ import pytest
 
 import treeward as tw
 from tests.browsing import browser, needs_browser, watched  # noqa: F401
+from treeward.simulate import draw_curves
 
 pytestmark = needs_browser
 
@@ -93,3 +94,19 @@ def test_every_large_group_has_a_label_and_a_ring(width, tab, tmp_path):
     for name in (*names, "watson"):
         assert any(text.startswith(name[:4]) for text in told), told
     assert sum(text.replace(" ", "").startswith("1,000") for text in told) == 4
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_nothing_covers_the_legend_of_a_report(width, tab, tmp_path):
+    world = tw.World.synthetic(items=300, users=3, dim=4, seed=0)
+    results = [
+        tw.simulate(policy, world, rounds=20, seed=0) for policy in (tw.HCB(), tw.PHCB(), tw.Flat(), tw.CBLeaf())
+    ]
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.goto(draw_curves(results, tmp_path / "curves.html").as_uri())
+    tab.locator("figure").first.hover()
+    assert tab.locator(".modebar:visible").count() == 0
+    legend = tab.locator(".legend .traces").all()
+    assert len(legend) >= 4
+    assert all(one.bounding_box()["x"] + one.bounding_box()["width"] <= width for one in legend)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
