@@ -306,6 +306,7 @@ def shop(world, tmp_path_factory):
 
 def test_the_command_reads_a_store_and_says_what_it_found(shop, world):
     before = (shop / "events.db").read_bytes()
+    (shop / "one.csv").write_text("item,probability\n39,1.0\n")  # one item of 40, always
     out = ("-o", "told.parquet", "--save-log", "log.parquet")
     told = cli("off-policy", "events.db", "--config", "settings.toml", *out, "--draws", 200, cwd=shop, width=200)
     assert "from 4,001 decisions of 200 users" in told
@@ -321,6 +322,8 @@ def test_the_command_reads_a_store_and_says_what_it_found(shop, world):
     assert uniform["supported"]
     assert uniform["low"] < truth < uniform["high"]
     assert (shop / "events.db").read_bytes() == before
+    few = cli("off-policy", "events.db", "--config", "settings.toml", "-t", "one.csv", cwd=shop, width=400)
+    assert "too few decisions count to say which is better" in few
     again = cli("off-policy", "log.parquet", "--items", "items", "-t", "uniform", "-o", "told.csv", cwd=shop, width=200)
     assert "from 4,001 decisions of 200 users" in again
     same = pl.read_csv(shop / "told.csv").filter(estimator="snips")["value"][0]

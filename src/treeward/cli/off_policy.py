@@ -184,10 +184,12 @@ def _said(one: "Estimate") -> tuple[str, str]:
 
 def _verdict(one: "OffPolicy") -> str:
     """Say what an estimate means, beside what the log earned itself."""
-    if not one.supported or one.effective < 2:
+    if not one.supported:
         return "nothing can be said of it from this log"
     earned = f"would have earned {one.snips.value:.4f} per decision, the log {one.logged.value:.4f}: "
     worth = f". The log is worth {one.effective:,.0f} of its {one.decisions:,} decisions for this"
+    if one.too_few:
+        return f"{earned}too few decisions count to say which is better{worth}"
     if one.snips.low > one.logged.high:
         return f"{earned}more{worth}"
     if one.snips.high < one.logged.low:

@@ -42,7 +42,7 @@ class OffPolicy(NamedTuple):
     weight: Estimate
     """Mean weight of a decision. It is 1, give or take, if whatever the target does the log could have done."""
     effective: float
-    """How many decisions of the other policy's own the log is worth. Below some hundreds, believe none of it."""
+    """How many decisions of the other policy's own the log is worth. See `too_few`."""
     decisions: int
     exact: float
     """Share of the decisions whose propensity is exact, as far as the log tells."""
@@ -68,6 +68,11 @@ class OffPolicy(NamedTuple):
         return "\n".join([*lines, *self.notes])
 
     @property
+    def too_few(self) -> bool:
+        """Whether so few decisions count that no number here is to be believed: fewer than 200."""
+        return self.effective < _FEW_DECISIONS
+
+    @property
     def notes(self) -> list[str]:
         """What to know before believing any of it, in words; nothing if all is well."""
         found = []
@@ -75,7 +80,7 @@ class OffPolicy(NamedTuple):
             found.append(f"{self.left_out:,} decisions left out: users held out, or items that the caller chose")
         if self.exact < 1:
             found.append(f"only {self.exact:.0%} of the propensities are exact: good for a look, not for a number")
-        if self.effective < _FEW_DECISIONS:
+        if self.too_few:
             found.append(
                 f"worth only {self.effective:,.0f} decisions of the target's own, fewer than {_FEW_DECISIONS}: too few "
                 "to believe any of these numbers"
