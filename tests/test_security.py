@@ -11,7 +11,7 @@ import struct
 import subprocess
 import time
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +26,7 @@ from tests.browsing import browser, needs_browser, watched  # noqa: F401
 from tests.commands import run as cli
 from tests.pg import cluster, needs_postgres  # noqa: F401
 from tests.serving import TREEWARD, serving, stop
+from tests.waiting import wait_until
 from treeward.cli.console import _Console, line, plain
 from treeward.client import Client
 from treeward.core import artefact, page
@@ -35,6 +36,7 @@ from treeward.experiment.spec import Arm, Spec
 from treeward.serve import keys as keyring
 from treeward.serve.keys import Keys, new_key
 from treeward.serve.protocol import Protocol
+from treeward.serve.routes import ROUTES
 from treeward.serve.settings import Key, Settings, read_settings
 from treeward.simulate.curves import draw_curves
 from treeward.simulate.result import Result
@@ -82,6 +84,9 @@ def service(items, tmp_path_factory):
 
 FROM_ELSEWHERE = (
     {"host": "evil.example"},
+    {"host": "[::1].evil.example"},
+    {"host": "[::1"},
+    {"host": "127.0.0.1:80:evil.example"},
     {"host": "127.0.0.1.evil.example:8000"},
     {"host": "localhost.evil.example"},
     {"origin": "https://evil.example"},
@@ -106,6 +111,18 @@ def test_a_page_from_elsewhere_gets_nothing_done(service, headers):
             403,
             next(iter(headers)).replace("sec-fetch-site", "origin"),
         )
+
+
+@pytest.mark.parametrize("host", ["evil.example", "[::1].evil.example"])
+def test_a_name_that_leads_here_opens_no_route(service, host):
+    for method, path in {(one.method, one.path) for one in ROUTES if not one.admin} | {("GET", "/nothing")}:
+        answer = httpx.request(method, service.url + re.sub("{.*?}", "0", path), headers={"host": host})
+        assert (answer.status_code, answer.json()["error"]) == (403, "host"), path
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1", "127.7.7.7:80", "[::1]", "[::1]:8000"])
+def test_this_machine_is_known_by_its_names(service, host):
+    assert httpx.get(f"{service.url}/readyz", headers={"host": host}).status_code == 200
 
 
 def test_the_page_itself_and_programs_get_in(service):
@@ -198,12 +215,40 @@ def cut(caller, part, seconds=20):
     return False
 
 
+def is_closed(caller):
+    try:
+        caller.send(b"x", socket.MSG_DONTWAIT)
+    except ConnectionError:
+        return True
+    except BlockingIOError:
+        pass
+    return False
+
+
 def test_whoever_never_reads_is_cut_and_takes_no_memory(service):
     before = megabytes(service.process)
     with connected(service.url) as caller:
         assert cut(caller, b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}" * 20)
     assert megabytes(service.process) - before < 30
     assert httpx.get(f"{service.url}/livez").status_code == 200
+
+
+def test_who_does_not_read_writes_nothing_but_json_into_the_log(service):
+    callers = [connected(service.url) for _ in range(6)]
+    for caller, path in zip(callers, ("/docs", "/", "/openapi.json") * 2, strict=True):
+        with suppress(TimeoutError):  # the service reads no more of it
+            caller.settimeout(0.3)
+            for _ in range(100):
+                caller.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() * 10)
+    for caller in callers:
+        with caller:
+            wait_until(lambda caller=caller: is_closed(caller), "the connection is cut")
+    httpx.get(f"{service.url}/livez", headers={"x-request-id": "after-all"})
+    wait_until(lambda: "after-all" in service.log.read_text(), "the log is written")
+    lines = service.log.read_text().splitlines()
+    said = lines[next(i for i, line in enumerate(lines) if line.startswith("{")) :]
+    assert [line for line in said if not json.loads(line)] == []
+    assert [line for line in said if "error" in line] == [], "somebody who goes away is no error"
 
 
 def test_what_a_slow_reader_takes_from_the_kernel_counts():

@@ -1,6 +1,7 @@
 """The ASGI application: from bytes to a route's handler and back, with keys, limits, metrics and a log."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from itertools import accumulate
@@ -29,6 +30,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _CLOSE = ((b"connection", b"close"),)
 _SECONDS_A_SWEEP, _SECONDS_A_LOG = 1.0, 0.1
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:]+))(?::[0-9]*)?", re.IGNORECASE)
+"""A host, of which an IPv6 address is in brackets, and perhaps a port."""
 
 
 class App(Changing):
@@ -101,6 +104,8 @@ class App(Changing):
         route: Route | None = None
         caller = "-"
         try:
+            if self.keys.open is not None:
+                _check_host(headers)
             route, argument = self._route(scope["method"], scope["raw_path"] or b"/", admin)
             if route.role is not None:
                 caller = self.admit(headers, route.role)
@@ -193,7 +198,8 @@ class App(Changing):
         """Return the name of a caller who may do what needs a role, now."""
         key = self.keys.find(headers.authorization)
         if self.keys.open is not None:
-            _check_place(headers)
+            _check_host(headers)
+            _check_origin(headers)
         if key is None:
             raise Refused(401, "key", "send a key: Authorization: Bearer ...", ((b"www-authenticate", b"Bearer"),))
         if not allows(key, role):
@@ -306,22 +312,24 @@ class App(Changing):
             await asyncio.to_thread(self.log.flush)  # whoever reads it may be slow
 
 
-def _check_place(headers: Headers) -> None:
-    """Refuse, where there are no keys, what a page from elsewhere may have made a browser of this machine send."""
+def _check_host(headers: Headers) -> None:
+    """Refuse, where there are no keys, a name that may have been made to lead here (DNS rebinding)."""
     if headers.host is not None and not _is_local(headers.host):
-        # It may have had its own name lead here: nobody may call us by it.
         raise Refused(
             403, "host", "without keys, only 127.0.0.1 and localhost are answered to; behind a proxy, set keys"
         )
+
+
+def _check_origin(headers: Headers) -> None:
+    """Refuse, where there are no keys, what a page from elsewhere may have made a browser of this machine send."""
     origin = headers.origin
     if headers.site == b"cross-site" or (origin is not None and not _is_local(origin.partition(b"://")[2])):
         raise Refused(403, "origin", "without keys, pages from elsewhere are not answered; behind a proxy, set keys")
 
 
 def _is_local(host: bytes) -> bool:
-    name = host.decode("latin-1")
-    name = name[1 : name.find("]")] if name.startswith("[") else name.rpartition(":")[0] or name
-    return is_loopback(name)
+    parts = _HOST.fullmatch(host.decode("latin-1"))
+    return parts is not None and is_loopback(parts[1] or parts[2])
 
 
 def asked(route: Route, query: bytes) -> Any:

@@ -1,9 +1,13 @@
-"""The log: a line a request and a line a problem, as JSON on stderr; never a body, a key or a user."""
+"""The log: a line for each request and each problem, as JSON on stderr; never a body, a key or a user."""
 
+import logging
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from time import time
 from traceback import extract_tb
+from types import TracebackType
 from typing import Any
 
 from treeward.serve import wire
@@ -12,7 +16,7 @@ _LINE = b'{"time":%.3f,"id":"%s","method":%s,"route":"%s","status":%d,"ms":%.2f,
 
 
 class Log:
-    """Collects lines, and writes them when told to: whoever reads them may be slow."""
+    """Collects lines, and writes them when told to: their reader may be slow."""
 
     def __init__(self) -> None:
         self._lines: list[bytes | tuple[float, bytes, str, str, int, float, str]] = []
@@ -25,13 +29,9 @@ class Log:
         """Add anything else."""
         self._lines.append(wire.encode({"time": round(time(), 3), **told}) + b"\n")
 
-    def problem(self, error: Exception, request_id: bytes) -> None:
+    def problem(self, error: BaseException, request_id: bytes) -> None:
         """Add an error nobody thought of: its kind and the lines of ours that it went through."""
-        where = " < ".join(
-            f"{frame.name}:{frame.lineno}"
-            for frame in reversed(extract_tb(error.__traceback__))
-            if "treeward" in frame.filename
-        )
+        where = _where(error.__traceback__)
         self.note({"error": type(error).__name__, "at": where, "request_id": request_id.decode()})
 
     def flush(self) -> None:
@@ -41,6 +41,51 @@ class Log:
             with suppress(OSError, ValueError):
                 sys.stderr.buffer.write(b"".join(line if isinstance(line, bytes) else _said(*line) for line in lines))
                 sys.stderr.buffer.flush()
+
+
+class _Handler(logging.Handler):
+    """Makes lines of what libraries log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Add a record: with an exception, its kind and place, since the words may hold what a caller sent."""
+        kind, _, trace = record.exc_info or (None, None, None)
+        if kind is not None:
+            self._log.note({"error": kind.__name__, "at": _where(trace), "logger": record.name})
+        else:
+            words = str(record.msg).strip().splitlines() or [""]
+            self._log.note({"error": words[0][:200], "logger": record.name})
+
+
+@contextmanager
+def capturing(log: Log) -> Iterator[None]:
+    """Let everything that libraries, threads and the interpreter itself would print become lines of a log."""
+    root, handler, hooks = logging.getLogger(), _Handler(log), (threading.excepthook, sys.unraisablehook)
+    before, root.handlers = root.handlers, [handler]
+    logging.captureWarnings(True)
+
+    def unforeseen(found: Any) -> None:
+        """Take what a thread, or a destructor, could tell nobody."""
+        kind = "?" if found.exc_type is None else found.exc_type.__name__
+        log.note({"error": kind, "at": _where(found.exc_traceback)})
+
+    threading.excepthook = sys.unraisablehook = unforeseen
+    try:
+        yield
+    finally:
+        threading.excepthook, sys.unraisablehook = hooks
+        logging.captureWarnings(False)
+        root.handlers = before
+        log.flush()
+
+
+def _where(trace: TracebackType | None) -> str:
+    """Return the lines of ours that an error went through, the last first."""
+    frames = [] if trace is None else reversed(extract_tb(trace))
+    return " < ".join(f"{frame.name}:{frame.lineno}" for frame in frames if "treeward" in frame.filename)
 
 
 def _said(when: float, request_id: bytes, method: str, route: str, status: int, seconds: float, caller: str) -> bytes:

@@ -58,6 +58,8 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Begin, if there is room for one more."""
         super().connection_made(transport)
+        self._application, self.app = self.app, self._answering
+        self._running: Any = None
         self._in_headers = True
         self._head = 0
         self._moved = False
@@ -74,9 +76,21 @@ class Protocol(HttpToolsProtocol):
             return
         self._arm(self.service.settings.header_timeout, self._cut)
 
+    async def _answering(self, scope: Any, receive: Any, send: Any) -> None:
+        """Have the application answer, as long as somebody is there: uvicorn would write to a closed connection."""
+        self._running = send.__self__
+
+        async def answer(message: Any) -> None:
+            self._running.disconnected |= self.transport.is_closing()
+            await send(message)
+
+        await self._application(scope, receive, answer)
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+        """End; uvicorn knows this of the last request that came, which need not be the one that is answered."""
         self._disarm()
+        if self._running is not None:
+            self._running.disconnected = True
         if self._unread is not None:
             self._unread.cancel()
         super().connection_lost(exc)
@@ -90,8 +104,6 @@ class Protocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """Go on."""
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
         if not self._closing:
             self.flow.resume_reading()
 
@@ -102,12 +114,14 @@ class Protocol(HttpToolsProtocol):
         return self.transport.get_write_buffer_size() + int(queued)
 
     def _watch(self) -> None:
-        left = self._left()
-        self._unread = self.loop.call_later(self.service.settings.body_timeout, self._look, left)
+        """Look after answers that the kernel has no room for; one that is being closed waits for them as well."""
+        if self._unread is None and self.transport.get_write_buffer_size():
+            self._unread = self.loop.call_later(self.service.settings.body_timeout, self._look, self._left())
 
     def _look(self, before: int) -> None:
-        """Give up on answers of which nothing was read for a while; whoever reads slowly gets them."""
-        if self._left() >= before:
+        """Give up on answers of which nothing was read for a while; who reads slowly gets them."""
+        self._unread = None
+        if self.transport.get_write_buffer_size() and self._left() >= before:
             self.transport.abort()
         else:
             self._watch()
@@ -135,6 +149,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Go on to the next request, unless the last one was answered before all of it was there."""
+        self._watch()
         if self.cycle.more_body:
             self.transport.close()
         super().on_response_complete()
@@ -252,6 +267,7 @@ class Protocol(HttpToolsProtocol):
             ]
             head += [b"%s: %s\r\n" % pair for pair in reply.headers if pair[0] != b"connection"]
             self.transport.write(b"".join([*head, b"connection: close\r\n\r\n" if close else b"\r\n", reply.body]))
+            self._watch()
         self.server_state.total_requests += 1
         if close:
             self.transport.close()

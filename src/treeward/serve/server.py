@@ -22,6 +22,7 @@ from treeward.embed.features import load_features
 from treeward.explorer.explorer import Explorer
 from treeward.policy.base import Policy
 from treeward.serve.app import App
+from treeward.serve.log import capturing
 from treeward.serve.protocol import Protocol
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings
@@ -143,7 +144,7 @@ def serve(
     app = App(Service(explorer, settings), explorer_over)
     try:
         threadpool_limits(1)  # products are small: threads that wait for each other would take the cores from requests
-        with asyncio.Runner(loop_factory=_loop()) as runner:
+        with capturing(app.log), asyncio.Runner(loop_factory=_loop()) as runner:
             runner.run(_serve(app, sockets, ready))
     finally:
         app.service.explorer.close()  # which may be another than at the start
@@ -166,8 +167,8 @@ async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, s
         ours = type("ServiceProtocol", (Protocol,), {"service": app, "hot": {} if index else app.hot})
         config = uvicorn.Config(
             application, http=ours, interface="asgi3", ws="none", lifespan="off",
-            proxy_headers=False, access_log=False, log_level="error", server_header=False, date_header=False,
-            timeout_keep_alive=75, timeout_graceful_shutdown=_DRAIN, backlog=2048,
+            proxy_headers=False, access_log=False, log_config=None, log_level="error", server_header=False,
+            date_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_DRAIN, backlog=2048,
         )  # fmt: skip
         servers.append(_Server(config))
     app.start()
