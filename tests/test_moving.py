@@ -1,6 +1,7 @@
 """Moving events: from one kind of store to another while it is in use, and to Parquet and back."""
 
 import threading
+from datetime import datetime
 
 import numpy as np
 import polars as pl
@@ -336,6 +337,13 @@ def test_an_empty_store_goes_there_and_back(tmp_path):
         ({"user": ["a"], "item": ["x"], "user_is_number": [True]}, "said to be a number and is not"),
         ({"user": ["a", "b"], "item": ["x", "y"], "kind": ["reward", None]}, "row 1 has no kind"),
         ({"user": ["a", "a"], "item": ["x", "x"], "decision": [5, 5]}, "more than one reward"),
+        ({"user": ["a"], "item": [["x", "y"]]}, r"'item' must hold texts or integers, not List\(String\)"),
+        ({"user": [{"id": "a"}], "item": ["x"]}, "'user' must hold texts or integers, not Struct"),
+        ({"user": [1.5], "item": ["x"]}, "'user' must hold texts or integers, not Float64"),
+        ({"user": ["a"], "item": ["x"], "tree": [["t"]]}, "'tree' must hold one value per row, not List"),
+        ({"user": ["a", "b"], "item": ["x", "y"], "time": [7, -1]}, "row 1 has the time -1, where it must be"),
+        ({"user": ["a"], "item": ["x"], "time": [1_700_000_000_000]}, "Milliseconds are to be divided by 1000"),
+        ({"user": ["a"], "item": ["x"], "time": [datetime(1969, 1, 1)]}, "row 0 has the time 1969-01-01"),
     ],
 )
 def test_tables_that_are_none(tmp_path, table, told):

@@ -203,7 +203,8 @@ class Views:
     ) -> Explanation:
         """Tell how a decision, or the id of one, came about, by deciding again with what was known then.
 
-        If the call had filters, or was to be `diverse`, give the same again. What was adopted has no steps.
+        If the call had filters, or was to be `diverse`, give the same again. What was adopted has no steps. Decisions
+        for a user who was merged with another since raise `UnknownDecision`: what was known then is mixed with more.
         """
         id = decision.id if isinstance(decision, Decision) else decision
         user, ticket = self.ledger.ticket(id)

@@ -27,6 +27,7 @@ _OPTIONAL = {
     "decision": pl.lit(0),
     "time": pl.lit(0),
 }
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _HOLES = ("user_is_number", "node", "tree", "decision")
 
 
@@ -154,33 +155,57 @@ def _read(path: Path) -> pl.DataFrame:
         table = pl.concat([pl.read_parquet(one) for one in source])
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
-    for name in ("user", "item"):
-        if name not in table.columns:
-            raise DataError(f"{path}: has no column {name!r}; it has {', '.join(table.columns)}")
-        if table[name].null_count():
-            raise DataError(f"{path}: row {table[name].is_null().arg_true()[0]} has no {name}")
-    if "kind" in table.columns and table["kind"].null_count():
-        raise DataError(f"{path}: row {table['kind'].is_null().arg_true()[0]} has no kind")
+    _check_columns(path, table)
     absent = [one.alias(name) for name, one in _OPTIONAL.items() if name not in table.columns]
     holes = [pl.col(name).fill_null(_OPTIONAL[name]) for name in _HOLES if name in table.columns]
     table = table.with_columns(absent).with_columns(holes)
     try:
+        _check_times(path, table)
         return table.select(
             "user", "item", pl.col("user_is_number").cast(pl.Boolean),
             pl.col("kind").cast(pl.String).replace_strict(KINDS, range(len(KINDS)), return_dtype=pl.UInt8),
             pl.when(pl.col("kind").cast(pl.String) == "shown").then(pl.col("propensity").fill_null(1.0))
             .otherwise("reward").cast(pl.Float64).alias("reward"),
             pl.col("node").cast(pl.Int32), pl.col("tree").cast(pl.String), pl.col("decision").cast(pl.Int64),
-            _seconds(table).cast(pl.UInt32).alias("time"),
+            _seconds(table).fill_null(0).cast(pl.UInt32).alias("time"),
         )  # fmt: skip
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: does not hold events ({str(error).splitlines()[0]})") from error
 
 
+def _check_columns(path: Path, table: pl.DataFrame) -> None:
+    """Refuse columns that are missing, have holes, or hold what no event can."""
+    for name in ("user", "item"):
+        if name not in table.columns:
+            raise DataError(f"{path}: has no column {name!r}; it has {', '.join(table.columns)}")
+        if table[name].null_count():
+            raise DataError(f"{path}: row {table[name].is_null().arg_true()[0]} has no {name}")
+        if not (table.schema[name].is_integer() or table.schema[name] in _TEXTS):
+            raise DataError(f"{path}: {name!r} must hold texts or integers, not {table.schema[name]}")
+    for name in _OPTIONAL:
+        if name in table.columns and table.schema[name].is_nested():
+            raise DataError(f"{path}: {name!r} must hold one value per row, not {table.schema[name]}")
+    if "kind" in table.columns and table["kind"].null_count():
+        raise DataError(f"{path}: row {table['kind'].is_null().arg_true()[0]} has no kind")
+
+
 def _seconds(table: pl.DataFrame) -> pl.Expr:
+    """Return the seconds since 1970; 0 and null: not known."""
     time = pl.col("time")
-    seconds = time.dt.epoch("s") if table.schema["time"].is_temporal() else time.cast(pl.Int64)
-    return pl.when(seconds.is_between(1, 2**32 - 1)).then(seconds).otherwise(0)
+    return time.dt.epoch("s") if table.schema["time"].is_temporal() else time.cast(pl.Int64)
+
+
+def _check_times(path: Path, table: pl.DataFrame) -> None:
+    """Refuse times that events cannot have: taken for unknown ones, they would be lost without a word."""
+    wrong = table.select(~_seconds(table).is_between(0, 2**32 - 1).fill_null(True))["time"].arg_true()
+    if len(wrong):
+        found = table["time"][int(wrong[0])]
+        rule = "a date and time, or seconds since 1970, up to the year 2106"
+        much = isinstance(found, int | float) and found >= 2**32
+        raise DataError(
+            f"{path}: row {wrong[0]} has the time {found}, where it must be {rule}; 0 or empty: not known"
+            + (". Milliseconds are to be divided by 1000" if much else "")
+        )
 
 
 def _users(table: pl.DataFrame) -> tuple[list[User], AnyArray]:
