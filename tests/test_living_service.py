@@ -98,7 +98,7 @@ def test_answers_on_their_way_are_out_before_a_removal_is(shop, tmp_path):
         ({"items": []}, "1 to 1000"),
         ({"items": [{"item": 5_000}]}, "vector"),
         ({"items": [{"item": 5_000, "vector": [1, 2]}]}, "8 numbers"),
-        ({"items": [{"item": "x", "vector": [1.0] * DIM}]}, "as {'id': 'Int64'"),
+        ({"items": [{"item": "x", "vector": [1.0] * DIM}]}, "with ids, which are integers here"),
         ({"items": [{"item": 5_000, "vector": [1.0] * DIM, "columns": {"colour": "red"}}]}, "columns"),
         ({"items": [{"item": 5_000, "vector": [1.0] * DIM, "columns": {"stock": "many"}}]}, "as {'id'"),
         ({"items": [{"item": 5_000, "vector": [1e300] * DIM}]}, "finite"),

@@ -8,6 +8,7 @@ import typer
 
 from treeward.cli.calling import calling
 from treeward.cli.console import progress, say
+from treeward.cli.tables import ItemColumns, load_items
 from treeward.core.errors import InvalidArgument, TreewardError
 
 app = typer.Typer(help="Let items come and go in a running service.", no_args_is_help=True)
@@ -22,23 +23,26 @@ Key = Annotated[
 @app.command()
 def put(
     service: Service,
-    items: Annotated[Path, typer.Argument(help="Items with vectors: .csv, .tsv, .parquet, .npy or a saved catalogue.")],
+    items: Annotated[Path, typer.Argument(help="Items: .csv, .tsv, .parquet, .npy or a saved catalogue.")],
+    column: ItemColumns = None,
     key: Key = None,
 ) -> None:
-    """Add items, or give known ones another vector, title or column: each can be shown as soon as it is in."""
-    from treeward.data.catalogue import Catalogue
+    """Add items, or give known ones another vector, title or column: each can be shown as soon as it is in.
 
-    shop = Catalogue.load(items)
-    if not shop.dim:
-        raise InvalidArgument("items put", "items", "with vectors", str(items))
+    Without vectors, and with any of the columns, known items are changed: a table of id and stock changes the stock.
+    """
+    shop = load_items(items, column, need_vectors=False)
+    vectors = [[float(f"{one:.8g}") for one in vector] for vector in shop.vectors.tolist()] if shop.dim else None
     rows: list[dict[str, Any]] = []
     gone = set(shop.gone)
-    for row, vector in zip(shop.table.iter_rows(named=True), shop.vectors, strict=True):
+    for at, row in enumerate(shop.table.iter_rows(named=True)):
         if row["id"] in gone:
             continue
         columns = {name: value for name, value in row.items() if name != "id" and value is not None}
-        rows.append({"item": row["id"], "vector": [float(f"{one:.8g}") for one in vector.tolist()], "columns": columns})
-    _send(service, key, rows, "put_items", "Putting items in")
+        vector = {"vector": vectors[at]} if vectors is not None else {}
+        rows.append({"item": row["id"], "columns": columns, **vector})
+    texts = [{**row, "item": str(row["item"])} for row in rows] if shop.ids_are_integers else []
+    _send(service, key, [rows, texts] if texts else [rows], "put_items", "Putting items in")
     say(f"{len(rows):,} item(s) are in.")
 
 
@@ -58,18 +62,22 @@ def remove(
             raise InvalidArgument("items remove", "ids", "a file that can be read", f"{one[1:]} ({error})") from error
     whole = all(re.fullmatch("-?[0-9]{1,18}", one) for one in wanted)
     ids_of: list[list[Any]] = [[int(one) for one in wanted], list(wanted)] if whole else [list(wanted)]
-    gone = 0
-    for attempt, given in enumerate(ids_of):
-        try:
-            gone = _send(service, key, given, "remove_items", "Taking items away")
-            break
-        except TreewardError as error:  # ids may be strings of digits
-            if attempt + 1 == len(ids_of) or "ids, which are" not in str(error):
-                raise
+    gone = _send(service, key, ids_of, "remove_items", "Taking items away")
     say(f"{gone:,} item(s) were there, and are gone.")
 
 
-def _send(service: str, key: str | None, rows: list[Any], call: str, stage: str) -> int:
+def _send(service: str, key: str | None, ways: list[list[Any]], call: str, stage: str) -> int:
+    """Send rows, a part at a time, and return how many did something; `ways`: ids as numbers, else as texts."""
+    for attempt, rows in enumerate(ways):
+        try:
+            return _sent(service, key, rows, call, stage)
+        except TreewardError as error:  # ids may be texts of digits: nothing was done then
+            if attempt + 1 == len(ways) or "ids, which are" not in str(error):
+                raise
+    return 0
+
+
+def _sent(service: str, key: str | None, rows: list[Any], call: str, stage: str) -> int:
     done = 0
     with calling("treeward items", service, key, timeout=60, tries=5) as client, progress() as report:
         for first in range(0, len(rows), _AT_ONCE):

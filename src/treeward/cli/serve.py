@@ -81,17 +81,20 @@ def serve(
     settings = read_settings(config, flags=flags)
     try:
         from treeward.serve.doubts import doubts
-        from treeward.serve.server import parts
+        from treeward.serve.server import parts, shown
         from treeward.serve.server import serve as run
     except ImportError as error:
         raise ExtraMissing.of("treeward serve", error.name, "serve") from error
     if check:
         if not Path(settings.items).exists():
             raise InvalidArgument("serve", "items", "a file or folder that exists", settings.items)
-        for doubt in doubts(settings, *parts(settings)):
+        catalogue, policy, tree = parts(settings)
+        for doubt in doubts(settings, catalogue, policy, tree):
             warn(doubt)
         where = without_password(settings.store)
         say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}")
+        if settings.where:
+            say(f"{shown(settings, catalogue):,} of {len(catalogue):,} items fulfil {settings.where}")
         return
 
     bars = ExitStack()

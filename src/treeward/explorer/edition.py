@@ -14,7 +14,7 @@ from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.growing import Growing
 from treeward.explorer.decider import Decider
-from treeward.explorer.filters import Filters
+from treeward.explorer.filters import Filters, Where
 from treeward.policy.base import Policy, check_lengths
 from treeward.policy.roomy import leave, reopen, settle
 from treeward.store.base import EventStore
@@ -39,6 +39,7 @@ class How(NamedTuple):
     seed: int | None
     memory: int
     cold: float
+    where: Where | None = None
 
 
 class Since(NamedTuple):
@@ -92,7 +93,7 @@ class Edition:
         self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare, self._metric, policy.features)
         if spare > 0:
             how.store.number_items(catalogue.ids.head(0))  # makes a table of them now, not at the first change
-        self.filters = Filters(self)
+        self.filters = Filters(self, how.where)
         self.version = 0
         """How often items came or went."""
         self._base = self.decider.seats.digest

@@ -75,6 +75,9 @@ class Explorer(Living):
         times, in units of reward. 0: newcomers get nothing.
     spare
         Free places for items to come, as a share of what each leaf has; 0: none are kept until the first change.
+    where
+        What an item must fulfil to be shown, in every call, as `recommend` takes it: ``pl.col("stock") > 0``. A change
+        of the column, by `add`, holds at once.
     memory
         Bytes for the state of the users asked for lately; the others' is rebuilt from their events when needed. Long
         histories come on top: 12 bytes an event of a user at hand.
@@ -112,6 +115,7 @@ class Explorer(Living):
         counts: bool = False,
         cold: float = 0.1,
         spare: float = 0.0,
+        where: Where | None = None,
         memory: int = 1 << 30,
         progress: Progress | None = None,
     ) -> None:
@@ -142,11 +146,12 @@ class Explorer(Living):
         spare = checks.number(owner, "spare", spare, low=0)
         self.store: EventStore = MemoryStore() if store is None else store
         self._begun_with = catalogue
-        self._how = How(policy, self.store, once, rest, seed, memory, cold)
+        self._how = How(policy, self.store, once, rest, seed, memory, cold, where)
         spare = spare or (SPARE if catalogue.gone else 0.0)
         self._first_page = first_page(self.store, catalogue)
         self._shown = np.zeros(0, dtype=np.bool_)
         self._now = Edition(self._how, catalogue, tree, spare=spare, page=self._first_page, progress=progress)
+        self._now.filters.base(None, None)  # which refuses a condition that does not fit the columns
         served(self.store)
         self._lock, self._changing = RLock(), RLock()
         self._tally = Tally() if checks.flag(owner, "counts", counts) else None
@@ -364,12 +369,6 @@ class Explorer(Living):
             if self._tally is not None:
                 self._tally.add(made.events)
         return Ingested(len(made.events), len(made.users), made.skipped)
-
-    def rest(self, user: User) -> None:
-        """Give up what is at hand of a user, as if others had needed the room; the next call rebuilds it."""
-        [who] = users_of("Explorer.rest", [user])
-        with self._lock:
-            self._decider.seats.rest(who)
 
     def forget(self, user: User) -> int:
         """Erase a user: events, state, open decisions. Return how many events that were."""

@@ -52,10 +52,13 @@ class Filters:
     ----------
     laid
         The items, which may come and go.
+    always
+        What items must fulfil in every call, whatever else a call asks for.
     """
 
-    def __init__(self, laid: Laid) -> None:
-        self._laid = laid
+    def __init__(self, laid: Laid, always: Where | None = None) -> None:
+        self._laid, self._always = laid, _plain(always)
+        self._always_key = "" if self._always is None else _key(self._always)
         self._masks: OrderedDict[str, NDArray[np.bool_]] = OrderedDict()
         self._bases: OrderedDict[str, tuple[int, Flags]] = OrderedDict()
 
@@ -70,22 +73,32 @@ class Filters:
     def base(self, allow: Iterable[Id] | None, where: Where | None) -> tuple[Integers, bool, Flags]:
         """Return sorted places, whether only those are open, and which are otherwise."""
         where = _plain(where)
+        free = where is None and self._always is None
         if allow is None:
-            return np.zeros(0, dtype=np.int32), False, self._laid.decider.flags if where is None else self._flags(where)
+            return np.zeros(0, dtype=np.int32), False, self._laid.decider.flags if free else self._flags(where)
         rows = self._rows("allow", allow)
-        if where is not None:
-            rows = rows[self._mask(where)[rows]]
+        if not free:
+            rows = rows[self._both(where)[rows]]
         places = np.unique(self._place_of[rows])
         places = places[places >= 0]
         return places[self._laid.open_places[places]], True, self._laid.decider.flags
 
-    def _flags(self, where: Where) -> Flags:
-        key, version = _key(where), self._laid.version
+    def _both(self, where: Where | None) -> NDArray[np.bool_]:
+        """Return which rows fulfil what a call asks for, and what every call does."""
+        masks = [self._mask(key, one) for key, one in self._conditions(where)]
+        return masks[0] if len(masks) == 1 else masks[0] & masks[1]
+
+    def _conditions(self, where: Where | None) -> list[tuple[str, Where]]:
+        always = [] if self._always is None else [(self._always_key, self._always)]
+        return always if where is None else [*always, (_key(where), where)]
+
+    def _flags(self, where: Where | None) -> Flags:
+        key, version = "|".join(key for key, _ in self._conditions(where)), self._laid.version
         known = self._bases.get(key)
         if known is None or known[0] != version:
             rows = self._laid.rows
             open = self._laid.open_places & (rows >= 0)
-            known = version, Flags.of(open & self._mask(where)[np.maximum(rows, 0)])
+            known = version, Flags.of(open & self._both(where)[np.maximum(rows, 0)])
             _remember(self._bases, key, known)
         return known[1]
 
@@ -123,18 +136,22 @@ class Filters:
                 continue
         return np.array(rows, dtype=np.int64)
 
-    def _mask(self, where: Where) -> NDArray[np.bool_]:
-        key = _key(where)
+    def _mask(self, key: str, where: Where) -> NDArray[np.bool_]:
         if key not in self._masks or len(self._masks[key]) != len(self._catalogue):
-            try:
-                condition = where if isinstance(where, pl.Expr) else _condition(where, self._catalogue.table)
-                found = self._catalogue.table.select(condition.alias("open"))["open"]
-            except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
-                raise _bad(str(error).splitlines()[0]) from error
-            if found.dtype != pl.Boolean or len(found) != len(self._catalogue):
-                raise _bad(f"{len(found)} values of {found.dtype}")
-            _remember(self._masks, key, found.fill_null(False).to_numpy())
+            _remember(self._masks, key, fulfilled(self._catalogue, where))
         return self._masks[key]
+
+
+def fulfilled(catalogue: Catalogue, where: Where) -> NDArray[np.bool_]:
+    """Return which rows of a catalogue fulfil a condition; one that has nothing in a column asked for does not."""
+    try:
+        condition = where if isinstance(where, pl.Expr) else _condition(where, catalogue.table)
+        found = catalogue.table.select(condition.alias("open"))["open"]
+    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise _bad(str(error).splitlines()[0]) from error
+    if found.dtype != pl.Boolean or len(found) != len(catalogue):
+        raise _bad(f"{len(found)} values of {found.dtype}")
+    return found.fill_null(False).to_numpy()
 
 
 def _remember(memory: "OrderedDict[str, Any]", key: str, value: object) -> None:

@@ -22,7 +22,9 @@ from treeward.explorer.changes import GONE, VECTOR, WHOLE, Page
 from treeward.explorer.decider import Calls
 from treeward.explorer.edition import Edition, How, Settled
 from treeward.explorer.health import Health
+from treeward.explorer.names import users_of
 from treeward.explorer.views import Views
+from treeward.store.base import User
 from treeward.store.events import now
 from treeward.tree.edit import limits
 from treeward.tree.item_tree import ItemTree
@@ -227,6 +229,12 @@ class Living(Views):
         shop = self.catalogue
         ids = shop.id_at if isinstance(shop, Growing) else shop.ids.__getitem__
         return [ids(row) for row in rows.tolist()]
+
+    def rest(self, user: User) -> None:
+        """Give up what is at hand of a user, as if others had needed the room; the next call rebuilds it."""
+        [who] = users_of("Explorer.rest", [user])
+        with self._lock:
+            self._decider.seats.rest(who)
 
     # --- the next edition --------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ import uvicorn
 from threadpoolctl import threadpool_limits
 
 from treeward.bandit.population import PopulationPrior
-from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
 from treeward.data.tabular import READERS
 from treeward.embed.features import load_features
 from treeward.explorer.explorer import Explorer
+from treeward.explorer.filters import fulfilled
 from treeward.policy.base import Policy
 from treeward.serve.app import App
 from treeward.serve.log import capturing
@@ -64,7 +65,18 @@ def parts(settings: Settings) -> tuple[Catalogue, Policy, ItemTree | None]:
     if tree is not None and (len(tree) != len(catalogue) or (features is None and _is_of_others(tree, catalogue))):
         rule = f"built of these {len(catalogue):,} items, in this order"
         raise InvalidArgument("serve", "tree", rule, f"{settings.tree}, of {len(tree):,}")
+    shown(settings, catalogue)
     return catalogue, policy, tree
+
+
+def shown(settings: Settings, catalogue: Catalogue) -> int:
+    """Return how many items fulfil the setting `where`; refuse one that does not fit the catalogue's columns."""
+    condition = settings.condition()
+    try:
+        return len(catalogue) if condition is None else int(fulfilled(catalogue, condition).sum())
+    except InvalidArgument as error:
+        rule = f"a condition on the columns {', '.join(catalogue.table.columns)}"
+        raise InvalidArgument("serve", "where", rule, f"{settings.where} ({error.value})") from error
 
 
 def _is_of_others(tree: ItemTree, catalogue: Catalogue) -> bool:
@@ -99,10 +111,12 @@ def explorer_over(store: EventStore, settings: Settings, progress: Progress = si
         counts=True,
         cold=settings.cold,
         spare=settings.spare,
+        where=settings.condition(),
         progress=progress,
         memory=settings.memory << 20,
     )
-    made.preview("")  # decided for nobody, so that nobody waits for a first time
+    with suppress(NothingLeft):  # of what is in stock, perhaps
+        made.preview("")  # decided for nobody, so that nobody waits for a first time
     return made
 
 

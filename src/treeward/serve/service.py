@@ -167,7 +167,8 @@ class Service:
             self._counted = -math.inf
             self.refresh()
         shop, may = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where)
-        popular = self._popular if self._popular_of is shop else np.arange(len(shop))
+        popular = self._popular if self._popular_of is shop else self._popular[:0]
+        popular = np.append(popular, np.arange(len(popular), len(may)))  # what came, or changed, since the last count
         taken = [shop.row(item) for item in own]
         rows = popular[may[popular] & ~np.isin(popular, taken)][: ask.n - len(own)]
         if len(own) + len(rows) < ask.n:
@@ -270,6 +271,9 @@ class Service:
         """Return items with all that is to be known of them: what is not given is as it was."""
         shop = self.explorer.catalogue
         names = [name for name in shop.schema if name != "id"]
+        if any(isinstance(row.item, str) == shop.ids_are_integers for row in rows):
+            kind = "integers" if shop.ids_are_integers else "strings"
+            raise InvalidArgument("items", "items", f"with ids, which are {kind} here", [row.item for row in rows[:5]])
         ids, vectors, columns = [], [], []
         for row in rows:
             unknown = [name for name in row.columns if name not in names]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import polars as pl
 
 from treeward.bandit import STRENGTHS, bandit_named
 from treeward.bandit.rules import Bandit
@@ -71,6 +72,7 @@ class Settings:
         "learn; record rewards but learn nothing; or serve the caller's own item and learn beside it", "online"
     )
     holdout: float = _of("the share of users who get the caller's fallback or what is popular", 0.0)
+    where: str = _of("what an item must fulfil to be shown, as SQL: `stock > 0 and country in ('SE', 'NO')`", "")
     cold: float = _of("what an item that was added gains in score until it was shown, at first; 0: nothing", 0.1)
     spare: float = _of("free places for items to come, as a share of those there are", 0.125)
     rebuild: float = _of("the share of items that may come or go until the tree is clustered anew; 0: never", 0.2)
@@ -126,6 +128,15 @@ class Settings:
         checks.integer(owner, "port", self.port, low=0, high=65535)
         checks.integer(owner, "admin_port", self.admin_port, low=-1, high=65535)
         self._check_keys()
+        self.condition()
+
+    def condition(self) -> pl.Expr | None:
+        """Return what items must fulfil to be shown; None: nothing."""
+        try:
+            return pl.sql_expr(self.where) if self.where else None
+        except pl.exceptions.PolarsError as error:
+            rule = "a condition in SQL on the catalogue's columns, such as stock > 0"
+            raise InvalidArgument("serve", "where", rule, f"{self.where} ({str(error).splitlines()[0]})") from error
 
     def make_bandit(self) -> Bandit:
         """Return the bandit."""

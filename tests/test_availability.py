@@ -1,0 +1,144 @@
+"""A filter for every request: only what is in stock is shown, by whichever way an item gets there."""
+
+import httpx
+import numpy as np
+import polars as pl
+import pytest
+
+import treeward as tw
+from tests.commands import run as cli
+from tests.serving import serving
+from treeward.client import Client, ServiceError
+from treeward.core.errors import InvalidArgument, NothingLeft
+
+COUNT, DIM = 200, 4
+
+
+def shop_of(stock):
+    vectors = np.random.default_rng(0).standard_normal((COUNT, DIM)).astype(np.float32)
+    table = pl.DataFrame(
+        {
+            "id": [f"sku-{i}" for i in range(COUNT)],
+            "stock": stock,
+            "country": ["SE", "NO"] * (COUNT // 2),
+            "price": [float(i) for i in range(COUNT)],
+        }
+    )
+    return tw.Catalogue.of_table(table, vectors)
+
+
+FEW = [5 if i % 10 < 2 else 0 for i in range(COUNT)]  # 40 items: 0, 1, 10, 11, ...
+THERE = {f"sku-{i}" for i in range(COUNT) if FEW[i]}
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory):
+    path = tmp_path_factory.mktemp("shop") / "items"
+    shop_of(FEW).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(items, tmp_path_factory):
+    options = ("--set", "where=stock > 0 and price between 5 and 1000", "--set", "holdout=0.5")
+    with serving(tmp_path_factory.mktemp("service"), items, *options) as running:
+        yield running
+
+
+SHOWN = THERE - {"sku-0", "sku-1"}
+
+
+def test_an_explorer_shows_what_its_condition_lets_through():
+    explorer = tw.Explorer(shop_of(FEW), where=pl.col("stock") > 0, seed=0)
+    made = explorer.recommend(["ada", "bob"], 40)
+    assert {one.item for one in made} == THERE
+    norwegian = explorer.recommend(["ada"], 20, where={"country": "NO"})
+    assert {one.item for one in norwegian} == {item for item in THERE if int(item[4:]) % 2}
+    assert [one.item for one in explorer.recommend(["ada"], allow=["sku-2", "sku-10"])] == ["sku-10"]
+    with pytest.raises(NothingLeft):
+        explorer.recommend(["ada"], 41)
+    assert explorer.explain(made[0]).reproduced
+    explorer.add(tw.Catalogue.of_table(shop_of(FEW).table[2:3].with_columns(stock=1), np.ones((1, DIM))))
+    assert "sku-2" in {one.item for one in explorer.recommend(["ada"], 41)}
+    explorer.rebuild()
+    assert {one.item for one in explorer.recommend(["ada"], 41)} == THERE | {"sku-2"}
+
+
+@pytest.mark.parametrize("where", [pl.col("stok") > 0, pl.col("stock") > "many", pl.col("stock"), {"stok": 1}], ids=str)
+def test_an_explorer_refuses_a_condition_that_fits_no_column(where):
+    with pytest.raises(InvalidArgument, match="where must be a condition on catalogue columns"):
+        tw.Explorer(shop_of(FEW), where=where)
+
+
+def test_every_way_to_an_item_obeys_the_setting(service):
+    with Client(service.url) as client:
+        kinds = set()
+        for i in range(12):
+            made = client.recommend(f"u{i}", 38, fallback=["sku-2", "sku-0", "sku-10"])
+            assert {one["item"] for one in made} == SHOWN
+            kinds |= {one["policy"] for one in made}
+            assert {one["item"] for one in client.recommend(f"u{i}", 19, where={"country": "SE"})} == {
+                item for item in SHOWN if int(item[4:]) % 2 == 0
+            }
+            with pytest.raises(ServiceError, match="409 nothing_left"):
+                client.recommend(f"u{i}", 1, allow=["sku-2", "sku-1"])
+            if made[0]["policy"] == "explore":
+                told = httpx.get(f"{service.url}/v1/decisions/{made[0]['decision_id']}").json()
+                assert told["reproduced"]
+        assert kinds == {"explore", "fallback", "popular"}
+
+
+def test_stock_is_changed_alone_and_at_once(service, tmp_path):
+    (tmp_path / "stock.csv").write_text("sku,stock\nsku-20,0\nsku-22,3\n")
+    with Client(service.url) as client:
+        before = httpx.get(f"{service.url}/v1/items/sku-20").json()["columns"]
+        assert "2 item(s) are in." in cli("items", "put", service.url, tmp_path / "stock.csv", "--column", "id=sku")
+        for user in ("u1", "u2", "u3", "u4"):
+            assert {one["item"] for one in client.recommend(user, 38)} == SHOWN - {"sku-20"} | {"sku-22"}
+        assert httpx.get(f"{service.url}/v1/items/sku-20").json()["columns"] == {**before, "stock": 0}
+        client.put_items([{"item": "sku-20", "columns": {"stock": 5}}, {"item": "sku-22", "columns": {"stock": 0}}])
+        for user in ("u1", "u2", "u3", "u4"):
+            assert {one["item"] for one in client.recommend(user, 38)} == SHOWN
+    (tmp_path / "new.csv").write_text("id,stock\nsku-new,1\n")
+    assert "as the item is new" in cli("items", "put", service.url, tmp_path / "new.csv", code=1)
+    (tmp_path / "wrong.csv").write_text("id,colour\nsku-1,red\n")
+    assert "'colour'" in cli("items", "put", service.url, tmp_path / "wrong.csv", code=1)
+    assert "--column" in cli("items", "put", service.url, tmp_path / "wrong.csv", "--column", "di=sku", code=1)
+
+
+def test_ids_of_digits_may_be_texts(tmp_path):
+    table = pl.DataFrame({"id": [str(i) for i in range(COUNT)], "stock": [1] * COUNT})
+    vectors = np.random.default_rng(0).standard_normal((COUNT, DIM))
+    tw.Catalogue.of_table(table, vectors).save(tmp_path / "items")
+    (tmp_path / "stock.csv").write_text("id,stock\n7,0\n")
+    with serving(tmp_path, tmp_path / "items") as running:
+        assert "1 item(s) are in." in cli("items", "put", running.url, tmp_path / "stock.csv")
+        assert httpx.get(f"{running.url}/v1/items/7").json()["columns"]["stock"] == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("stok > 0", "where must be a condition on the columns id, stock, country, price"),
+        ("stock > 'many'", "where must be a condition on the columns"),
+        ("stock + 1", "where must be a condition on the columns"),
+        ("stock >", "where must be a condition in SQL"),
+    ],
+)
+def test_a_bad_condition_is_told_at_the_check_and_at_the_start(items, tmp_path, where, why):
+    told = cli("serve", items, "--check", "--set", f"where={where}", cwd=tmp_path, code=1, width=400)
+    assert why in told
+    assert why in cli("serve", items, "--set", f"where={where}", "--store", "memory", cwd=tmp_path, code=1, width=400)
+
+
+def test_the_check_says_how_many_items_are_left(items, tmp_path):
+    told = cli("serve", items, "--check", "--set", "where=stock > 0", cwd=tmp_path, width=400)
+    assert "40 of 200 items fulfil stock > 0" in told
+
+
+def test_a_service_starts_with_nothing_in_stock(items, tmp_path):
+    with serving(tmp_path, items, "--set", "where=stock > 7") as running, Client(running.url) as client:
+        with pytest.raises(ServiceError, match="409 nothing_left"):
+            client.recommend("ada")
+        client.put_items([{"item": "sku-3", "columns": {"stock": 8}}])
+        assert [one["item"] for one in client.recommend("ada")] == ["sku-3"]
