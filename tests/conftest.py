@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from hypothesis import settings
 
@@ -32,6 +33,15 @@ def pytest_sessionstart(session):
         end = time.monotonic() + 300
         while not all(mark.exists() for mark in marks.values()) and time.monotonic() < end:
             time.sleep(0.2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_callers():
+    """Let tests wait for answers as long as a busy machine takes; httpx gives up after five seconds by default."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("connect", "read", "write", "pool"):
+            patch.setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, name, 60.0)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

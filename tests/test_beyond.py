@@ -368,7 +368,7 @@ def test_users_are_cut_into_shards_where_they_do_not_meet(spec, outcome, tmp_pat
         seed=cell_seed(0, 1), regret=True,
     )  # fmt: skip
     mine = outcome.rewards.filter(arm="HUCB", repeat=1, round=12)
-    assert mine["reward"].to_numpy() == pytest.approx(whole.per_user, rel=1e-6)
+    assert mine["cumulative_reward"].to_numpy() == pytest.approx(whole.per_user, rel=1e-6)
     told = outcome.cells.filter(arm="HUCB", repeat=1).row(0, named=True)
     assert told["coverage"] == pytest.approx(whole.coverage)
     assert told["scores"] == pytest.approx(whole.scores.mean())

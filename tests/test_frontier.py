@@ -123,7 +123,8 @@ def test_prior_fit_on_the_command_line(log, tmp_path):
     arguments = ["prior", "fit", str(log), "--items", str(tmp_path / "items"), "-o", str(tmp_path / "prior")]
     told = run(app, arguments)
     assert told.exit_code == 0, told.output
-    assert "treeward serve" in told.output
+    assert "treeward tree build" in told.output
+    assert "--prior" in told.output
     prior = tw.PopulationPrior.load(tmp_path / "prior")
     assert prior.dim == 8
     assert isinstance(run(app, arguments).exception, tw.TreewardError)  # it is there already

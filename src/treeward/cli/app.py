@@ -24,6 +24,7 @@ from treeward.cli import (
     prior,
     reference,
     regret,
+    report,
     serve,
     simulate,
     store,
@@ -56,7 +57,7 @@ app.add_typer(world.app, name="world")
 app.command()(bench.bench)
 app.command()(demo.demo)
 app.command()(doctor.doctor)
-app.command()(experiment.report)
+app.command()(report.report)
 app.command()(serve.serve)
 app.command()(simulate.simulate)
 app.command()(fsck.fsck)

@@ -1,4 +1,4 @@
-"""`treeward experiment` and `treeward report`: the paper's comparisons on any data."""
+"""`treeward experiment`: the paper's comparisons on any data."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -7,6 +7,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from treeward.cli.arms import with_policies, without_arms
 from treeward.cli.console import console, progress, say
 from treeward.cli.data import Actions, As, LogItems, Options, loader_options
 from treeward.cli.outcome import finish
@@ -313,7 +314,7 @@ def tune(
     from treeward.experiment.summary import scores
 
     preset = PRESETS[checks.one_of("experiment tune", "--arms", arms, ("rewards", "bases"))]
-    plain = _without(preset(str(data), **_shared(given)), without)
+    plain = without_arms(preset(str(data), **_shared(given)), without)
     spec = tuning(plain)
     outcome = _run(spec, out, given)
     earned = {one.arm: one.mean for one in scores(outcome, spec.rounds)}
@@ -350,24 +351,6 @@ def run(
     finish(_run(Spec.from_toml(text), out, {"prepared": prepared, "processes": processes, "on": on}), out)
 
 
-def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of a finished run.", show_default=False)],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="Page to write (.html). Default: report.html in the folder.", show_default=False
-        ),
-    ] = None,
-) -> None:
-    """Write the report of an experiment: an offline page, with the curves as PNG and the table as CSV beside it."""
-    from treeward.core import checks
-    from treeward.experiment import load
-
-    target = folder / "report.html" if out is None else out
-    checks.one_of("report", "--out", target.suffix.lower(), (".html",))
-    finish(load(folder), folder, target)
-
-
 def _shared(given: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a spec that many commands have, from a command's arguments (its `locals()`)."""
     from treeward.cli.tree import parse_widths
@@ -382,36 +365,12 @@ def _shared(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _without(spec: "Spec", labels: list[str] | None) -> "Spec":
-    from dataclasses import replace
-
-    from treeward.core import checks
-
-    gone = {checks.one_of("experiment", "--without", label, [arm.label for arm in spec.arms]) for label in labels or []}
-    return replace(spec, arms=tuple(arm for arm in spec.arms if arm.label not in gone))
-
-
-def _with(spec: "Spec", policies: list[str] | None, bandit: str) -> "Spec":
-    """Return a spec with more arms, each called after its class or, if there are several of a name, as it was given."""
-    from dataclasses import replace
-
-    from treeward.experiment import Arm
-
-    last = [name.rpartition(":")[2] for name in policies or []]
-    also = "" if bandit == "linucb" else f" {bandit.rpartition(':')[2]}"
-    taken = [*(arm.label for arm in spec.arms), *(name + also for name in last)]
-    labels = [(short if taken.count(short + also) == 1 else name) + also
-              for short, name in zip(last, policies or [], strict=True)]  # fmt: skip
-    arms = tuple(Arm(label, name, bandit) for label, name in zip(labels, policies or [], strict=True))
-    return replace(spec, arms=(*spec.arms, *arms))
-
-
 def _go(preset: str, given: dict[str, Any], **options: Any) -> None:
     """Run a preset with a command's arguments (its `locals()`) and options of its own, and report."""
     from treeward.experiment.presets import PRESETS
 
-    spec = _without(PRESETS[preset](str(given["data"]), **_shared(given), **options), given.get("without"))
-    finish(_run(_with(spec, given["policy"], given["bandit"]), given["out"], given), given["out"])
+    spec = without_arms(PRESETS[preset](str(given["data"]), **_shared(given), **options), given.get("without"))
+    finish(_run(with_policies(spec, given["policy"], given["bandit"]), given["out"], given), given["out"])
 
 
 def _run(spec: "Spec", out: Path, given: dict[str, Any]) -> "Outcome":

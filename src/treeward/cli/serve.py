@@ -88,13 +88,13 @@ def serve(
     if check:
         if not Path(settings.items).exists():
             raise InvalidArgument("serve", "items", "a file or folder that exists", settings.items)
-        catalogue, policy, tree = parts(settings)
-        for doubt in doubts(settings, catalogue, policy, tree):
+        made = parts(settings)
+        for doubt in doubts(settings, *made):
             warn(doubt)
         where = without_password(settings.store)
         say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}")
         if settings.where:
-            say(f"{shown(settings, catalogue):,} of {len(catalogue):,} items fulfil {settings.where}")
+            say(f"{shown(settings, made[0]):,} of {len(made[0]):,} items fulfil {settings.where}")
         return
 
     bars = ExitStack()

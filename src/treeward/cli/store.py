@@ -1,4 +1,4 @@
-"""`treeward store` and `treeward fsck`: look after the file that events live in."""
+"""`treeward store`: look after the file that events live in."""
 
 import re
 from contextlib import closing
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeward.cli.console import errors, progress, say
+from treeward.cli.console import progress, say
 from treeward.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -133,47 +133,3 @@ def _open(where: str, *, create: bool, report: "Progress") -> "EventStore":
     from treeward.store.opening import open_store
 
     return open_store(where, report, create=create)
-
-
-def fsck(
-    store: File,
-    items: Annotated[
-        Path | None,
-        typer.Option(help="The catalogue: also recompute every remembered state and compare.", show_default=False),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="Settings of the service, for --items.", show_default=False)
-    ] = None,
-) -> None:
-    """Check a store: every checksum, every reference and, with its catalogue, every remembered state.
-
-    Exits with 1 if anything is wrong.
-    """
-    from treeward.store.check import check
-
-    with progress() as report:
-        told = check(store, report)
-    say(f"{told.events:,} events of {told.users:,} users; the last is {told.last}")
-    problems = list(told.problems)
-    if items is not None and not problems:
-        from tempfile import TemporaryDirectory
-
-        from treeward.serve.server import open_explorer
-        from treeward.serve.settings import read_settings
-        from treeward.store.sqlite import SQLiteStore
-
-        with progress() as report, TemporaryDirectory() as folder:  # looking changes nothing
-            copy = Path(folder) / "copy.db"
-            held = SQLiteStore(store, create=False)
-            held.backup(copy)
-            held.close()
-            explorer = open_explorer(read_settings(config, flags={"items": str(items), "store": str(copy)}), report)
-            wrong, checked = explorer.verify(report)
-            explorer.store.close()
-        say(f"{checked:,} remembered states recomputed")
-        problems += [f"the remembered state of {user!r} is not what the events say" for user in wrong]
-    for line in problems:
-        say(line, errors)
-    if problems:
-        raise typer.Exit(1)
-    say("clean")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument, UnknownDecision, UnknownId
-from treeward.core.progress import Progress, Stage, silent
+from treeward.core.progress import Progress, silent
 from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue, Id
 from treeward.explorer.decider import Closed, Decider
@@ -161,20 +161,6 @@ class Views:
         """
         with self._lock:
             return decision_log(self.store, self.catalogue, self._decider.roster.row_of, self._decider.contexts.told)
-
-    def verify(self, progress: Progress = silent) -> tuple[list[User], int]:
-        """Recompute every state the store remembers from the events; return whose differ, and how many there were."""
-        wrong: list[User] = []
-        checked, users = 0, list(self.store.users())
-        stage = Stage(progress, "recomputing states", len(users))
-        with self._lock:
-            for user in users:
-                same = self._decider.seats.verify(user)
-                checked += same is not None
-                if same is False:
-                    wrong.append(user)
-                stage.step()
-        return wrong, checked
 
     def check_states(self, users: int = 1_000, progress: Progress = silent) -> StateCheck:
         """Compute users' states twice and compare: event by event as they came, and at once from the log.

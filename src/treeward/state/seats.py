@@ -181,17 +181,6 @@ class Seats:
         for user, seat in self._seat_of.items():
             self._keep(user, seat)
 
-    def verify(self, user: User) -> bool | None:
-        """Tell whether a remembered state is what its events make, to the bit; None: this plan has none."""
-        kept = self.store.kept(user)
-        if kept is None or not belongs(kept.state, self.digest):
-            return None
-        state, seat = room(self.plan, 1, 0), np.zeros(1, dtype=np.int64)
-        sit_all(self.plan, state, seat)
-        events = self.seen_by_plan(self.store.read(user)[: kept.events])
-        state = absorb(self.up_to_date(), state, seat, np.array([0, len(events.kind)]), events)
-        return freeze(state, 0, self.digest) == kept.state
-
     def _catch_up(self, behind: list[tuple[int, AnyArray]]) -> None:
         # numpy compares the fields of structured arrays one by one before it joins them: bytes are joined at once.
         events = np.frombuffer(b"".join(events.tobytes() for _, events in behind), dtype=EVENT)
