@@ -152,7 +152,7 @@ def test_prior_fit_says_what_the_prior_is_expected_to_earn(fitted):
 
 def test_a_prior_that_takes_views_for_skips_is_warned_about(fitted):
     told = fitted["prior0"]
-    assert "warning: This prior is expected to harm: it earns 0." in told
+    assert "warning: This prior may do harm: it earns 0." in told
     assert "less than a list of the most popular items" in told
     assert "view counted as skips (weight 0): give them a small weight, or leave them out." in told
     assert "Next:" not in told
@@ -189,7 +189,7 @@ def test_the_tree_of_a_prior_is_built_with_it(shop, fitted):
     assert "warning" not in run("serve", "items", "--tree", "tree", "--prior", "prior", "--check", cwd=shop)
     told = run("serve", "items0", "--tree", "tree", "--prior", "prior0", "--check", cwd=shop)
     assert "warning: the tree tree was built with another prior" in told
-    assert "warning: the prior prior0 is expected to harm" in told
+    assert "warning: the prior prior0 may do harm" in told
 
 
 def test_health_looks_for_items_as_the_policy_does(shop, fitted):

@@ -23,7 +23,7 @@ def doubts(settings: Settings, catalogue: Catalogue, policy: Policy, tree: ItemT
     if prior.provenance.get("trial", {}).get("worse"):
         told = prior.provenance["trial"]
         yield (
-            f"the prior {settings.prior} is expected to harm: when it was fitted, it earned {told['prior']:.4f} per "
+            f"the prior {settings.prior} may do harm: when it was fitted, it earned {told['prior']:.4f} per "
             f"recommendation, a list of the most popular items {told['popularity']:.4f}, no prior {told['nothing']:.4f}"
         )
     clustered = tree is not None and policy.features is None and tree.provenance.get("made_by") == "build"

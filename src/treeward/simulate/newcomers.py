@@ -64,7 +64,7 @@ class PriorTrial(NamedTuple):
     def verdict(self) -> str:
         """What to expect of the prior, in a sentence."""
         others = f"{self.popularity.said('a list of the most popular items')}, {self.nothing.said('no prior')}"
-        begins = "This prior is expected to harm: it earns" if self.worse else "This prior is expected to earn"
+        begins = "This prior may do harm: it earns" if self.worse else "This prior is expected to earn"
         return f"{begins} {self.prior:.4f} per recommendation, {others}."
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ def try_prior(
     `Beam` without one, and of the list. An item earns the reward that the log has for that user and item, and 0 if it
     has none; what it has none for teaches nothing either. So all three earn less than they will, and the list has an
     advantage, since users of the log met what was popular more often than anything else. A prior that is level with the
-    list here is usually ahead of it in service; one that stays a tenth behind harms.
+    list here is usually ahead of it in service; one that is a tenth behind may do harm.
 
     Parameters
     ----------
