@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -400,10 +401,24 @@ def test_workers_share_a_port_and_are_replaced(url, tmp_path):
                 assert client.feedback(made["decision_id"], float(i % 2)) == {"outcome": "recorded", "duplicate": False}
         with Client(running.url) as client:
             assert client.user("ada")["events"] == 24
-        os.kill(workers[0], signal.SIGKILL)
-        wait_until(lambda: len(set(children(running.process.pid)) - {workers[0]}) == 2, "another worker is started")
-        with Client(running.url) as client:
+
+        def counted(name):
+            told = httpx.get(running.admin + "/metrics").text
+            return float(re.search(rf'^treeward_{name}{{group="explored"}} (.*)$', told, re.MULTILINE)[1])
+
+        assert [counted(name) for name in ("decisions_total", "rewards_total", "earned")] == [12, 12, 6]
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: len(set(children(running.process.pid)) - set(workers)) == 2, "both are started again")
+        with Client(running.url, tries=50) as client:
+            wait_until(client.ready, "they take requests")
             client.recommend("ada")
+            client.recommend("ada")
+        wait_until(lambda: answers(running.admin), "the first worker is back")
+        assert counted("decisions_total") == 14, "what a worker counted is not lost with it"
+        lines = [json.loads(line) for line in running.log.read_text().splitlines() if line.startswith("{")]
+        died = {(one["pid"], one["of"]) for one in lines if one.get("error", "").startswith("a worker died")}
+        assert died == {(worker, "SIGKILL") for worker in workers}
     finally:
         assert stop(running) == 0
     assert "stopped; everything is on disk" in (tmp_path / "stderr").read_text()
@@ -412,6 +427,13 @@ def test_workers_share_a_port_and_are_replaced(url, tmp_path):
     (tmp_path / "other").mkdir()
     with pytest.raises(AssertionError, match="cannot be reached"):
         start(tmp_path / "other", tmp_path / "items", "--workers", 2, "--store", "postgresql://127.0.0.1:1/nothing")
+
+
+def answers(url):
+    try:
+        return httpx.get(url + "/metrics").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def children(pid):

@@ -427,6 +427,12 @@ def test_apprentices_serve_the_callers_item(items, tmp_path):
         assert made["item"] == 9
 
 
+def metrics_of(running):
+    """Return the samples of a service's metrics by name."""
+    lines = httpx.get(f"{running.admin}/metrics").text.splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
 def test_holdouts_and_lift(items, tmp_path):
     with serving(tmp_path, items, "--set", "holdout=0.5") as running, Client(running.url) as client:
         out = {}
@@ -437,8 +443,21 @@ def test_holdouts_and_lift(items, tmp_path):
             assert client.user(f"u{i}")["held_out"] == (made["policy"] != "explore")
         assert {"explore", "fallback", "popular"} == set(out.values())
         assert all(kind != "popular" for i, kind in out.items() if i % 2)
-        lift = httpx.get(f"{running.url}/v1/lift").json()
+        lift = client.lift()
+
+        async def asked():
+            async with AsyncClient(running.url) as other:
+                return await other.lift()
+
+        assert asyncio.run(asked()) == lift
+        assert 0 <= time.time() - lift["as_of"] < 60
         assert lift["difference"] == pytest.approx(0.75)
+        counted = metrics_of(running)
+        for group in ("explored", "held_out"):
+            mine = lift[group]
+            assert counted[f'treeward_decisions_total{{group="{group}"}}'] == mine["decisions"]
+            assert counted[f'treeward_rewards_total{{group="{group}"}}'] == mine["users"]
+            assert counted[f'treeward_earned{{group="{group}"}}'] == pytest.approx(mine["reward"] * mine["decisions"])
         assert lift["low"] <= 0.75 <= lift["high"]
         assert lift["explored"]["users"] + lift["held_out"]["users"] == 40
         shop = synthetic_catalogue(1_000, dim=8, seed=0)

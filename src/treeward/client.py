@@ -139,6 +139,11 @@ class Client(_Calls):
         told: dict[str, Any] = self._send("GET", _path_of(user), None)
         return told
 
+    def lift(self) -> dict[str, Any]:
+        """Return what exploring is worth compared with those held out, and when that was counted (`as_of`)."""
+        told: dict[str, Any] = self._send("GET", "/v1/lift", None)
+        return told
+
     def put_items(self, items: Sequence[Mapping[str, Any]]) -> int:
         """Add items, or change what is known of them, and return how many; each has `item`, `vector` and `columns`.
 
@@ -245,6 +250,11 @@ class AsyncClient(_Calls):
     async def user(self, user: User) -> dict[str, Any]:
         """Return what is known of a user."""
         told: dict[str, Any] = await self._send("GET", _path_of(user), None)
+        return told
+
+    async def lift(self) -> dict[str, Any]:
+        """Return what exploring is worth compared with those held out, and when that was counted (`as_of`)."""
+        told: dict[str, Any] = await self._send("GET", "/v1/lift", None)
         return told
 
     async def put_items(self, items: Sequence[Mapping[str, Any]]) -> int:

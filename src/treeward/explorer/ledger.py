@@ -64,6 +64,8 @@ class Ledger:
         self.limits, self._tally = limits, tally
         self.sealer = Sealer(store.secret())
         self._reward, self._change = (REWARD, CHANGE) if learns else (NOTED, AMENDED)
+        self.recorded: Callable[[Sequence[User], AnyArray], None] = lambda users, events: None
+        """Called with the users and the events of rewards that were recorded."""
 
     def ticket(self, id: str) -> tuple[User, Ticket]:
         """Return who an id's user is now, and what the id says."""
@@ -96,14 +98,18 @@ class Ledger:
             known = [(user, row) for user, row in found if user is not None]
             events = np.array([row for _, row in known], dtype=EVENT)
             events["reward"], events["time"] = reward, now()
-            new = self._store.append([user for user, _ in known], events, epoch=at)
+            users = [user for user, _ in known]
+            new = self._store.append(users, events, epoch=at)
             if self._store.epoch == at or new.any():
-                self._count(events, new)
+                self._count(users, events, new)
                 return int(new.sum())
 
-    def _count(self, events: AnyArray, new: NDArray[np.bool_]) -> None:
-        if self._tally is not None and new.any():
+    def _count(self, users: Sequence[User], events: AnyArray, new: NDArray[np.bool_]) -> None:
+        if not new.any():
+            return
+        if self._tally is not None:
             self._tally.add(events[new])
+        self.recorded([user for user, fresh in zip(users, new.tolist(), strict=True) if fresh], events[new])
 
     def settle(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
         """Record rewards by decision id, all of them or none."""
@@ -154,8 +160,9 @@ class Ledger:
                     rows.append((i, *made))
             events = np.array([row for _, _, row, _ in rows], dtype=EVENT)
             known = np.array([before for *_, before in rows], dtype=np.int64)
-            new = self._store.append([user for _, user, _, _ in rows], events, known, epoch=epoch)
-            self._count(events, new)
+            users = [user for _, user, _, _ in rows]
+            new = self._store.append(users, events, known, epoch=epoch)
+            self._count(users, events, new)
             for (i, _, row, _), fresh in zip(rows, new.tolist(), strict=True):
                 if fresh:
                     outcomes[i] = "changed" if row[5] in (CHANGE, AMENDED) else "recorded"

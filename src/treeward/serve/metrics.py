@@ -5,16 +5,24 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from treeward.serve.counts import GROUPS
 from treeward.serve.service import Service
 
 STEPS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-
-
 """Edges of the times that requests are counted by, in seconds."""
+_GROUPED = {
+    "decisions": "Items recommended, by group of users; all workers.",
+    "rewards": "Decisions that got a reward, default rewards included, by group of users; all workers.",
+    "earned": "Sum of all rewards, by group of users; all workers.",
+}
+_SINGLE = {
+    "matched": "Decisions of an apprentice that were what the caller showed; all workers.",
+    "compared": "Decisions of an apprentice; all workers.",
+}
 
 
 class Metrics(Collector):
@@ -30,15 +38,12 @@ class Metrics(Collector):
         self._gauges = {
             name: Gauge(f"treeward_{name}", about, registry=self._registry)
             for name, about in (
-                ("decisions", "Items recommended since the start."),
                 ("users", "Users with events."),
                 ("waiting_requests", "Requests that wait for a decision."),
                 ("waiting_rewards", "Rewards that wait to be recorded."),
                 ("store_waiting_writes", "Writes that are not on disk yet."),
                 ("store_commits", "Commits since the start."),
                 ("store_ok", "1 as long as the store takes writes."),
-                ("matched_decisions", "Decisions of an apprentice that were what the caller showed."),
-                ("compared_decisions", "Decisions of an apprentice."),
             )
         }
 
@@ -76,20 +81,27 @@ class Metrics(Collector):
             names = [*(str(float(step)) for step in STEPS), "+Inf"]
             seconds.add_metric((route,), list(zip(names, upto, strict=True)), self._seconds[route])
         yield seconds
+        counts = self.service.counts
+        for name, about in _GROUPED.items():
+            # Rewards may be negative, and be changed: their sum may fall.
+            kind = GaugeMetricFamily if name == "earned" else CounterMetricFamily
+            family = kind(f"treeward_{name}", about, labels=("group",))
+            for group in GROUPS:
+                family.add_metric((group,), counts.total(name, group))
+            yield family
+        for name, about in _SINGLE.items():
+            yield CounterMetricFamily(f"treeward_{name}_decisions", about, value=counts.total(name))
 
     def text(self, asks: int, rewards: int) -> bytes:
         """Return what Prometheus reads."""
         store = self.service.explorer.store
         values = {
-            "decisions": self.service.decisions,
             "users": store.size(),
             "waiting_requests": asks,
             "waiting_rewards": rewards,
             "store_waiting_writes": getattr(store, "waiting", 0),
             "store_commits": getattr(store, "commits", 0),
             "store_ok": getattr(store, "failed", None) is None,
-            "matched_decisions": self.service.matched,
-            "compared_decisions": self.service.compared,
         }
         for name, value in values.items():
             self._gauges[name].set(value)

@@ -143,8 +143,9 @@ ROUTES = (
         "put_items", wire.PutItems, wire.Changed, (400,),
     ),
     Route(
-        "DELETE", "/v1/items", "admin", "Take items away; none is shown once this has answered", "remove_items",
-        wire.RemoveItems, wire.Changed, (400,),
+        "DELETE", "/v1/items", "admin",
+        "Take items away; none is shown once this has answered (other workers and replicas: within two seconds)",
+        "remove_items", wire.RemoveItems, wire.Changed, (400,),
     ),
     Route("GET", "/v1/items/{item}", "read", "An item", "item", None, wire.ItemView, (404,)),
     Route("GET", "/v1/tree/{node}", "read", "A node of the tree; 0 is the root", "node", None, wire.NodeView, (404,)),

@@ -23,6 +23,7 @@ from treeward.explorer.explorer import Explorer
 from treeward.explorer.filters import fulfilled
 from treeward.policy.base import Policy
 from treeward.serve.app import App
+from treeward.serve.counts import Counts
 from treeward.serve.log import capturing
 from treeward.serve.protocol import Protocol
 from treeward.serve.service import Service
@@ -146,7 +147,11 @@ def listening(host: str, port: int, *, shared: bool = False, name: str = "port")
 
 
 def serve(
-    settings: Settings, *, progress: Progress = silent, ready: Callable[[str, str], None] = lambda *_: None
+    settings: Settings,
+    *,
+    progress: Progress = silent,
+    ready: Callable[[str, str], None] = lambda *_: None,
+    counts: Counts | None = None,
 ) -> None:
     """Run a service until SIGTERM or SIGINT; `ready` is told the two addresses once it takes requests."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -155,7 +160,7 @@ def serve(
     if settings.admin_port >= 0:
         sockets.append(listening("127.0.0.1", settings.admin_port, name="admin_port"))
     explorer = open_explorer(settings, progress, chosen=True)
-    app = App(Service(explorer, settings), explorer_over)
+    app = App(Service(explorer, settings, counts), explorer_over)
     try:
         threadpool_limits(1)  # products are small: threads that wait for each other would take the cores from requests
         with capturing(app.log), asyncio.Runner(loop_factory=_loop()) as runner:

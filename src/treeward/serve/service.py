@@ -21,6 +21,7 @@ from treeward.explorer.explorer import Explorer
 from treeward.explorer.ledger import Given, Outcome
 from treeward.explorer.looks import Decision, item_name, node_name
 from treeward.serve import wire
+from treeward.serve.counts import Counts
 from treeward.serve.lift import lift_of
 from treeward.serve.pending import Pending
 from treeward.serve.settings import Settings
@@ -36,10 +37,12 @@ _HISTORY = 100
 
 
 class Service:
-    """An explorer with a mode, a holdout, and default rewards."""
+    """An explorer with a mode, a holdout, and default rewards; `counts` may be shared with other workers."""
 
-    def __init__(self, explorer: Explorer, settings: Settings) -> None:
+    def __init__(self, explorer: Explorer, settings: Settings, counts: Counts | None = None) -> None:
         self.explorer, self.settings = explorer, settings
+        self.counts = Counts() if counts is None else counts
+        explorer.ledger.recorded = self._rewarded
         self._salt = blake2b(explorer.store.secret(), digest_size=16, person=b"holdout").digest()
         self._popular, self._popular_of = np.arange(len(explorer.catalogue)), explorer.catalogue
         self._counted = -math.inf
@@ -47,7 +50,7 @@ class Service:
         self._integers = explorer.catalogue.ids.dtype.is_integer()
         self.bold = 0
         self._lift: tuple[float, wire.Lift] | None = None
-        self.matched = self.compared = self.decisions = 0
+        self.decisions = 0
         self._pending = Pending(settings.window)
         if settings.default_reward is not None:
             self._pending.reopen(explorer)
@@ -56,10 +59,9 @@ class Service:
     def following(cls, former: "Service", explorer: Explorer) -> "Service":
         """Return a service over another explorer of the same store that goes on where one stops."""
         settings = replace(former.settings, default_reward=None)  # what is open, is known
-        made = cls(explorer, settings)
+        made = cls(explorer, settings, former.counts)
         made.settings, made._pending = former.settings, former._pending
         made.bold, made.decisions = former.bold, former.decisions
-        made.matched, made.compared = former.matched, former.compared
         return made
 
     @property
@@ -158,8 +160,8 @@ class Service:
             )  # fmt: skip
         except TreewardError:  # it would have had nothing to show
             return
-        self.compared += ask.n
-        self.matched += sum(one.item == theirs for one, theirs in zip(own, ask.fallback, strict=False))
+        self.counts.add("compared", ask.n)
+        self.counts.add("matched", sum(one.item == theirs for one, theirs in zip(own, ask.fallback, strict=False)))
 
     def _popular_for(self, ask: wire.Ask, own: list[Id]) -> list[Id]:
         """Return what is popular and may be shown, to fill up the caller's own items."""
@@ -186,6 +188,7 @@ class Service:
 
     def _answer(self, made: list[Decision], kinds: list[str]) -> wire.Recommendation:
         self.decisions += len(made)
+        self.counts.add("decisions", len(made), self.held_out(made[0].user))
         self.bold += sum(one.bold for one in made)
         if self.settings.default_reward is not None:
             epoch = self.explorer.store.epoch
@@ -219,6 +222,10 @@ class Service:
         for i, outcome in zip(at, self.explorer.feedback_each(rows), strict=True):
             outcomes[i] = outcome
         return outcomes
+
+    def _rewarded(self, users: Sequence[User], events: AnyArray) -> None:
+        first = np.isin(events["kind"], (REWARD, NOTED)).tolist()
+        self.counts.rewards([self.held_out(user) for user in users], events["reward"].tolist(), first)
 
     def look(self) -> None:
         """Notice what nobody tells: a store whose file is gone, or a database that is back."""
@@ -311,7 +318,8 @@ class Service:
     def lift(self) -> wire.Lift:
         """Return what exploring is worth; counted from all events at most once a minute, `as_of` says when."""
         if self._lift is None or monotonic() - self._lift[0] > _FRESH:
-            self._lift = monotonic(), lift_of(self.explorer.store, self.held_out, self.matched, self.compared)
+            counted = [int(self.counts.total(name)) for name in ("matched", "compared")]
+            self._lift = monotonic(), lift_of(self.explorer.store, self.held_out, *counted)
         return self._lift[1]
 
     def backup(self) -> str:

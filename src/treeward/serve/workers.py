@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -9,8 +10,11 @@ from multiprocessing.process import BaseProcess
 from threading import Event
 from time import monotonic
 from types import FrameType
+from typing import Any
 
 from treeward.core.errors import StoreError, TreewardError
+from treeward.serve.counts import WIDTH, Counts
+from treeward.serve.log import Log
 from treeward.serve.server import address_of, listening, serve
 from treeward.serve.settings import Settings
 
@@ -45,6 +49,8 @@ class _Crew:
         self._settings, self._context = settings, get_context("spawn")
         self._workers: list[tuple[BaseProcess, Connection]] = []
         self._ended = Event()
+        self._counts = self._context.RawArray("d", settings.workers * WIDTH)
+        self._log = Log()
 
     def end(self, number: int = 0, frame: FrameType | None = None) -> None:
         """Tell all to finish what they were asked, and go."""
@@ -64,12 +70,25 @@ class _Crew:
             while not self._ended.is_set():
                 wait([process.sentinel for process, _ in self._workers], timeout=0.5)
                 gone = [index for index, (process, _) in enumerate(self._workers) if not process.is_alive()]
+                for index in gone if not self._ended.is_set() else []:
+                    self._tell(index)
                 if gone and not self._ended.wait(_PAUSE):
                     for index in gone:
                         self._workers[index] = self._start(index)
         finally:
             self.end()
             self._join()
+
+    def _tell(self, index: int) -> None:
+        """Log that a worker died, and of what: by itself, one that was killed tells nobody."""
+        process, told = self._workers[index]
+        code, why = process.exitcode, ""
+        with suppress(EOFError):
+            while told.poll():  # "" when it took requests, and what went wrong
+                why = told.recv() or why
+        why = why or (signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}")
+        self._log.note({"error": "a worker died, and is started again", "worker": index, "pid": process.pid, "of": why})
+        self._log.flush()
 
     def _greet(self) -> None:
         """Wait until all take requests, or one says why it does not."""
@@ -83,7 +102,8 @@ class _Crew:
     def _start(self, index: int) -> tuple[BaseProcess, Connection]:
         ours, theirs = self._context.Pipe(duplex=False)
         settings = self._settings if index == 0 else replace(self._settings, admin_port=-1)
-        process = self._context.Process(target=_work, args=(settings, theirs), name=f"treeward-worker-{index}")
+        given = (settings, theirs, self._counts, index)
+        process = self._context.Process(target=_work, args=given, name=f"treeward-worker-{index}")
         process.start()
         theirs.close()
         return process, ours
@@ -97,9 +117,9 @@ class _Crew:
                 process.join()
 
 
-def _work(settings: Settings, told: Connection) -> None:
+def _work(settings: Settings, told: Connection, held: Any, index: int) -> None:
     """Be one of the workers."""
     try:
-        serve(settings, ready=lambda *_: told.send(""))
+        serve(settings, ready=lambda *_: told.send(""), counts=Counts(held, index, settings.workers))
     except (TreewardError, OSError) as error:
         told.send(str(error))
