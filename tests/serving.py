@@ -13,8 +13,8 @@ TREEWARD = str(Path(sys.executable).with_name("treeward"))
 class Running:
     """A service that was started."""
 
-    def __init__(self, process, url, admin, log):
-        self.process, self.url, self.admin, self.log = process, url, admin, log
+    def __init__(self, process, url, admin, log, said):
+        self.process, self.url, self.admin, self.log, self.said = process, url, admin, log, said
 
 
 def start(folder, items, *options, env=None, wait=300):
@@ -33,7 +33,7 @@ def start(folder, items, *options, env=None, wait=300):
         if not line:
             break
         if found := re.search(r"Serving at (\S+) .*metrics at (\S+)/metrics", line):
-            return Running(process, *found.groups(), folder / "stderr")
+            return Running(process, *found.groups(), folder / "stderr", "".join(said))
     process.kill()
     process.wait()
     process.stdout.close()

@@ -100,9 +100,20 @@ def test_swapped_under_load_and_back_and_after_a_restart(shops, tmp_path):
         assert admin.swap(back=True)["now"]["items"] == str(shops / "old")
         assert httpx.get(running.url + "/v1/about").json()["items"] == 400
         assert admin.swap(back=True)["now"]["items"] == str(shops / "new")
+        again = admin.swap(items=str(shops / "new"), tree=str(shops / "tree"))  # the same once more
+        assert [again[name]["items"] for name in ("now", "before")] == [str(shops / "new"), str(shops / "old")]
+        assert admin.swap(back=True)["now"]["items"] == str(shops / "old"), "the way back is not lost"
+        admin.swap(back=True)
+        check = ("serve", shops / "old", "--store", tmp_path / "events.db", "--check")
+        assert "in use now" in cli(*check, width=400)
         admin.close()
         assert stop(running) == 0
+    told = cli(*check, width=400)
+    assert f"over {shops / 'new'}" in told
+    assert f"the settings name {shops / 'old'}" in told
     with serving(tmp_path, shops / "old") as running:  # as it was chosen, not as it is started
+        assert f"Items: {shops / 'new'}, as `treeward swap`" in running.said
+        assert '"snapshot":"' + str(shops / "new") in running.log.read_text()
         assert httpx.get(running.url + "/v1/about").json()["items"] == 500
         assert events_of(running) == 5
     with serving(tmp_path, shops / "new") as running:  # other settings: another choice
@@ -211,11 +222,39 @@ def test_what_cannot_be_served_is_not(shops, tmp_path):
         assert admin.snapshot()["now"]["items"] == str(shops / "old")
         assert httpx.get(running.url + "/readyz").status_code == 200
         assert events_of(running) == 0
-        assert httpx.get(running.url + "/admin/snapshot").status_code == 404
+        for url, path, told in (
+            (running.url, "/admin/snapshot", "is for operators, at `admin_port`"),
+            (running.url, "/metrics", "is for operators, at `admin_port`"),
+            (running.admin, "/v1/users/ada", "is for callers, at `port`"),
+        ):
+            answer = httpx.get(url + path)
+            assert (answer.status_code, answer.json()["error"]) == (404, "other_port")
+            assert told in answer.json()["message"]
+        assert httpx.get(running.url + "/nothing").json()["error"] == "no_route"
         assert "used alone" in cli("swap", running.admin, "x", "--back", code=1)
         assert f"now: items {shops / 'old'}" in cli("swap", running.admin)
     assert "error:" in cli("swap", running.admin, "--back", code=1)
     assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
+def test_a_prior_of_other_vectors_is_refused(tmp_path):
+    shop = synthetic_catalogue(300, dim=8, seed=0)
+    other, narrow = synthetic_catalogue(300, dim=8, seed=5), synthetic_catalogue(300, dim=6, seed=0)
+    for name, made in (("shop", shop), ("other", other), ("narrow", narrow)):
+        made.save(tmp_path / name)
+    grown = synthetic_catalogue(400, dim=8, seed=0)  # the first 300 are others; their vectors are put in
+    vectors = np.concatenate([2 * shop.vectors, grown.vectors[300:]])
+    tw.Catalogue(grown.ids, vectors).save(tmp_path / "grown")
+    log = tw.Interactions([user for user in range(50) for _ in range(4)], [i % 20 for i in range(200)])
+    tw.PopulationPrior.fit(log, shop).save(tmp_path / "prior")
+    for name, told in (("shop", "sound"), ("grown", "sound"), ("other", "64 of the 64 items compared have other"),
+                       ("narrow", "of 8 dimensions")):  # fmt: skip
+        code = 0 if told == "sound" else 1
+        assert told in cli(
+            "serve", tmp_path / name, "--prior", tmp_path / "prior", "--check", cwd=tmp_path, width=400, code=code
+        )
+    with pytest.raises(AssertionError, match="fitted to these vectors"):
+        start(tmp_path, tmp_path / "other", "--prior", tmp_path / "prior")
 
 
 @needs_postgres

@@ -8,6 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.bandit.prior import Prior
+from treeward.bandit.sampled import sample_of
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
 from treeward.core.errors import ArtefactCorrupt, DataError, InvalidArgument
@@ -181,6 +182,7 @@ class PopulationPrior(Prior):
             "tried": tried,
             "treeward": __version__,
             "vectors_sha256": artefact.digest(catalogue.vectors),
+            "sample": sample_of(catalogue),
         }
         return cls(
             fitted.mean * scale,

@@ -175,7 +175,7 @@ def _serve(
 
     bars = ExitStack()
 
-    def ready(public: str, admin: str) -> None:
+    def ready(public: str, admin: str, items: str) -> None:
         bars.close()
         threads.append(Thread(target=_visit, args=(public, world, users, visits, seed, stays, settings, stop, failed)))
         threads[0].start()

@@ -1,14 +1,17 @@
 """`treeward serve`: a catalogue as a service."""
 
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from treeward.cli.console import console, errors, progress, say, warn
 from treeward.cli.tables import ItemColumns
+
+if TYPE_CHECKING:
+    from treeward.serve.settings import Settings
 
 Role = Annotated[str, typer.Option(help="Role of --new-key: read, write or admin.")]
 
@@ -88,19 +91,22 @@ def serve(
     if check:
         if not Path(settings.items).exists():
             raise InvalidArgument("serve", "items", "a file or folder that exists", settings.items)
+        settings, why = _chosen(settings)
         made = parts(settings)
         for doubt in doubts(settings, *made):
             warn(doubt)
         where = without_password(settings.store)
-        say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}")
+        say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}{why}")
         if settings.where:
             say(f"{shown(settings, made[0]):,} of {len(made[0]):,} items fulfil {settings.where}")
         return
 
     bars = ExitStack()
 
-    def ready(public: str, admin: str) -> None:
+    def ready(public: str, admin: str, served: str) -> None:
         bars.close()
+        if served and Path(served) != Path(settings.items).resolve():
+            say(f"Items: {served}, as `treeward swap` or a rebuild chose; the settings name {settings.items}")
         where = f"; metrics at {admin}/metrics" if admin else ""
         say(f"Serving at {public} : open it in a browser (the API: {public}/docs){where}")
         console.file.flush()
@@ -115,6 +121,25 @@ def serve(
         else:
             run(settings, progress=report, ready=ready)
     say("stopped; everything is on disk" if settings.store != "memory" else "stopped", errors)
+
+
+def _chosen(settings: "Settings") -> tuple["Settings", str]:
+    """Return settings that name what would be served, which a swap may have chosen, and why if that is not theirs."""
+    from treeward.core.errors import StoreInUse
+    from treeward.serve.snapshots import choice_of
+    from treeward.store.opening import is_database, open_store
+
+    if settings.store == "memory" or (not is_database(settings.store) and not Path(settings.store).exists()):
+        return settings, ""
+    try:
+        with progress() as report, closing(open_store(settings.store, report, create=False)) as store:
+            choice = choice_of(store, settings)
+    except StoreInUse:
+        return settings, " (in use now: `treeward swap ADMIN_ADDRESS` says what the running service serves)"
+    if choice.now == choice.settings:
+        return settings, ""
+    why = f"; `treeward swap` or a rebuild chose these items, the settings name {settings.items}"
+    return choice.now.into(settings), why
 
 
 def _given(pairs: list[str] | None) -> dict[str, Any]:

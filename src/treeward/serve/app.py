@@ -192,6 +192,11 @@ class App(Changing):
         if known:
             allow = ", ".join(sorted(known)).encode()
             raise Refused(405, "method", f"{path[:80]} takes {allow.decode()}", ((b"allow", allow),))
+        if any(_fits(route.path, path) for route in ROUTES if route.admin != admin):
+            told = "is for callers, at `port`; this is the admin listener"
+            if not admin:
+                told = "is for operators, at `admin_port` on loopback; this is the callers' listener"
+            raise Refused(404, "other_port", f"{path[:80]} {told}")
         raise Refused(404, "no_route", f"there is nothing at {path[:80]}")
 
     def admit(self, headers: Headers, role: str) -> str:

@@ -56,6 +56,11 @@ class Changing(Handlers):
         self._renewing: asyncio.Task[None] | None = None
         self._renewed = monotonic()
 
+    @property
+    def choice(self) -> Choice:
+        """What is served, and was before."""
+        return self._choice
+
     # --- single items ------------------------------------------------------------------------------------------------
 
     async def _put_items(self, request: Request) -> Reply:

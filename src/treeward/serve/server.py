@@ -14,6 +14,7 @@ import uvicorn
 from threadpoolctl import threadpool_limits
 
 from treeward.bandit.population import PopulationPrior
+from treeward.bandit.sampled import moved
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
@@ -62,12 +63,26 @@ def parts(settings: Settings) -> tuple[Catalogue, Policy, ItemTree | None]:
     prior = PopulationPrior.load(settings.prior) if settings.prior else None
     features = load_features(settings.features) if settings.features else None
     policy = settings.make_policy(prior=prior, features=features)
+    _check_prior(settings, prior, policy, catalogue)
     tree = ItemTree.load(settings.tree) if settings.tree else None
     if tree is not None and (len(tree) != len(catalogue) or (features is None and _is_of_others(tree, catalogue))):
         rule = f"built of these {len(catalogue):,} items, in this order"
         raise InvalidArgument("serve", "tree", rule, f"{settings.tree}, of {len(tree):,}")
     shown(settings, catalogue)
     return catalogue, policy, tree
+
+
+def _check_prior(settings: Settings, prior: PopulationPrior | None, policy: Policy, catalogue: Catalogue) -> None:
+    """Refuse a prior that was fitted to other vectors: what it expects of users would be about other things."""
+    if prior is None or not len(catalogue):
+        return
+    policy.catalogue_for(Catalogue.of_table(catalogue.table[:1], catalogue.vectors[:1]))  # dimensions, ids
+    if settings.features:  # fitted to what they make of the vectors
+        return
+    elsewhere, known = moved(prior.provenance.get("sample", {}), catalogue, prior.dim)
+    if 2 * elsewhere > known:
+        told = f"{settings.prior}: {elsewhere} of the {known} items compared have other vectors than it was fitted to"
+        raise InvalidArgument("serve", "prior", "fitted to these vectors (fit it again: treeward prior fit)", told)
 
 
 def shown(settings: Settings, catalogue: Catalogue) -> int:
@@ -150,10 +165,10 @@ def serve(
     settings: Settings,
     *,
     progress: Progress = silent,
-    ready: Callable[[str, str], None] = lambda *_: None,
+    ready: Callable[[str, str, str], None] = lambda *_: None,
     counts: Counts | None = None,
 ) -> None:
-    """Run a service until SIGTERM or SIGINT; `ready` is told the two addresses once it takes requests."""
+    """Run a service until SIGTERM or SIGINT; `ready` is told both addresses and which items, once it does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, settings.max_connections + 512)), hard))
     sockets = [listening(settings.host, settings.port, shared=settings.workers > 1)]
@@ -164,7 +179,9 @@ def serve(
     try:
         threadpool_limits(1)  # products are small: threads that wait for each other would take the cores from requests
         with capturing(app.log), asyncio.Runner(loop_factory=_loop()) as runner:
-            runner.run(_serve(app, sockets, ready))
+            served = app.choice.now
+            app.log.note({"snapshot": served.items, "tree": served.tree, "prior": served.prior})
+            runner.run(_serve(app, sockets, lambda public, admin: ready(public, admin, served.items)))
     finally:
         app.service.explorer.close()  # which may be another than at the start
     failed = getattr(explorer.store, "failed", None)

@@ -47,8 +47,8 @@ class Choice(msgspec.Struct, frozen=True):
     settings: Snapshot
 
     def after(self, snapshot: Snapshot) -> "Choice":
-        """Return the choice of another."""
-        return Choice(snapshot, self.now, self.settings)
+        """Return the choice of another; of the same again, with the same way back."""
+        return self if snapshot == self.now else Choice(snapshot, self.now, self.settings)
 
     def back(self) -> Snapshot:
         """Return what was served before."""

@@ -24,7 +24,7 @@ _PATIENCE = 30.0
 """Seconds a worker has to end."""
 
 
-def serve_many(settings: Settings, *, ready: Callable[[str, str], None] = lambda *_: None) -> None:
+def serve_many(settings: Settings, *, ready: Callable[[str, str, str], None] = lambda *_: None) -> None:
     """Run `settings.workers` services behind one port until SIGTERM or SIGINT; `ready` is told once all are."""
     held = listening(settings.host, settings.port, shared=True)  # the port is ours as long as this is open
     held_admin = listening("127.0.0.1", settings.admin_port) if settings.admin_port >= 0 else None
@@ -35,7 +35,7 @@ def serve_many(settings: Settings, *, ready: Callable[[str, str], None] = lambda
     crew = _Crew(replace(settings, port=ports[0], admin_port=ports[1]))
     before = [(name, signal.signal(name, crew.end)) for name in (signal.SIGTERM, signal.SIGINT)]
     try:
-        crew.run(lambda: ready(public, admin))
+        crew.run(lambda items: ready(public, admin, items))
     finally:
         for name, handler in before:
             signal.signal(name, handler)
@@ -59,14 +59,14 @@ class _Crew:
             if process.is_alive():
                 process.terminate()
 
-    def run(self, ready: Callable[[], None]) -> None:
+    def run(self, ready: Callable[[str], None]) -> None:
         """Start all, and see to it that all are there, until told to end."""
         try:
             for index in range(self._settings.workers):
                 self._workers.append(self._start(index))
-            self._greet()
+            items = self._greet()
             if not self._ended.is_set():
-                ready()
+                ready(items)
             while not self._ended.is_set():
                 wait([process.sentinel for process, _ in self._workers], timeout=0.5)
                 gone = [index for index, (process, _) in enumerate(self._workers) if not process.is_alive()]
@@ -84,20 +84,24 @@ class _Crew:
         process, told = self._workers[index]
         code, why = process.exitcode, ""
         with suppress(EOFError):
-            while told.poll():  # "" when it took requests, and what went wrong
-                why = told.recv() or why
+            while told.poll():
+                why = told.recv()[1] or why
         why = why or (signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}")
         self._log.note({"error": "a worker died, and is started again", "worker": index, "pid": process.pid, "of": why})
         self._log.flush()
 
-    def _greet(self) -> None:
-        """Wait until all take requests, or one says why it does not."""
+    def _greet(self) -> str:
+        """Wait until all take requests, or one says why it does not; return which items they serve."""
+        items = ""
         for process, told in self._workers:
             while not told.poll(0.1) and process.is_alive() and not self._ended.is_set():
                 pass
-            problem = told.recv() if told.poll() else None if self._ended.is_set() else "a worker died as it began"
+            problem = "" if self._ended.is_set() else "a worker died as it began"
+            if told.poll():
+                items, problem = told.recv()
             if problem:
                 raise StoreError(problem)
+        return items
 
     def _start(self, index: int) -> tuple[BaseProcess, Connection]:
         ours, theirs = self._context.Pipe(duplex=False)
@@ -120,6 +124,6 @@ class _Crew:
 def _work(settings: Settings, told: Connection, held: Any, index: int) -> None:
     """Be one of the workers."""
     try:
-        serve(settings, ready=lambda *_: told.send(""), counts=Counts(held, index, settings.workers))
+        serve(settings, ready=lambda *which: told.send((which[-1], "")), counts=Counts(held, index, settings.workers))
     except (TreewardError, OSError) as error:
-        told.send(str(error))
+        told.send(("", str(error)))
