@@ -81,7 +81,7 @@ def _check_prior(settings: Settings, prior: PopulationPrior | None, policy: Poli
         return
     elsewhere, known = moved(prior.provenance.get("sample", {}), catalogue, prior.dim)
     if 2 * elsewhere > known:
-        told = f"{settings.prior}: {elsewhere} of the {known} items compared have other vectors than it was fitted to"
+        told = f"{elsewhere} of the {known} items compared have other vectors: {settings.prior}"
         raise InvalidArgument("serve", "prior", "fitted to these vectors (fit it again: treeward prior fit)", told)
 
 
