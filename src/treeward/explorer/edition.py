@@ -129,9 +129,10 @@ class Edition:
     def contains(self, id: Id) -> bool:
         """Tell whether an item may be shown."""
         try:
-            place = int(self.decider.roster.place_of[self.catalogue.row(id)])
+            row, places = self.catalogue.row(id), self.decider.roster.place_of
         except UnknownId:
             return False
+        place = int(places[row]) if row < len(places) else -1  # it may be on its way in
         open = self.decider.flags.open
         return place >= 0 and (len(open) == 0 or bool(open[place]))
 

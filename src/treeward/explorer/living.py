@@ -241,13 +241,13 @@ class Living(Views):
     def fitness(self) -> Fitness:
         """Tell how far the items have moved away from what the tree was made for."""
         with self._lock:
-            edition, room = self._now, self._decider.room
-            leaves = self.tree.leaves
+            edition = self._now
+            room, leaves = edition.decider.room, edition.tree.leaves
             if room is None:
                 return Fitness(len(edition), 0, 0, 0, 0, 0, len(leaves), 0)
             count, spare = room.held[leaves], room.spare[leaves]
             dead = len(edition.catalogue) - int(np.count_nonzero(room.taken))
-        most, least = limits(self.tree)
+        most, least = limits(edition.tree)
         crowded, starved = int((count > most).sum()), int((count < least).sum())
         came, went = len(edition.since.came), edition.since.went
         return Fitness(len(edition), came, went, int((spare == 0).sum()), crowded, starved, len(leaves), dead)
@@ -267,7 +267,8 @@ class Living(Views):
         if not len(self):
             raise InvalidArgument("Explorer.health", "items", "at least one that may be shown", "none")
         with self._lock:
-            edition, seats = self._now, self._decider.seats
+            edition = self._now
+            seats = edition.decider.seats
             now, settled, fit = health.look(edition), edition.settled(), self.fitness()
             leaves = edition.tree.leaves
             sizes = edition.sizes(leaves)

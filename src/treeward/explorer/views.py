@@ -37,6 +37,18 @@ class Views:
     _lock: RLock
     _tally: Tally | None
 
+    def view(self) -> "Views":
+        """Return what can be looked at as it is laid out now.
+
+        A tree that is rebuilt, and rows that are numbered otherwise, do not reach it: what several calls on it return
+        fits together. Items that come and go in the meantime do, as long as nothing is laid out again.
+        """
+        made = Views()
+        made.store, made.ledger, made._now, made._lock, made._tally = (
+            self.store, self.ledger, self._now, self._lock, self._tally,
+        )  # fmt: skip
+        return made
+
     @property
     def catalogue(self) -> Catalogue:
         """The items, those that are gone among them; a row keeps its number until the tree is laid out anew."""
@@ -67,8 +79,9 @@ class Views:
     def are_open(self, rows: AnyArray) -> NDArray[np.bool_]:
         """Tell which of some rows are of items that may be shown."""
         with self._lock:
-            places = self._decider.roster.place_of[rows]
-            return (places >= 0) & self._now.open_places[places]
+            now = self._now
+            places = now.decider.roster.place_of[rows]
+            return (places >= 0) & now.open_places[places]
 
     def is_gone(self, item: Id) -> bool:
         """Tell whether an item was there, and was taken away."""
@@ -85,8 +98,10 @@ class Views:
 
     def items_of(self, node: int) -> Integers:
         """Return the catalogue's rows of the items under a node that may be shown."""
-        checks.integer("Explorer.items_of", "node", node, low=0, high=len(self.tree.parent) - 1)
-        return self._now.inside(node)
+        now = self._now
+        checks.integer("Explorer.items_of", "node", node, low=0, high=len(now.tree.parent) - 1)
+        with self._lock:  # an item that comes in is not all there before
+            return now.inside(node)
 
     @property
     def snapshot(self) -> int:
@@ -95,8 +110,7 @@ class Views:
 
     def rows_of(self, numbers: AnyArray) -> NDArray[np.int64]:
         """Return the catalogue's rows of the store's item numbers, -1 for items the catalogue does not have."""
-        known = self._decider.roster.row_of
-        return np.where(numbers < len(known), known[np.minimum(numbers, len(known) - 1)], -1)
+        return _rows_of(self._now, numbers)
 
     def open_to(
         self, user: User, exclude: Iterable[Id], allow: Iterable[Id] | None, where: Where | None
@@ -137,18 +151,11 @@ class Views:
 
     def path_of(self, row: int) -> tuple[int, ...]:
         """Return the nodes from below the root to the leaf of a catalogue row."""
-        place = int(self._decider.roster.place_of[row])
-        return self._path(leaf_at(self._decider.plan.tree, place)) if place >= 0 else ()
+        return _path_of(self._now, row)
 
     def _path(self, node: int) -> tuple[int, ...]:
         """Return the nodes from below the root to a node."""
-        if node < 0:
-            return ()
-        paths = self._now.paths
-        if node not in paths:
-            above = int(self.tree.parent[node])
-            paths[node] = () if above < 0 else (*self._path(above), node)
-        return paths[node]
+        return _path(self._now, node)
 
     def log(self) -> pl.DataFrame:
         """Return every decision that was recorded: user, item, row, slot, propensity, exact, adopted, reward, context.
@@ -160,7 +167,8 @@ class Views:
         `write_open_bandit` take it from here.
         """
         with self._lock:
-            return decision_log(self.store, self.catalogue, self._decider.roster.row_of, self._decider.contexts.told)
+            shop, decider = self._now.catalogue, self._now.decider
+            return decision_log(self.store, shop, decider.roster.row_of, decider.contexts.told)
 
     def check_states(self, users: int = 1_000, progress: Progress = silent) -> StateCheck:
         """Compute users' states twice and compare: event by event as they came, and at once from the log.
@@ -196,14 +204,13 @@ class Views:
         user, ticket = self.ledger.ticket(id)
         if user != ticket.user:
             raise UnknownDecision(f"the decision {id[:12]}... is of a user who was merged with another since")
-        [row] = self.rows_of(np.array([ticket.item])).tolist()
-        if row < 0:
-            raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
-        if ticket.node < 0:  # somebody else chose it
-            return Explanation(ticket.user, self.catalogue.ids[row], item_name(self.catalogue, row), [], False, [])
         with self._lock:
             now = self._now
-            [row] = self.rows_of(np.array([ticket.item])).tolist()
+            row = int(_rows_of(now, np.array([ticket.item]))[0])
+            if row < 0:
+                raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
+            if ticket.node < 0:  # somebody else chose it
+                return Explanation(ticket.user, now.catalogue.ids[row], item_name(now.catalogue, row), [], False, [])
             closed = self._closed([ticket.user], exclude, allow, where, diverse)
             decider, shop = now.decider, now.catalogue
             state, trace, place = decider.again(user, ticket, closed)
@@ -211,7 +218,7 @@ class Views:
             # In a context it is not written down which tree's node it was: the item's own leaf says it.
             told = decider.contexts.told(ticket.snapshot) is not None
             known = told or ticket.snapshot == decider.snapshot
-            path = self.path_of(row) if told else self._path(ticket.node if known else -1)
+            path = _path_of(now, row) if told else _path(now, ticket.node if known else -1)
             way = way_to(decider.plan, state, now.tree, path)
             same = known and place >= 0 and int(decider.plan.tree.items[place]) == row
             return Explanation(ticket.user, shop.ids[row], item_name(shop, row), steps, same, way)
@@ -229,13 +236,15 @@ class Views:
             How many of the user's events to go by; all of them by default.
         """
         [who] = users_of("Explorer.field", [user])
-        checks.integer("Explorer.field", "node", node, low=0, high=len(self.tree.parent) - 1)
-        # A state of its own, from a copy of the events: nobody has to wait for whoever looks.
+        now = self._now
+        checks.integer("Explorer.field", "node", node, low=0, high=len(now.tree.parent) - 1)
+        # A state of its own, from a copy of the events: nobody has to wait for who looks.
         held = self.store.read(who)
         last = len(held) if upto is None else checks.integer("Explorer.field", "upto", upto, low=0, high=len(held))
-        events = self._decider.seats.seen_by_plan(held[:last])
-        state = self._decider.state_after(events)
-        return field(self._decider.plan, state, events, self.tree, self.sizes(), node, held)
+        with self._lock:
+            events = now.decider.seats.seen_by_plan(held[:last])
+        state = now.decider.state_after(events)
+        return field(now.decider.plan, state, events, now.tree, now.sizes(), node, held)
 
     def counts(self) -> Counts:
         """Tell how often every item was shown, and what it earned; needs ``counts=True`` from the start."""
@@ -245,7 +254,7 @@ class Views:
         """Tell how many items were ever shown, and, since the start, how many rewards came and what they come to."""
         with self._lock:
             now = self._now
-            shown, _ = self._counted(now.rows[now.open_places] if now.roomy else slice(None))
+            shown, _ = self._counted(now, now.rows[now.open_places] if now.roomy else slice(None))
         assert self._tally is not None
         return int(np.count_nonzero(shown)), self._tally.rewards, self._tally.gained
 
@@ -255,17 +264,17 @@ class Views:
             now = self._now
             places = np.flatnonzero(now.open_places)
             at = np.searchsorted(places, now.decider.plan.tree.item_range[nodes]).astype(np.int32)
-            return Counts(*(sums(values, at) for values in self._counted(now.rows[places])))
+            return Counts(*(sums(values, at) for values in self._counted(now, now.rows[places])))
 
     def counts_at(self, rows: AnyArray | slice) -> Counts:
         """Tell how often the items of some rows were shown, and what they earned."""
-        return Counts(*self._counted(rows))
+        return Counts(*self._counted(self._now, rows))
 
-    def _counted(self, rows: AnyArray | slice) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _counted(self, now: Edition, rows: AnyArray | slice) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return what was counted of the items of some rows."""
         if self._tally is None:
             raise InvalidArgument("Explorer", "counts", "True, so that there is something to tell", False)
-        return self._tally.look(self._decider.roster.numbers[rows])
+        return self._tally.look(now.decider.roster.numbers[rows])
 
     def recent_users(self, most: int) -> list[User]:
         """Return whom decisions were asked for lately, the latest first."""
@@ -283,9 +292,33 @@ class Views:
             For a policy that descends: which level of the tree; the root is on level 1.
         """
         [who] = users_of("Explorer.interests", [user])
-        checks.integer("Explorer.interests", "level", level, low=2, high=max(2, int(self.tree.level[-1])))
         with self._lock:
-            [seat] = self._decider.seats.seat([who]).tolist()
-            events = self._decider.seats.seen_by_plan(self.store.read(who))
             now = self._now
-            return survey(now.decider.plan, now.decider.seats.state, seat, events, self.tree, level, now.sizes())
+            checks.integer("Explorer.interests", "level", level, low=2, high=max(2, int(now.tree.level[-1])))
+            seats, plan = now.decider.seats, now.decider.plan
+            [seat] = seats.seat([who]).tolist()
+            events = seats.seen_by_plan(self.store.read(who))
+            return survey(plan, seats.state, seat, events, now.tree, level, now.sizes())
+
+
+def _rows_of(now: Edition, numbers: AnyArray) -> NDArray[np.int64]:
+    """Return the rows of the store's item numbers; -1: none."""
+    known = now.decider.roster.row_of
+    return np.where(numbers < len(known), known[np.minimum(numbers, len(known) - 1)], -1)
+
+
+def _path_of(now: Edition, row: int) -> tuple[int, ...]:
+    """Return the nodes from below the root to the leaf of a row; nothing if its item is in another row now."""
+    places = now.decider.roster.place_of
+    place = int(places[row]) if row < len(places) else -1
+    return _path(now, leaf_at(now.decider.plan.tree, place)) if place >= 0 else ()
+
+
+def _path(now: Edition, node: int) -> tuple[int, ...]:
+    """Return the nodes from below the root to a node."""
+    if node < 0:
+        return ()
+    if node not in now.paths:
+        above = int(now.tree.parent[node])
+        now.paths[node] = () if above < 0 else (*_path(now, above), node)
+    return now.paths[node]

@@ -112,10 +112,10 @@ class Handlers:
 
     async def _item(self, request: Request) -> Reply:
         integers = self.service.explorer.catalogue.ids_are_integers
-        return _json(self.service.item(parse_id(request.argument, integers, "item")))
+        return _json(await self._look(self.service.item, parse_id(request.argument, integers, "item")))
 
     async def _node(self, request: Request) -> Reply:
-        return _json(self.service.node(_node_of(request)))
+        return _json(await self._look(self.service.node, _node_of(request)))
 
     async def _map(self, request: Request) -> Reply:
         return _json(await self._look(self.looks.map, _node_of(request)))
@@ -134,7 +134,7 @@ class Handlers:
 
     async def _about(self, request: Request) -> Reply:
         key = self.keys.find(request.headers.authorization)
-        return _json(self.looks.about(key.role if key is not None else ""))
+        return _json(await self._look(self.looks.about, key.role if key is not None else ""))
 
     async def _live(self, request: Request) -> Reply:
         return _json(await self._look(self.live.since, request.query.after, self.reason()))

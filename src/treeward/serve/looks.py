@@ -13,9 +13,11 @@ from treeward.core.types import AnyArray, Integers
 from treeward.core.version import __version__
 from treeward.explorer.looks import Option, item_name, node_name
 from treeward.explorer.maps import around
+from treeward.explorer.views import Views
 from treeward.serve import sights
 from treeward.serve.service import Service
 from treeward.store.base import User
+from treeward.tree.item_tree import ItemTree
 
 _LONGEST = 80
 
@@ -34,60 +36,63 @@ class Looks:
 
     def about(self, role: str) -> sights.About:
         """Return what is served, and how."""
-        shop, tree, settings = self._explorer.catalogue, self._explorer.tree, self._service.settings
+        view, settings = self._explorer.view(), self._service.settings
+        shop, tree = view.catalogue, view.tree
         return sights.About(
-            __version__, len(self._explorer), shop.dim, int(tree.level[-1]), len(tree.parent), shop.titles is not None,
+            __version__, len(view), shop.dim, int(tree.level[-1]), len(tree.parent), shop.titles is not None,
             self._explorer.policy.name, settings.policy == "phcb", settings.mode, settings.holdout,
             settings.reward_low, settings.reward_high, role,
         )  # fmt: skip
 
     def map(self, node: int) -> sights.MapView:
         """Return a node and what is worth drawing below it."""
-        self._check(node)
-        tree = self._explorer.tree
-        return sights.MapView(
-            node, int(tree.level[node]), self._path(node), self._nodes(around(tree, self._explorer.sizes(), node))
-        )
+        view = self._explorer.view()
+        _check(view, node)
+        around_it = around(view.tree, view.sizes(), node)
+        return sights.MapView(node, int(view.tree.level[node]), _path(view, node), _nodes(view, around_it))
 
     def items(self, node: int, part: sights.Slice) -> sights.Listing:
         """Return some of the items under a node."""
-        self._check(node)
-        rows = self._explorer.items_of(node)
-        return sights.Listing(len(rows), self._listed(rows[part.after : part.after + part.n]))
+        view = self._explorer.view()
+        _check(view, node)
+        rows = view.items_of(node)
+        return sights.Listing(len(rows), _listed(view, rows[part.after : part.after + part.n]))
 
     def children(self, node: int, part: sights.Slice) -> sights.Groups:
         """Return some of a node's children, the largest first."""
-        self._check(node)
-        tree = self._explorer.tree
-        below = np.arange(tree.first_child[node], tree.first_child[node + 1], dtype=np.int32)
-        largest = below[np.argsort(-self._explorer.sizes(below), kind="stable")]
-        return sights.Groups(len(below), self._nodes(largest[part.after : part.after + part.n]))
+        view = self._explorer.view()
+        _check(view, node)
+        below = np.arange(view.tree.first_child[node], view.tree.first_child[node + 1], dtype=np.int32)
+        largest = below[np.argsort(-view.sizes(below), kind="stable")]
+        return sights.Groups(len(below), _nodes(view, largest[part.after : part.after + part.n]))
 
     def field(self, user: User, when: sights.When) -> sights.FieldView:
         """Return what was known of a user's interests."""
-        self._check(when.node)
-        upto = None if isinstance(when.upto, UnsetType) else min(when.upto, self._explorer.store.count(user))
-        told = self._explorer.field(user, node=when.node, upto=upto)
+        view = self._explorer.view()
+        _check(view, when.node)
+        upto = None if isinstance(when.upto, UnsetType) else min(when.upto, view.store.count(user))
+        told = view.field(user, node=when.node, upto=upto)
         last = self._service.told(told.last)
         return sights.FieldView(
-            user, told.upto, told.events, told.opened, last[0] if last else None, self._path(when.node),
-            self._nodes(told.node), told.visible.tolist(), _short(told.mean), _short(told.width),
+            user, told.upto, told.events, told.opened, last[0] if last else None, _path(view, when.node),
+            _nodes(view, told.node), told.visible.tolist(), _short(told.mean), _short(told.width),
             told.visits.tolist(), _short(told.reward),
         )  # fmt: skip
 
     def find(self, what: sights.Find) -> sights.Found:
         """Return items by id or title, and nodes by name."""
-        text, tree = what.q.strip(), self._explorer.tree
+        view, text = self._explorer.view(), what.q.strip()
+        tree = view.tree
         if not text:
             return sights.Found([], 0, [], 0)
-        rows = self._rows_with(text)
+        rows = _rows_with(view, text)
         nodes = _containing(pl.Series(tree.names if tree.names is not None else [], dtype=pl.String), text)
         if re.fullmatch(r"(node )?\d{1,9}", text) and int(text.split()[-1]) < len(tree.parent):
             nodes = np.unique(np.append(nodes, int(text.split()[-1])))
-        size = self._explorer.sizes()
+        size = view.sizes()
         best = nodes[np.argsort(-size[nodes], kind="stable")[: what.n]]
-        found = [sights.FoundNode(node, self._name(node), int(size[node])) for node in best.tolist()]
-        return sights.Found(self._listed(rows[: what.n]), len(rows), found, len(nodes))
+        found = [sights.FoundNode(node, _name(tree, node), int(size[node])) for node in best.tolist()]
+        return sights.Found(_listed(view, rows[: what.n]), len(rows), found, len(nodes))
 
     def users(self, what: sights.Find) -> sights.Users:
         """Return some users whose name contains what is looked for, those asked for lately first."""
@@ -114,47 +119,53 @@ class Looks:
             told.user, told.item, told.title, steps, told.reproduced, [_option(one) for one in told.way]
         )
 
-    def _check(self, node: int) -> None:
-        last = len(self._explorer.tree.parent) - 1
-        if not 0 <= node <= last:
-            raise UnknownId(f"the tree has no node {node}; its nodes are 0 to {last}")
 
-    def _name(self, node: int) -> str:
-        return node_name(self._explorer.tree, node)[:_LONGEST]
+def _check(view: Views, node: int) -> None:
+    last = len(view.tree.parent) - 1
+    if not 0 <= node <= last:
+        raise UnknownId(f"the tree has no node {node}; its nodes are 0 to {last}")
 
-    def _path(self, node: int) -> list[sights.Named]:
-        path, tree = [], self._explorer.tree
-        while node >= 0:
-            path.append(sights.Named(node, self._name(node)))
-            node = int(tree.parent[node])
-        return path[::-1]
 
-    def _nodes(self, nodes: Integers) -> sights.Nodes:
-        tree, counts = self._explorer.tree, self._explorer.counts_of(nodes)
-        return sights.Nodes(
-            nodes.tolist(), tree.parent[nodes].tolist(), [self._name(node) for node in nodes.tolist()],
-            self._explorer.sizes(nodes).tolist(), np.diff(tree.first_child)[nodes].tolist(),
-            counts.shown.tolist(), _short(counts.earned),
-        )  # fmt: skip
+def _name(tree: ItemTree, node: int) -> str:
+    return node_name(tree, node)[:_LONGEST]
 
-    def _listed(self, rows: AnyArray) -> list[sights.Listed]:
-        shop, counts = self._explorer.catalogue, self._explorer.counts_at(rows)
-        return [
-            sights.Listed(shop.ids[row], item_name(shop, row) if shop.titles is not None else None, shown, earned)
-            for row, shown, earned in zip(rows.tolist(), counts.shown.tolist(), counts.earned.tolist(), strict=True)
-        ]
 
-    def _rows_with(self, text: str) -> AnyArray:
-        """Return the rows of items with this id or, among the rest, whose title (or id, if there are none) has it."""
-        shop = self._explorer.catalogue
-        integers = shop.ids.dtype.is_integer()
-        exact = []
-        with suppress(ValueError, TreewardError):
-            exact.append(shop.row(int(text) if integers else text))
-        held = shop.titles if shop.titles is not None else (pl.Series([], dtype=pl.String) if integers else shop.ids)
-        rows = _containing(held.cast(pl.String), text)
-        found: AnyArray = np.concatenate([np.array(exact, dtype=np.int64), rows[~np.isin(rows, exact)]])
-        return found[self._explorer.are_open(found)]
+def _path(view: Views, node: int) -> list[sights.Named]:
+    path, tree = [], view.tree
+    while node >= 0:
+        path.append(sights.Named(node, _name(tree, node)))
+        node = int(tree.parent[node])
+    return path[::-1]
+
+
+def _nodes(view: Views, nodes: Integers) -> sights.Nodes:
+    tree, counts = view.tree, view.counts_of(nodes)
+    return sights.Nodes(
+        nodes.tolist(), tree.parent[nodes].tolist(), [_name(tree, node) for node in nodes.tolist()],
+        view.sizes(nodes).tolist(), np.diff(tree.first_child)[nodes].tolist(),
+        counts.shown.tolist(), _short(counts.earned),
+    )  # fmt: skip
+
+
+def _listed(view: Views, rows: AnyArray) -> list[sights.Listed]:
+    shop, counts = view.catalogue, view.counts_at(rows)
+    return [
+        sights.Listed(shop.ids[row], item_name(shop, row) if shop.titles is not None else None, shown, earned)
+        for row, shown, earned in zip(rows.tolist(), counts.shown.tolist(), counts.earned.tolist(), strict=True)
+    ]
+
+
+def _rows_with(view: Views, text: str) -> AnyArray:
+    """Return the rows of items with this id or, among the rest, whose title (or id, if there are none) has it."""
+    shop = view.catalogue
+    integers = shop.ids.dtype.is_integer()
+    exact = []
+    with suppress(ValueError, TreewardError):
+        exact.append(shop.row(int(text) if integers else text))
+    held = shop.titles if shop.titles is not None else (pl.Series([], dtype=pl.String) if integers else shop.ids)
+    rows = _containing(held.cast(pl.String), text)
+    found: AnyArray = np.concatenate([np.array(exact, dtype=np.int64), rows[~np.isin(rows, exact)]])
+    return found[view.are_open(found)]
 
 
 def _containing(texts: pl.Series, part: str) -> AnyArray:

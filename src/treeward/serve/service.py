@@ -44,7 +44,7 @@ class Service:
         self.counts = Counts() if counts is None else counts
         explorer.ledger.recorded = self._rewarded
         self._salt = blake2b(explorer.store.secret(), digest_size=16, person=b"holdout").digest()
-        self._popular, self._popular_of = np.arange(len(explorer.catalogue)), explorer.catalogue
+        self._popular = explorer.catalogue, np.arange(len(explorer.catalogue))
         self._counted = -math.inf
         self.refresh()
         self._integers = explorer.catalogue.ids.dtype.is_integer()
@@ -147,7 +147,8 @@ class Service:
         (shop, may), found = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where), list[Id]()
         for item in dict.fromkeys(ask.fallback):
             with suppress(UnknownId):  # a list of theirs may be newer than the catalogue
-                if may[shop.row(item)]:
+                row = shop.row(item)
+                if row < len(may) and may[row]:  # else it came, or changed, since
                     found.append(item)
         return found
 
@@ -165,11 +166,12 @@ class Service:
 
     def _popular_for(self, ask: wire.Ask, own: list[Id]) -> list[Id]:
         """Return what is popular and may be shown, to fill up the caller's own items."""
-        if self._popular_of is not self.explorer.catalogue:  # laid out anew
+        if self._popular[0] is not self.explorer.catalogue:  # a new layout
             self._counted = -math.inf
             self.refresh()
         shop, may = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where)
-        popular = self._popular if self._popular_of is shop else self._popular[:0]
+        of, popular = self._popular
+        popular = popular[popular < len(may)] if of is shop else popular[:0]
         popular = np.append(popular, np.arange(len(popular), len(may)))  # what came, or changed, since the last count
         taken = [shop.row(item) for item in own]
         rows = popular[may[popular] & ~np.isin(popular, taken)][: ask.n - len(own)]
@@ -179,12 +181,12 @@ class Service:
         return found
 
     def refresh(self) -> None:
-        """Count anew what is popular, where anybody is held out and the last count is a minute old."""
+        """Count again what is popular, where anybody is held out and the last count is a minute old."""
         if not self.settings.holdout or monotonic() - self._counted < _FRESH:
             return
         self._counted = monotonic()
-        self._popular_of = self.explorer.catalogue
-        self._popular = np.argsort(-self.explorer.counts().earned, kind="stable")
+        view = self.explorer.view()
+        self._popular = view.catalogue, np.argsort(-view.counts().earned, kind="stable")
 
     def _answer(self, made: list[Decision], kinds: list[str]) -> wire.Recommendation:
         self.decisions += len(made)
@@ -238,8 +240,8 @@ class Service:
 
     def told(self, events: AnyArray) -> list[wire.Event]:
         """Return events as they are told."""
-        shop = self.explorer.catalogue
-        rows = self.explorer.rows_of(events["item"]).tolist()
+        view = self.explorer.view()
+        shop, rows = view.catalogue, view.rows_of(events["item"]).tolist()
         return [
             wire.Event(
                 _KINDS[kind], shop.ids[row] if row >= 0 else None,
@@ -260,14 +262,15 @@ class Service:
 
     def item(self, item: Id) -> wire.ItemView:
         """Return an item."""
-        shop = self.explorer.catalogue
+        view = self.explorer.view()
+        shop = view.catalogue
         row = shop.row(item)
-        if item not in self.explorer:
+        if item not in view:
             raise UnknownId(f"the item {item!r} was taken away")
         held: dict[str, Any] = shop.some([row]).row(0, named=True)
         plain = {name: value for name, value in held.items() if isinstance(value, str | int | float | bool | None)}
         title = item_name(shop, row) if shop.titles is not None else None
-        return wire.ItemView(shop.ids[row], title, plain, list(self.explorer.path_of(row)))
+        return wire.ItemView(shop.ids[row], title, plain, list(view.path_of(row)))
 
     def put_items(self, rows: Sequence[wire.PutItem]) -> int:
         """Add items, or change what is known of them, and return how many."""
@@ -305,14 +308,15 @@ class Service:
 
     def node(self, node: int) -> wire.NodeView:
         """Return a node of the tree."""
-        tree = self.explorer.tree
+        view = self.explorer.view()
+        tree = view.tree
         if not 0 <= node < len(tree.parent):
             raise UnknownId(f"the tree has no node {node}; its nodes are 0 to {len(tree.parent) - 1}")
         parent = int(tree.parent[node])
-        inside = self.explorer.items_of(node)
+        inside = view.items_of(node)
         return wire.NodeView(
             node, node_name(tree, node), int(tree.level[node]), parent if parent >= 0 else None, len(inside),
-            list(tree.children_of(node)), self.explorer.catalogue.ids[np.asarray(inside[:20])].to_list(),
+            list(tree.children_of(node)), view.catalogue.ids[np.asarray(inside[:20])].to_list(),
         )  # fmt: skip
 
     def lift(self) -> wire.Lift:
