@@ -125,7 +125,7 @@ def serve(
 
 def _chosen(settings: "Settings") -> tuple["Settings", str]:
     """Return settings that name what would be served, which a swap may have chosen, and why if that is not theirs."""
-    from treeward.core.errors import StoreInUse
+    from treeward.core.errors import StoreError, StoreInUse
     from treeward.serve.snapshots import choice_of
     from treeward.store.opening import is_database, open_store
 
@@ -136,6 +136,10 @@ def _chosen(settings: "Settings") -> tuple["Settings", str]:
             choice = choice_of(store, settings)
     except StoreInUse:
         return settings, " (in use now: `treeward swap ADMIN_ADDRESS` says what the running service serves)"
+    except StoreError as error:
+        if not is_database(settings.store):
+            raise
+        return settings, f" (not looked into, so a swap may have chosen other items: {error})"
     if choice.now == choice.settings:
         return settings, ""
     why = f"; `treeward swap` or a rebuild chose these items, the settings name {settings.items}"
