@@ -21,8 +21,8 @@ from threadpoolctl import threadpool_limits
 
 import treeward as tw
 from treeward.bandit import Prior
-from treeward.bandit.choose import Candidates, best_of
-from treeward.bandit.posterior import Posterior, learn, reset
+from treeward.engine.explore import Candidates, best_of
+from treeward.engine.posterior import Posterior, learn, reset
 from treeward.simulate import World
 
 DIM, USERS, ROUNDS = 64, 400, 500

@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 import treeward as tw
 from treeward.experiment import load, run
 from treeward.experiment.presets import REWARDS, rewards
-from treeward.policy.conucb import questions_by
+from treeward.policy.baselines.conucb import questions_by
 
 Row = tuple[str, str, str, bool]
 DIM, ITEMS, USERS, ROUNDS = 64, 18_000, 400, 2_000

@@ -17,11 +17,11 @@ import numpy as np
 import treeward as tw
 from treeward.core.progress import silent
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.engine.layout import Plan
 from treeward.experiment.presets import frontier
 from treeward.experiment.report import write_report
 from treeward.experiment.run import Outcome, run
 from treeward.experiment.summary import paired, scores, tidy
-from treeward.policy.plan import Plan
 from treeward.policy.session import TreeSession
 
 Row = tuple[str, str, str, bool]

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 import treeward as tw
 from tests import naive
 from treeward.bandit import BANDITS, EpsilonGreedy, LinUCB, Prior, Thompson
-from treeward.bandit import posterior as posteriors
-from treeward.bandit.choose import Candidates, _sample, best_of, chance_of
 from treeward.bandit.population import _counted, _earned, _Fitted, _noise_of_clicks
-from treeward.bandit.posterior import BLOCK, REFRESH, Posterior, correct, factorise, fade, observe, refresh, reset
 from treeward.core import rng
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import silent
+from treeward.engine import posterior as posteriors
+from treeward.engine.explore import Candidates, _sample, best_of, chance_of
+from treeward.engine.posterior import BLOCK, REFRESH, Posterior, correct, factorise, fade, observe, refresh, reset
 
 
 def posterior(dim, ridge=1.0, slots=1):

@@ -9,12 +9,12 @@ import treeward as tw
 from tests.test_policy import NONE, Live, catalogue
 from treeward.bandit import EpsilonGreedy, LinUCB, PopulationPrior, Thompson
 from treeward.core.errors import InvalidArgument
+from treeward.engine.available import Flags, Screen, is_open, left, opened, shut
+from treeward.engine.layout import room
+from treeward.engine.ragged import push
+from treeward.engine.replay import Events, absorb, sit_all
 from treeward.policy import HCB, PHCB, Beam, CBLeaf, Flat
 from treeward.policy.beam import _ladder, _spread, _widths
-from treeward.policy.learn import Events, absorb, sit_all
-from treeward.policy.lists import push
-from treeward.policy.plan import room
-from treeward.policy.screen import Flags, Screen, is_open, left, opened, shut
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
 BANDITS = [LinUCB(0.5), Thompson(0.3), EpsilonGreedy(0.2)]

@@ -5,8 +5,8 @@ import pytest
 
 import treeward as tw
 from treeward.core.errors import InvalidArgument
-from treeward.policy.ictr import _MOST_TOPICS
-from treeward.policy.steps import MOST_SCORES
+from treeward.engine.sampling import MOST_SCORES
+from treeward.policy.baselines.ictr import _MOST_TOPICS
 from treeward.store import MemoryStore
 from treeward.store.events import EVENT
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import treeward as tw
 from tests.commands import run as cli
-from treeward.policy.screen import Flags
+from treeward.engine.available import Flags
 from treeward.state.frozen import freeze
 from treeward.store.events import REWARD
 from treeward.tree import shape

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 import treeward as tw
 from tests import naive
 from treeward.bandit import EpsilonGreedy, LinUCB, Thompson
-from treeward.bandit.posterior import REFRESH
 from treeward.core.errors import InvalidArgument
+from treeward.engine.available import Flags, Screen, flip, is_open, left, nth, opened, shut
+from treeward.engine.history import History, amend, record, tally
+from treeward.engine.layout import room, scratch
+from treeward.engine.posterior import REFRESH
+from treeward.engine.ragged import Lists, insert, widened
+from treeward.engine.replay import Events, absorb, holder, leaf_at, sit
+from treeward.engine.trace import Trace
+from treeward.engine.walk import decide
 from treeward.policy import HCB, PHCB, TREE_POLICIES, Beam, CBCategory, CBLeaf, Flat, LogLevel, Thresholds
-from treeward.policy.history import History, amend, record, tally
-from treeward.policy.learn import Events, absorb, holder, leaf_at, sit
-from treeward.policy.lists import Lists, insert, widened
-from treeward.policy.plan import room, scratch
-from treeward.policy.screen import Flags, Screen, flip, is_open, left, nth, opened, shut
-from treeward.policy.steps import Trace
-from treeward.policy.walk import decide
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
 NONE = np.zeros(0, dtype=np.int32)

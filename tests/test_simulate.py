@@ -195,8 +195,8 @@ SEEDS = 10 if os.environ.get("TORTURE") else 4
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled when kernels are interpreted")
 def test_kernels_are_compiled_once(world, tree, tmp_path):
     """Not again for what was loaded, nor for literals and numbers of 32 bits: each takes ten seconds or more."""
-    from treeward.policy.learn import teach
-    from treeward.policy.walk import _choose_node, decide
+    from treeward.engine.replay import teach
+    from treeward.engine.walk import _choose_node, decide
     from treeward.simulate.run import _live
 
     world.save(tmp_path / "world")

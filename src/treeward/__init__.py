@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from treeward.explorer.explorer import Explorer as Explorer
     from treeward.explorer.looks import Decision as Decision
     from treeward.learn.next_click import NextClick as NextClick
+    from treeward.policy.baselines.context_free import ContextFree as ContextFree
+    from treeward.policy.baselines.conucb import ConUCB as ConUCB
+    from treeward.policy.baselines.hmab import HMAB as HMAB
+    from treeward.policy.baselines.ictr import ICTR as ICTR
     from treeward.policy.beam import Beam as Beam
-    from treeward.policy.context_free import ContextFree as ContextFree
-    from treeward.policy.conucb import ConUCB as ConUCB
     from treeward.policy.expansion import LogLevel as LogLevel
     from treeward.policy.hcb import HCB as HCB
     from treeward.policy.hcb import CBCategory as CBCategory
     from treeward.policy.hcb import CBLeaf as CBLeaf
     from treeward.policy.hcb import Flat as Flat
-    from treeward.policy.hmab import HMAB as HMAB
-    from treeward.policy.ictr import ICTR as ICTR
     from treeward.policy.phcb import PHCB as PHCB
     from treeward.simulate.logged import logged as logged
     from treeward.simulate.newcomers import try_prior as try_prior
@@ -70,8 +70,8 @@ _HOME = {
     "CBCategory": "treeward.policy.hcb",
     "CBLeaf": "treeward.policy.hcb",
     "Catalogue": "treeward.data.catalogue",
-    "ConUCB": "treeward.policy.conucb",
-    "ContextFree": "treeward.policy.context_free",
+    "ConUCB": "treeward.policy.baselines.conucb",
+    "ContextFree": "treeward.policy.baselines.context_free",
     "Crossed": "treeward.embed.crossed",
     "DataError": "treeward.core.errors",
     "Decision": "treeward.explorer.looks",
@@ -81,8 +81,8 @@ _HOME = {
     "FeedbackConflict": "treeward.core.errors",
     "Flat": "treeward.policy.hcb",
     "HCB": "treeward.policy.hcb",
-    "HMAB": "treeward.policy.hmab",
-    "ICTR": "treeward.policy.ictr",
+    "HMAB": "treeward.policy.baselines.hmab",
+    "ICTR": "treeward.policy.baselines.ictr",
     "Interactions": "treeward.data.interactions",
     "InvalidArgument": "treeward.core.errors",
     "ItemTree": "treeward.tree.item_tree",

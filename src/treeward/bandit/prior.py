@@ -6,8 +6,8 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treeward.bandit.posterior import Start
 from treeward.core.errors import InvalidArgument
+from treeward.engine.posterior import Start
 
 
 @dataclass(frozen=True, eq=False)

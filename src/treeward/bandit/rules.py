@@ -1,6 +1,6 @@
 """How a score is made of a posterior: LinUCB, Thompson sampling, epsilon-greedy.
 
-Each is a few numbers; the kernel in `treeward.bandit.choose` does the rest, from the same posterior for all three.
+Each is a few numbers; the kernel in `treeward.engine.explore` does the rest, from the same posterior for all three.
 """
 
 import math
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from treeward.core import checks
-
-UCB, SAMPLE, GREEDY_LINEAR, GREEDY_MEAN = range(4)
+from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB
 
 
 class Rule(NamedTuple):

@@ -63,8 +63,8 @@ def replaying() -> None:
     import numpy as np
 
     import treeward as tw
-    from treeward.policy.learn import Events, absorb
-    from treeward.policy.plan import room
+    from treeward.engine.layout import room
+    from treeward.engine.replay import Events, absorb
 
     shop, policy, none = _shop(), tw.HCB(), np.full(1, -1, dtype=np.int32)
     plan = policy.plan(policy.grow(shop, 0), shop)

@@ -19,7 +19,7 @@ from treeward.data.numbered import numbered
 from treeward.learn.networks import KINDS
 from treeward.learn.next_click import NextClick
 from treeward.policy.base import Policy
-from treeward.policy.rounds import RoundPolicy, RoundSession
+from treeward.policy.baselines.base import RoundPolicy, RoundSession
 from treeward.policy.session import Decisions, Session, elsewhere
 from treeward.tree.item_tree import ItemTree
 

@@ -8,23 +8,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.bandit.choose import Candidates
-from treeward.bandit.posterior import Posterior
 from treeward.core import rng
 from treeward.core.compiled import bound
 from treeward.core.errors import NothingLeft, StoreError
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.embed.features import Context, Features
+from treeward.engine.available import Flags, Screen
+from treeward.engine.decide import DECISION, Batch, choose, nothing_closed
+from treeward.engine.explore import Candidates
+from treeward.engine.layout import Plan, State, room, scratch
+from treeward.engine.posterior import Posterior
+from treeward.engine.replay import Events, absorb, sit_all
+from treeward.engine.sampling import MOST_STEPS
+from treeward.engine.slack import Room, roomy
+from treeward.engine.trace import Trace
 from treeward.explorer.contexts import Contexts
 from treeward.explorer.roster import Roster
 from treeward.explorer.tickets import Ticket
-from treeward.policy.learn import Events, absorb, sit_all
-from treeward.policy.plan import Plan, State, room, scratch
-from treeward.policy.roomy import Room, roomy
-from treeward.policy.screen import Flags, Screen
-from treeward.policy.session import DECISION, Batch, choose, nothing_closed
-from treeward.policy.steps import MOST_STEPS, Trace
 from treeward.state.seats import Seats
 from treeward.store.base import EventStore, User
 from treeward.store.events import NAMELESS

@@ -13,10 +13,10 @@ from treeward.core.progress import Progress
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.growing import Growing
+from treeward.engine.slack import leave, reopen, settle
 from treeward.explorer.decider import Decider
 from treeward.explorer.filters import Filters, Where
 from treeward.policy.base import Policy, check_lengths
-from treeward.policy.roomy import leave, reopen, settle
 from treeward.store.base import EventStore
 from treeward.tree import shape
 from treeward.tree.edit import edited

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from treeward.core.errors import InvalidArgument, UnknownId
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue, Id
+from treeward.engine.available import Flags
 from treeward.explorer.decider import Decider
-from treeward.policy.screen import Flags
 from treeward.store.base import User
 
 Where = Mapping[str, Any] | pl.Expr

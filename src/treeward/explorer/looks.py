@@ -5,12 +5,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.bandit.posterior import Posterior
 from treeward.core.types import AnyArray, Floats
 from treeward.data.catalogue import Catalogue, Id
-from treeward.policy.learn import Events
-from treeward.policy.plan import Plan, State
-from treeward.policy.steps import Trace
+from treeward.engine.layout import Plan, State
+from treeward.engine.posterior import Posterior
+from treeward.engine.replay import Events
+from treeward.engine.trace import Trace
 from treeward.store.base import User
 from treeward.store.events import NOTED, REWARD, SHOWN
 from treeward.tree.item_tree import ItemTree

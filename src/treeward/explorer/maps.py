@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.types import AnyArray, Floats, Integers
+from treeward.engine.layout import Plan, State
+from treeward.engine.replay import Events
 from treeward.explorer.looks import estimates, slot_of
-from treeward.policy.learn import Events
-from treeward.policy.plan import Plan, State
 from treeward.store.events import NOTED, REWARD, SHOWN
 from treeward.tree.item_tree import ItemTree
 

@@ -12,6 +12,7 @@ from treeward.core.errors import InvalidArgument, UnknownDecision, UnknownId
 from treeward.core.progress import Progress, silent
 from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue, Id
+from treeward.engine.replay import leaf_at
 from treeward.explorer.decider import Closed, Decider
 from treeward.explorer.edition import Edition
 from treeward.explorer.filters import Exclude, Where
@@ -22,7 +23,6 @@ from treeward.explorer.maps import Field, field
 from treeward.explorer.names import users_of
 from treeward.explorer.rebuilt import StateCheck, check_states
 from treeward.explorer.tally import Tally, sums
-from treeward.policy.learn import leaf_at
 from treeward.store.base import EventStore, User
 from treeward.store.events import SHOWN
 from treeward.tree.item_tree import ItemTree

@@ -6,13 +6,13 @@ from types import MappingProxyType
 from treeward.core import checks
 from treeward.core.named import find_class, is_own
 from treeward.policy.base import Policy
+from treeward.policy.baselines.context_free import ContextFree
+from treeward.policy.baselines.conucb import ConUCB
+from treeward.policy.baselines.hmab import HMAB
+from treeward.policy.baselines.ictr import ICTR
 from treeward.policy.beam import Beam
-from treeward.policy.context_free import ContextFree
-from treeward.policy.conucb import ConUCB
 from treeward.policy.expansion import Expansion, LogLevel, Thresholds
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
-from treeward.policy.hmab import HMAB
-from treeward.policy.ictr import ICTR
 from treeward.policy.phcb import PHCB
 
 TREE_POLICIES: dict[str, type[Policy]] = {

@@ -8,19 +8,19 @@ import numpy as np
 
 from treeward.bandit import Bandit, LinUCB, Prior
 from treeward.bandit.population import PopulationPrior
-from treeward.bandit.posterior import BLOCK, Start
-from treeward.bandit.rules import GREEDY_MEAN
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress
 from treeward.core.types import Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.embed.features import Features
+from treeward.engine.explore import GREEDY_MEAN
+from treeward.engine.layout import Plan, Rules, Search, first_board, worth_watching
+from treeward.engine.posterior import BLOCK, Start
+from treeward.engine.sampling import MOST_SCORES, MOST_STEPS
 from treeward.policy.expansion import Thresholds
 from treeward.policy.node_vectors import NODE_VECTORS, unit_nodes
-from treeward.policy.plan import Plan, Rules, Search, first_board, worth_watching
 from treeward.policy.session import Session, TreeSession
-from treeward.policy.steps import MOST_SCORES, MOST_STEPS
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
 

@@ -9,9 +9,9 @@ from scipy.special import ndtri
 
 from treeward.core import checks
 from treeward.core.types import Floats
+from treeward.engine.layout import Search
+from treeward.engine.sampling import MOST_SCORES
 from treeward.policy.base import Policy
-from treeward.policy.plan import Search
-from treeward.policy.steps import MOST_SCORES
 from treeward.tree.item_tree import ItemTree
 
 

@@ -6,10 +6,10 @@ from numpy.typing import NDArray
 from treeward.core import rng
 from treeward.core.compiled import kernel
 from treeward.core.types import Floats, Integers
-from treeward.policy.conucb import Rule, State, choose, hear, learn, question, work
-from treeward.policy.rounds import ROUND, STEP
-from treeward.policy.screen import Screen, left, nth, shut
-from treeward.policy.steps import sample
+from treeward.engine.available import Screen, left, nth, shut
+from treeward.engine.sampling import sample
+from treeward.policy.baselines.base import ROUND, STEP
+from treeward.policy.baselines.conucb import Rule, State, choose, hear, learn, question, work
 from treeward.simulate.world import Tastes, chance
 
 

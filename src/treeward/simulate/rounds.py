@@ -11,7 +11,7 @@ from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage
 from treeward.core.types import AnyArray
 from treeward.policy.base import Policy
-from treeward.policy.rounds import Asks
+from treeward.policy.baselines.base import Asks
 from treeward.policy.session import Begins, Decisions, Session
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree

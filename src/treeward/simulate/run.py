@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treeward.bandit.choose import Candidates
 from treeward.core import artefact, checks, rng
 from treeward.core.compiled import kernel, whole
 from treeward.core.errors import InvalidArgument
@@ -15,13 +14,14 @@ from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats, Integers
 from treeward.core.version import __version__
+from treeward.engine.available import Screen, shut
+from treeward.engine.explore import Candidates
+from treeward.engine.layout import Plan, State, room, scratch
+from treeward.engine.replay import holder, sit, teach
+from treeward.engine.trace import Trace
+from treeward.engine.walk import decide
 from treeward.policy.base import Policy
-from treeward.policy.conucb import ConUCB, Conversation, questions_by
-from treeward.policy.learn import holder, sit, teach
-from treeward.policy.plan import Plan, State, room, scratch
-from treeward.policy.screen import Screen, shut
-from treeward.policy.steps import Trace
-from treeward.policy.walk import decide
+from treeward.policy.baselines.conucb import ConUCB, Conversation, questions_by
 from treeward.simulate.converse import converse
 from treeward.simulate.result import Result
 from treeward.simulate.rounds import Run, by_rounds, logged

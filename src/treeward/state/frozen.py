@@ -5,11 +5,11 @@ from hashlib import blake2b
 
 import numpy as np
 
-from treeward.bandit.posterior import BLOCK
 from treeward.core.types import AnyArray, Integers
-from treeward.policy.history import History
-from treeward.policy.lists import Lists, widened
-from treeward.policy.plan import Plan, State
+from treeward.engine.history import History
+from treeward.engine.layout import Plan, State
+from treeward.engine.posterior import BLOCK
+from treeward.engine.ragged import Lists, widened
 
 _VERSION = 2
 _HEAD = struct.Struct("<B16sqqqq")

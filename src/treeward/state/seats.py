@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from treeward.core import rng
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray, Floats, Integers
-from treeward.policy.learn import Events, absorb, sit_all
-from treeward.policy.plan import Plan, room
+from treeward.engine.layout import Plan, room
+from treeward.engine.replay import Events, absorb, sit_all
 from treeward.state.frozen import belongs, freeze, thaw
 from treeward.store.base import EventStore, User
 from treeward.store.events import EVENT, Kept

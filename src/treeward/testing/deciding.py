@@ -3,9 +3,9 @@
 import numpy as np
 
 from treeward.bandit import Bandit, Prior
-from treeward.bandit.choose import Candidates, best_of
-from treeward.bandit.posterior import Posterior, learn, reset
 from treeward.core.types import AnyArray
+from treeward.engine.explore import Candidates, best_of
+from treeward.engine.posterior import Posterior, learn, reset
 from treeward.explorer.explorer import Explorer
 from treeward.policy.base import Policy
 from treeward.simulate.run import simulate

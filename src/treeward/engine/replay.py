@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.bandit.choose import dot
-from treeward.bandit.posterior import BLOCK, REFRESH, correct, fade, learn, observe, refresh, reset, spread
 from treeward.core.compiled import apart, inner, inner_apart, inner_apart_summing, kernel, tight, whole
 from treeward.core.types import Floats, Integers, TreeArrays
-from treeward.policy.history import History, amend, record, tally
-from treeward.policy.lists import insert, push, widened
-from treeward.policy.plan import Board, Plan, State
+from treeward.engine.explore import dot
+from treeward.engine.history import History, amend, record, tally
+from treeward.engine.layout import Board, Plan, State
+from treeward.engine.posterior import BLOCK, REFRESH, correct, fade, learn, observe, refresh, reset, spread
+from treeward.engine.ragged import insert, push, widened
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
 

@@ -5,12 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.bandit.choose import Candidates
-from treeward.bandit.posterior import Posterior, Start
-from treeward.bandit.rules import UCB
 from treeward.core.types import Floats, Integers, TreeArrays
-from treeward.policy.history import History
-from treeward.policy.lists import LEAST, Lists
+from treeward.engine.explore import UCB, Candidates
+from treeward.engine.history import History
+from treeward.engine.posterior import Posterior, Start
+from treeward.engine.ragged import LEAST, Lists
 
 
 class Board(NamedTuple):

@@ -6,11 +6,22 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treeward.bandit.rules import UCB, Rule
+from treeward.bandit.rules import Rule
 from treeward.core import checks, rng
 from treeward.core.compiled import kernel, tight
 from treeward.data.catalogue import Catalogue
-from treeward.policy.rounds import ROUND, STEP, Drawn, RoundPolicy, RoundSession, Slots, best, gamma, learn_normal
+from treeward.engine.explore import UCB
+from treeward.policy.baselines.base import (
+    ROUND,
+    STEP,
+    Drawn,
+    RoundPolicy,
+    RoundSession,
+    Slots,
+    best,
+    gamma,
+    learn_normal,
+)
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows

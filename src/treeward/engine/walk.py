@@ -2,36 +2,33 @@
 
 HCB descends from the root to a leaf, one decision a level, then takes an item of the leaf; pHCB takes one of the user's
 visible nodes, then an item under it. Flat, CB-Category and CB-Leaf are HCB on other trees. `Beam` follows several nodes
-at once (see `treeward.policy.search`) and decides among the items it comes to.
+at once (see `treeward.engine.beam`) and decides among the items it comes to.
 """
 
 import numpy as np
 
-from treeward.bandit.choose import Candidates, best_of, best_scored
-from treeward.bandit.rules import GREEDY_LINEAR, GREEDY_MEAN
 from treeward.core import rng
 from treeward.core.compiled import apart, inner, whole
-from treeward.policy.history import tally
-from treeward.policy.learn import holder, leaf_at
-from treeward.policy.plan import Plan, State
-from treeward.policy.screen import Screen, clear, left, nth, opened
-from treeward.policy.search import choose_found
-from treeward.policy.steps import (
+from treeward.engine.available import Screen, clear, left, nth, opened
+from treeward.engine.beam import choose_found
+from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, Candidates, best_of, best_scored
+from treeward.engine.history import tally
+from treeward.engine.layout import Plan, State
+from treeward.engine.replay import holder, leaf_at
+from treeward.engine.sampling import (
     EXPLORES,
     HALF,
     ITEM,
     ROUND,
     STEP,
-    Trace,
     best_known,
     copy,
     cost,
     gather,
     sample,
-    tell,
-    weigh,
     with_shortlist,
 )
+from treeward.engine.trace import Trace, tell, weigh
 
 
 @apart

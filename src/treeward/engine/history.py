@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.compiled import tight, tight_summing
-from treeward.policy.lists import Lists, first_at
+from treeward.engine.ragged import Lists, first_at
 
 
 class History(NamedTuple):

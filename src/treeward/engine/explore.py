@@ -5,11 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.bandit.posterior import factorise
-from treeward.bandit.rules import GREEDY_MEAN, SAMPLE, UCB
 from treeward.core import rng
 from treeward.core.compiled import multiply, tight, tight_summing
 from treeward.core.types import Floats
+from treeward.engine.posterior import factorise
+
+UCB, SAMPLE, GREEDY_LINEAR, GREEDY_MEAN = range(4)
+"""How a score is made: mean plus width, a draw of theta, or the mean: under the posterior, or of the arm alone."""
 
 _TIES = 1 << 14
 _DRAWS = 32

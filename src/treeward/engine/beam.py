@@ -3,29 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.bandit.choose import Candidates, best_drawn, best_of, best_scored, dot, draw
-from treeward.bandit.posterior import factorise
-from treeward.bandit.rules import GREEDY_LINEAR, SAMPLE
 from treeward.core import rng
 from treeward.core.compiled import inner, inner_apart, tight, tight_summing
 from treeward.core.types import Floats, Integers
-from treeward.policy.learn import leaf_at
-from treeward.policy.plan import Plan, Search, State
-from treeward.policy.screen import Screen, clear, is_open, nth, offered, taken
-from treeward.policy.steps import (
-    FRESH,
-    HALF,
-    ITEM,
-    WHICH,
-    Trace,
-    chances,
-    copy,
-    cost,
-    gather,
-    sample,
-    tell,
-    with_shortlist,
-)
+from treeward.engine.available import Screen, clear, is_open, nth, offered, taken
+from treeward.engine.explore import GREEDY_LINEAR, SAMPLE, Candidates, best_drawn, best_of, best_scored, dot, draw
+from treeward.engine.layout import Plan, Search, State
+from treeward.engine.posterior import factorise
+from treeward.engine.replay import leaf_at
+from treeward.engine.sampling import FRESH, HALF, ITEM, WHICH, copy, cost, gather, sample, with_shortlist
+from treeward.engine.trace import Trace, chances, tell
 
 
 @inner_apart

@@ -7,13 +7,13 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treeward.bandit.rules import UCB
 from treeward.core import checks
 from treeward.core.compiled import kernel, summing_kernel, tight, tight_summing
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
-from treeward.policy.rounds import ROUND, STEP, TIE, Drawn, Questions, RoundPolicy, RoundSession, best, project
+from treeward.engine.explore import UCB
+from treeward.policy.baselines.base import ROUND, STEP, TIE, Drawn, Questions, RoundPolicy, RoundSession, best, project
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from treeward.core.compiled import kernel, tight, tight_summing
 from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
-from treeward.policy.learn import leaf_at
-from treeward.policy.plan import Plan, first_board
-from treeward.policy.screen import Flags, flip
+from treeward.engine.available import Flags, flip
+from treeward.engine.layout import Plan, first_board
+from treeward.engine.replay import leaf_at
 from treeward.tree import shape
 
 LEAST = 4

@@ -10,18 +10,18 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtim
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treeward.bandit.rules import SAMPLE, UCB
 from treeward.core import checks, rng
 from treeward.core.compiled import kernel, tight, tight_summing
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue
+from treeward.engine.available import Screen, left, nth, shut
+from treeward.engine.explore import SAMPLE, UCB
+from treeward.engine.layout import Plan
+from treeward.engine.ragged import insert
+from treeward.engine.sampling import MOST_SCORES, sample
 from treeward.policy.base import Policy
-from treeward.policy.lists import insert
-from treeward.policy.plan import Plan
-from treeward.policy.screen import Screen, left, nth, shut
 from treeward.policy.session import LARGEST, Decisions
-from treeward.policy.steps import MOST_SCORES, sample
 from treeward.tree.item_tree import ItemTree
 
 # Counters of a user's stream that one round owns, and the parts of it: candidates of two steps, then the rule's draws.

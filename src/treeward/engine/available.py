@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from treeward.core.compiled import tight
 from treeward.core.types import Integers
-from treeward.policy.lists import first_at, insert
+from treeward.engine.ragged import first_at, insert
 
 _BLOCK_BITS = 6
 _IN_BLOCK = (1 << _BLOCK_BITS) - 1

@@ -6,12 +6,13 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treeward.bandit.rules import UCB, Rule
+from treeward.bandit.rules import Rule
 from treeward.core import checks, rng
 from treeward.core.compiled import kernel
 from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
-from treeward.policy.rounds import ROUND, STEP, Drawn, RoundPolicy, RoundSession, best
+from treeward.engine.explore import UCB
+from treeward.policy.baselines.base import ROUND, STEP, Drawn, RoundPolicy, RoundSession, best
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 

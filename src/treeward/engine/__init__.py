@@ -1,0 +1,1 @@
+"""Every compiled kernel of deciding and learning. Settings and fitting are in `treeward.bandit`, `treeward.policy`."""
