@@ -8,13 +8,15 @@ from tests import naive
 from treeward.bandit import EpsilonGreedy, LinUCB, Thompson
 from treeward.core.errors import InvalidArgument
 from treeward.engine.available import Flags, Screen, flip, is_open, left, nth, opened, shut
+from treeward.engine.batch import DECISION, Batch
+from treeward.engine.decide import chooser
 from treeward.engine.history import History, amend, record, tally
 from treeward.engine.layout import room, scratch
+from treeward.engine.places import holder, leaf_at
 from treeward.engine.posterior import REFRESH
 from treeward.engine.ragged import Lists, insert, widened
-from treeward.engine.replay import Events, absorb, holder, leaf_at, sit
+from treeward.engine.replay import Events, absorb, sit
 from treeward.engine.trace import Trace
-from treeward.engine.walk import decide
 from treeward.policy import HCB, PHCB, TREE_POLICIES, Beam, CBCategory, CBLeaf, Flat, LogLevel, Thresholds
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
@@ -32,15 +34,15 @@ class Live:
     def __init__(self, plan, events=200, seed=0, stream=0):
         self.plan, self.seed, self.stream = plan, seed, stream
         self.state = room(plan, 1, events)
-        self.candidates = scratch(plan)
+        self.candidates, self.choose = scratch(plan), chooser(plan)
         sit(plan, self.state, 0)
 
     def decide(self, nonce, closed=NONE):
-        screen = Screen(NONE, False, Flags.none(), closed, np.array([len(closed)]))
-        place, node, scores, self.work = decide(
-            self.plan, self.state, 0, screen, self.seed, self.stream, nonce, self.candidates, Trace.empty()
-        )
-        return (int(self.plan.tree.items[place]) if place >= 0 else -1), node, scores
+        screen, out = Screen.open(len(closed) + int(self.state.shown.length[0])), np.zeros(1, dtype=DECISION)
+        batch = Batch(np.array([0]), np.array([self.stream]), np.array([nonce]), closed, np.array([0, len(closed)]))
+        self.choose(self.state, batch, 1, False, screen, self.seed, self.candidates, Trace.empty(), out)
+        self.work = int(out["work"][0])
+        return int(out["item"][0]), int(out["node"][0]), int(out["scores"][0])
 
     def place(self, row):
         return int(np.flatnonzero(self.plan.tree.items == row)[0])
@@ -270,7 +272,7 @@ def test_visible_nodes_always_partition_the_catalogue(events, seed):
     tree = tw.ItemTree.build(shop.vectors, (3, 9, 20), seed=seed)
     user = Live(PHCB(expansion=LogLevel(q=1, p=0.2)).plan(tree, shop))
     for row, reward in events:
-        at = holder(user.plan, user.state, 0, user.place(row))
+        at = holder(tree.arrays.item_range, user.state.visible, 0, user.place(row))
         assert row in tree.items_of(user.visible[at])
         user.update(row, user.visible[at], reward)
         assert sorted(row for node in user.visible for row in tree.items_of(node).tolist()) == list(range(60))
@@ -411,7 +413,9 @@ def test_every_place_has_its_leaf():
     tree, _ = four_levels()
     for leaf in tree.leaves.tolist():
         first, last = tree.item_range[leaf].tolist()
-        assert {leaf_at(tree.arrays, place) for place in range(first, last)} == {leaf}
+        assert {leaf_at(tree.arrays.first_child, tree.arrays.item_range, place) for place in range(first, last)} == {
+            leaf
+        }
 
 
 @pytest.mark.parametrize("kind", [HCB, PHCB, CBLeaf, CBCategory])

@@ -195,16 +195,18 @@ SEEDS = 10 if os.environ.get("TORTURE") else 4
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled when kernels are interpreted")
 def test_kernels_are_compiled_once(world, tree, tmp_path):
     """Not again for what was loaded, nor for literals and numbers of 32 bits: each takes ten seconds or more."""
-    from treeward.engine.replay import teach
-    from treeward.engine.walk import _choose_node, decide
-    from treeward.simulate.run import _live
+    from treeward.engine import beam, walk
+    from treeward.engine.replay import teach_item, teach_path
+    from treeward.simulate.live import live_by_beam, live_by_walk
 
     world.save(tmp_path / "world")
     for met in (world, World.load(tmp_path / "world")):
         for policy in (HCB(), PHCB(), tw.Beam()):
             simulate(policy, met, tree, rounds=2, users=1)
-    assert len(_live.overloads) == 1
-    assert "Literal" not in str([one.signatures for one in (decide, teach, _choose_node)])
+    assert len(live_by_beam.overloads) == len(live_by_walk.overloads) == 1
+    inner = beam.decide, walk.decide, walk._choose_node, teach_item, teach_path
+    assert "Literal" not in str([one.signatures for one in inner])
+    assert all(len(one.signatures) == 1 for one in inner)
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="the reference run of the authors' code is not beside the project")

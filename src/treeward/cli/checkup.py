@@ -170,14 +170,14 @@ def _tried() -> dict[str, str]:
 def kernels() -> dict[str, Any]:
     """Return where compiled kernels are kept, if anywhere, and whether the one that decides is among them."""
     try:
-        from treeward.engine.decide import choose
+        from treeward.engine.beam import choose_by_beam
     except Exception as error:  # what is wrong is told by the checks
         return {"folder": None, "writable": False, "compiled": False, "why": _line(error)}
-    kept = getattr(getattr(choose, "_cache", None), "cache_path", None)
+    kept = getattr(getattr(choose_by_beam, "_cache", None), "cache_path", None)
     if kept is None:
         return {"folder": None, "writable": False, "compiled": False}
     folder = Path(kept)
-    compiled = any(folder.glob("decide.choose-*.nbc"))
+    compiled = any(folder.glob("beam.choose_by_beam-*.nbc"))
     return {"folder": str(folder), "writable": os.access(folder, os.W_OK), "compiled": compiled}
 
 

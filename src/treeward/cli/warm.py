@@ -55,7 +55,8 @@ def deciding() -> None:
     """Compile what decides."""
     import treeward as tw
 
-    tw.Explorer(_shop())
+    for policy in (tw.Beam(), tw.HCB()):
+        tw.Explorer(_shop(), policy=policy)
 
 
 def replaying() -> None:
@@ -66,10 +67,11 @@ def replaying() -> None:
     from treeward.engine.layout import room
     from treeward.engine.replay import Events, absorb
 
-    shop, policy, none = _shop(), tw.HCB(), np.full(1, -1, dtype=np.int32)
-    plan = policy.plan(policy.grow(shop, 0), shop)
-    events = Events(np.zeros(1, dtype=np.uint8), none, none, np.zeros(1))
-    absorb(plan, room(plan, 1, 0), np.zeros(1, dtype=np.int64), np.array([0, 1]), events)
+    shop, none = _shop(), np.full(1, -1, dtype=np.int32)
+    for policy in (tw.Beam(), tw.HCB()):
+        plan = policy.plan(policy.grow(shop, 0), shop)
+        events = Events(np.zeros(1, dtype=np.uint8), none, none, np.zeros(1))
+        absorb(plan, room(plan, 1, 0), np.zeros(1, dtype=np.int64), np.array([0, 1]), events)
 
 
 def baselines() -> None:
@@ -85,7 +87,8 @@ def simulating() -> None:
     """Compile the loop of a simulation."""
     import treeward as tw
 
-    tw.simulate(tw.PHCB(), _world(), rounds=2, users=1, regret=True)
+    for policy in (tw.Beam(), tw.PHCB()):
+        tw.simulate(policy, _world(), rounds=2, users=1, regret=True)
 
 
 def changing() -> None:

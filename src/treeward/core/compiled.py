@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numba
 import numpy as np
 from numba.core import event
+from numba.core.cpu import CPUTargetOptions
 from numpy.typing import NDArray
 
 P = ParamSpec("P")
@@ -68,6 +69,11 @@ def inner(function: Callable[P, R]) -> Callable[P, R]:
     return _closed(_compiled(function, set(), _nrt=False, forceinline=True, **_NO_WAY_IN))
 
 
+def inner_summing(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as both `inner` and `summing_kernel` do."""
+    return _closed(_compiled(function, {"reassoc", "contract"}, _nrt=False, forceinline=True, **_NO_WAY_IN))
+
+
 def inner_apart(function: Callable[P, R]) -> Callable[P, R]:
     """Compile as both `inner` and `apart` do."""
     return _closed(_compiled(function, set(), _nrt=False, **_NO_WAY_IN))
@@ -96,12 +102,16 @@ class _Teller(event.Listener):
 
 event.register("numba:compile", _Teller())  # type: ignore[no-untyped-call]
 
-_NO_WAY_IN = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_NO_WAY_IN = {"no_cpython_wrapper": True}
+_NO_C = {"no_cfunc_wrapper": True}  # a way in for C, which nobody needs
+# Some of these are numba's own affair: without them kernels compile and run more slowly, to the same results.
+_PRIVATE = "_nrt", "forceinline", "no_cpython_wrapper", "no_cfunc_wrapper"
+_KNOWN = {name for name in _PRIVATE if hasattr(CPUTargetOptions, name)} | {"signature_or_function"}
 
 
 def _closed(made: Callable[P, R]) -> Callable[P, R]:
     """Refuse calls from Python, which would end the process."""
-    if hasattr(made, "py_func"):  # else kernels are interpreted
+    if hasattr(made, "py_func") and "no_cpython_wrapper" in _KNOWN:  # else kernels are interpreted
         made.__class__ = type("InnerKernel", (type(made),), {"__call__": _refuse})
     return made
 
@@ -126,7 +136,8 @@ def bound(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> Calla
 
 
 def _compiled(function: Callable[P, R], fastmath: set[str], **options: object) -> Callable[P, R]:
-    chosen: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath or False, **options}
+    chosen: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath or False}
+    chosen |= {name: value for name, value in {**_NO_C, **options}.items() if name in _KNOWN}
     try:
         made = numba.njit(cache=True, **chosen)(function)
     except RuntimeError:  # nowhere to keep it, as in a read-only container
@@ -160,4 +171,4 @@ def gram(a: NDArray[np.float64], out: NDArray[np.float64]) -> None:
 @inner
 def whole(value: int) -> int:
     """Return a number in 64 bits: for one in 32, or a literal, numba would compile what it is handed to once more."""
-    return int(np.int64(value))
+    return np.int64(value)  # type: ignore[return-value]

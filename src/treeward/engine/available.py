@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import tight
+from treeward.core.compiled import inner, tight
 from treeward.core.types import Integers
 from treeward.engine.ragged import first_at, insert
 
@@ -46,7 +46,7 @@ def flip(flags: Flags, place: int, value: bool) -> None:
             flags.before[block] += more
 
 
-@tight
+@inner
 def _upto(flags: Flags, place: int) -> int:
     """Return how many places before this one are open."""
     count: int = flags.before[place >> _BLOCK_BITS]
@@ -75,13 +75,13 @@ class Screen(NamedTuple):
         return cls(nothing, False, Flags.none(), np.zeros(room, dtype=np.int32), closed)
 
 
-@tight
+@inner
 def clear(screen: Screen) -> bool:
     """Tell whether everything is open."""
     return not screen.only and len(screen.flags.open) == 0 and screen.closed[0] == 0
 
 
-@tight
+@inner
 def _offered(screen: Screen, place: int) -> bool:
     """Tell whether a place is open to all in this call."""
     if screen.only:
@@ -106,7 +106,7 @@ def is_open(screen: Screen, place: int) -> bool:
     return _offered(screen, place)
 
 
-@tight
+@inner
 def offered(screen: Screen, begin: int, end: int) -> int:
     """Return how many of the places begin:end are open to all in this call."""
     if screen.only:
@@ -117,7 +117,7 @@ def offered(screen: Screen, begin: int, end: int) -> int:
     return _upto(screen.flags, end) - _upto(screen.flags, begin)
 
 
-@tight
+@inner
 def taken(screen: Screen, begin: int, end: int) -> int:
     """Return how many of the places begin:end are closed to this user besides."""
     count = screen.closed[0]
@@ -170,7 +170,7 @@ def nth(screen: Screen, begin: int, end: int, rank: int) -> int:
     return low
 
 
-@tight
+@inner
 def _skip(closed: Integers, count: int, first: int, rank: int) -> int:
     """Return the place of the `rank`-th one from `first` on that is not among the closed ones."""
     start = first_at(closed, count, first)

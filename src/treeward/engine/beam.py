@@ -4,67 +4,113 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.compiled import inner, inner_apart, tight, tight_summing
-from treeward.core.types import Floats, Integers
-from treeward.engine.available import Screen, clear, is_open, nth, offered, taken
-from treeward.engine.explore import GREEDY_LINEAR, SAMPLE, Candidates, best_drawn, best_of, best_scored, dot, draw
-from treeward.engine.layout import Plan, Search, State
+from treeward.core.compiled import apart, inner, inner_apart, inner_summing, whole
+from treeward.core.types import AnyArray, Floats, Integers
+from treeward.engine.available import Screen, clear, is_open, left, nth, offered, taken
+from treeward.engine.batch import Batch, appraise, close_behind, prepare
+from treeward.engine.explore import SAMPLE, Candidates, best_drawn, dot, draw
+from treeward.engine.layout import BeamArrays, Known, Search
+from treeward.engine.places import leaf_at
 from treeward.engine.posterior import factorise
-from treeward.engine.replay import leaf_at
-from treeward.engine.sampling import FRESH, HALF, ITEM, WHICH, copy, cost, gather, sample, with_shortlist
-from treeward.engine.trace import Trace, chances, tell
+from treeward.engine.sampling import (
+    FRESH,
+    HALF,
+    ITEM,
+    ROUND,
+    WHICH,
+    Draws,
+    best_gathered,
+    copy,
+    cost,
+    gather,
+    later,
+    may_explore,
+    sample,
+    with_shortlist,
+)
+from treeward.engine.trace import Trace, begin, chances, tell
+
+
+@apart
+def choose_by_beam(
+    beam: BeamArrays,
+    known: Known,
+    batch: Batch,
+    slots: int,
+    diverse: bool,
+    screen: Screen,
+    seed: int,
+    candidates: Candidates,
+    trace: Trace,
+    out: AnyArray,
+) -> None:
+    """Decide `slots` times for each user of a batch, without repeating an item; a slot has the next nonce.
+
+    `diverse`: nor taking two items from one leaf, before all other leaves had their turn.
+    """
+    for i in range(len(batch.seat)):
+        seat, first = batch.seat[i], i * slots
+        for at in range(first, first + slots):
+            if at == first or (diverse and left(screen, whole(0), len(beam.items)) <= 0):
+                prepare(known.shown, beam.numbers.once, batch, i, screen, out, first, at)
+            made, nonce = out[at], batch.nonce[i] + at - first
+            draws = Draws(seed, batch.stream[i], nonce * ROUND)
+            place, node, scores, work = decide(beam, known, seat, screen, draws, candidates, trace)
+            made["nonce"], made["place"], made["node"], made["scores"], made["work"] = nonce, place, node, scores, work
+            made["item"] = beam.rows[place] if place >= 0 else -1
+            if place >= 0:
+                appraise(beam.numbers, known, seat, beam.items[place], candidates, trace, made)
+                if slots > 1:
+                    close_behind(beam.first_child, beam.item_range, place, diverse, screen)
 
 
 @inner_apart
-def choose_found(
-    plan: Plan,
-    state: State,
-    seat: int,
-    total: int,
-    screen: Screen,
-    explores: bool,
-    seed: int,
-    stream: int,
-    first: int,
-    candidates: Candidates,
-    trace: Trace,
+def decide(
+    beam: BeamArrays, known: Known, seat: int, screen: Screen, draws: Draws, candidates: Candidates, trace: Trace
 ) -> tuple[int, int, int, int]:
-    """Choose among the items that a beam comes to, or, once in a while, any."""
-    arm, dim, counter = candidates.arm, plan.items.shape[1], first + ITEM + HALF
-    inverse, theta = state.posterior.inverse[seat, 0], state.posterior.theta[seat, 0]
+    """Choose among the items that a beam comes to, or, once in a while, any.
+
+    Return the place, the leaf it is of, how many scores and multiplications that took. The place is -1 if the screen
+    lets nothing through.
+    """
+    begin(trace)
+    size, dim = len(beam.items), beam.items.shape[1]
+    total = size if clear(screen) else left(screen, whole(0), size)
+    if total <= 0:
+        return -1, -1, 0, 0
+    numbers, arm = beam.numbers, candidates.arm
+    inverse, theta = known.inverse[seat, 0], known.theta[seat, 0]
+    explores, rule = may_explore(numbers, draws), later(draws, ITEM + HALF)
     copy(theta, candidates.drawn)
-    if plan.kind == SAMPLE:
+    if numbers.kind == SAMPLE:
         factorise(inverse, candidates.root)
-        draw(candidates, theta, plan.strength if explores else 0.0, seed, stream, counter)
+        v = numbers.strength if explores else 0.0
+        draw(candidates, theta, v, rule.seed, rule.stream, rule.counter)
     sampled = not _any(candidates.drawn)  # nothing is known, not even what is popular
     if sampled:
-        count, means = min(total, plan.item_budget), 0
-        sample(arm, count, total, seed, stream, first + ITEM)
+        count, means = min(total, numbers.item_budget), 0
+        sample(arm, count, total, draws.seed, draws.stream, draws.counter + ITEM)
         for i in range(count):
-            arm[i] = arm[i] if clear(screen) else nth(screen, 0, len(plan.items), arm[i])
+            arm[i] = arm[i] if clear(screen) else nth(screen, whole(0), size, arm[i])
     else:
-        count, means = find(plan, candidates.drawn, screen, candidates)
-    count = with_shortlist(state.short, seat, screen, candidates, count)
-    gather(plan, state, seat, count, candidates)
-    x = candidates.vectors[:count]
-    if plan.kind == SAMPLE:
-        chosen = best_drawn(theta, x, candidates, seed, stream, counter)
+        count, means = find(beam, candidates.drawn, screen, candidates)
+    count = with_shortlist(known.short, seat, screen, candidates, count)
+    gather(numbers.kind, beam.items, beam.bonus, known.history, seat, count, candidates)
+    if numbers.kind == SAMPLE:
+        x = candidates.vectors[:count]
+        chosen = best_drawn(theta, x, candidates, rule.seed, rule.stream, rule.counter)
     else:
-        chosen = best_of(plan.kind, plan.strength, inverse, theta, x, candidates, seed, stream, counter)
-        if not explores:
-            chosen = best_scored(GREEDY_LINEAR, 0.0, count, candidates, seed, stream, counter)
-    found, fresh = count, plan.search.fresh
-    if explores and fresh > 0 and rng.uniform(seed, stream, first + FRESH) < fresh:
-        at = rng.below(seed, stream, first + WHICH, total)
-        arm[found] = at if clear(screen) else nth(screen, 0, len(plan.items), at)
-        candidates.mean[found] = dot(plan.items[arm[found]], theta)
+        chosen = best_gathered(numbers, inverse, theta, count, explores, candidates, rule)
+    found, fresh, explore = count, beam.search.fresh, numbers.explore
+    if explores and fresh > 0 and rng.uniform(draws.seed, draws.stream, draws.counter + FRESH) < fresh:
+        at = rng.below(draws.seed, draws.stream, draws.counter + WHICH, total)
+        arm[found] = at if clear(screen) else nth(screen, whole(0), size, at)
+        candidates.mean[found] = dot(beam.items[arm[found]], theta)
         chosen = _position(arm, found)
         count = max(count, chosen + 1)
-    chance, plain, explore = 0.0, 0.0, plan.rules.explore
+    chance, plain = 0.0, 0.0
     if len(trace.seen) > 0 and chosen < found:
-        chance, plain = chances(
-            plan.kind, plan.strength, explore, theta, found, chosen, candidates, seed, stream, counter
-        )
+        chance, plain = chances(numbers, theta, found, chosen, candidates, rule)
     elif sampled:  # it was drawn, but might as well have been sampled
         chance = plain = 1.0 / found
     share = found / total if sampled else 1.0
@@ -72,11 +118,12 @@ def choose_found(
     out_of = max(total, count + 1) if sampled and found < total else count
     told = chance * out_of / count
     tell(trace, candidates, count, out_of, chosen, told, told)
-    work = means * dim + cost(plan.kind, found, dim)
-    return arm[chosen], leaf_at(plan.tree, arm[chosen]), found if found > 1 else 0, work
+    work = means * dim + cost(numbers.kind, found, dim)
+    leaf = leaf_at(beam.first_child, beam.item_range, arm[chosen])
+    return arm[chosen], leaf, found if found > 1 else 0, work
 
 
-@tight
+@inner
 def _position(arm: NDArray[np.int64], last: int) -> int:
     """Return which arm is the same as the last one: an earlier one, or itself."""
     at = 0
@@ -85,7 +132,7 @@ def _position(arm: NDArray[np.int64], last: int) -> int:
     return at
 
 
-@tight
+@inner
 def _any(values: Floats) -> bool:
     found = False
     for i in range(len(values)):
@@ -94,53 +141,44 @@ def _any(values: Floats) -> bool:
 
 
 @inner
-def find(plan: Plan, theta: Floats, screen: Screen, candidates: Candidates) -> tuple[int, int]:
+def find(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Candidates) -> tuple[int, int]:
     """Write the open places of the highest means into `candidates.arm`; return how many, and how many means it took.
 
     Level by level the best nodes are followed: a node counts for the best item it may hide, see `Search`.
     """
-    tree, search, most = plan.tree, plan.search, len(candidates.usable) // 2
+    search, most, first_child = beam.search, len(candidates.usable) // 2, beam.first_child
     length, plain = _length(theta, search.own), clear(screen)
     old, new = candidates.usable[:most], candidates.usable[most:]
     old_rank, new_rank = candidates.rank[:most], candidates.rank[most:]
     old[0], old_rank[0] = 0, np.float32(0.0)
     count, means, level = 1, 0, 1
-    while _any_inner(tree.first_child, old, count):
+    while _any_inner(first_child, old, count):
         level += 1
         follow, kept = search.width[level], 0
         for i in range(count):
             node = old[i]
-            first, last = tree.first_child[node], tree.first_child[node + 1]
+            first, last = whole(first_child[node]), whole(first_child[node + 1])
             if first == last:  # a leaf among inner nodes waits for them
                 kept = _offer(new, new_rank, kept, follow, node, old_rank[i])
             for child in range(first, last):
-                middle, begin, end = (
-                    dot(tree.vectors[child], theta),
-                    tree.item_range[child, 0],
-                    tree.item_range[child, 1],
-                )
-                last_feature = tree.vectors[child, len(theta) - 1]
-                rank = middle + _beyond(search, theta, length, level, child, last_feature, begin, end - begin, 0)
-                if plain:
-                    kept = _offer(new, new_rank, kept, follow, child, rank)
-                elif kept < follow or rank > new_rank[kept - 1]:  # what is closed only makes it less
+                begin, end = whole(beam.item_range[child, 0]), whole(beam.item_range[child, 1])
+                middle, size, gone = dot(beam.vectors[child], theta), end - begin, whole(0)
+                popular = beam.vectors[child, len(theta) - 1]
+                rank = middle + _beyond(search, theta, length, level, child, popular, begin, size, gone)
+                if not plain and (kept < follow or rank > new_rank[kept - 1]):  # what is closed only makes it less
                     size, gone = offered(screen, begin, end), taken(screen, begin, end)
-                    if gone < size:
-                        rank = middle + _beyond(search, theta, length, level, child, last_feature, begin, size, gone)
-                        kept = _offer(new, new_rank, kept, follow, child, rank)
+                    if gone >= size:
+                        continue
+                    rank = middle + _beyond(search, theta, length, level, child, popular, begin, size, gone)
+                kept = _offer(new, new_rank, kept, follow, child, rank)
             means += last - first
         old, new, old_rank, new_rank, count = new, old, new_rank, old_rank, kept
-    return _items(
-        plan.items, plan.bonus, tree.item_range, plan.item_budget, theta, screen, candidates, old, count, means
-    )
+    return _items(beam, theta, screen, candidates, old, count, means)
 
 
 @inner
 def _items(
-    items: Floats,
-    bonus: Floats,
-    ranges: Integers,
-    most: int,
+    beam: BeamArrays,
     theta: Floats,
     screen: Screen,
     candidates: Candidates,
@@ -150,22 +188,23 @@ def _items(
 ) -> tuple[int, int]:
     """Offer all items of the leaves that were reached."""
     arm, rank, plain = candidates.arm, candidates.mean, clear(screen)
-    kept, some_are_new, flagged = 0, len(bonus) > 0, not screen.only and len(screen.flags.open) > 0
+    kept, most, some_are_new = 0, beam.numbers.item_budget, len(beam.bonus) > 0
+    flagged = not screen.only and len(screen.flags.open) > 0
     for i in range(count):
-        begin, end = ranges[leaves[i], 0], ranges[leaves[i], 1]
+        begin, end = whole(beam.item_range[leaves[i], 0]), whole(beam.item_range[leaves[i], 1])
         for place in range(begin, end):
             if flagged and not screen.flags.open[place]:  # most likely a free place
                 continue
-            worth = dot(items[place], theta)
+            worth = dot(beam.items[place], theta)
             if some_are_new:
-                worth += bonus[place]
+                worth += beam.bonus[place]
             if (kept < most or worth > rank[kept - 1]) and (plain or is_open(screen, place)):
                 kept = _offer(arm, rank, kept, most, place, worth)
         means += end - begin
     return kept, means
 
 
-@tight
+@inner
 def _offer(arm: NDArray[np.int64], rank: Floats, count: int, most: int, newcomer: int, worth: np.float32) -> int:
     """Put somebody among the first `count`, best first, of whom at most `most` stay; return how many there are now."""
     at = count if count < most else most - 1
@@ -178,7 +217,7 @@ def _offer(arm: NDArray[np.int64], rank: Floats, count: int, most: int, newcomer
     return min(count + 1, most)
 
 
-@tight_summing
+@inner_summing
 def _length(theta: Floats, own: int) -> np.float32:
     total = np.float32(0.0)
     for i in range(own):
@@ -186,7 +225,7 @@ def _length(theta: Floats, own: int) -> np.float32:
     return np.float32(np.sqrt(total))
 
 
-@tight
+@inner
 def _any_inner(first_child: Integers, nodes: NDArray[np.int64], count: int) -> bool:
     inner = False
     for i in range(count):

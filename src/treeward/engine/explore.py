@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.compiled import multiply, tight, tight_summing
+from treeward.core.compiled import inner, inner_summing, multiply, tight
 from treeward.core.types import Floats
 from treeward.engine.posterior import factorise
 
@@ -49,6 +49,8 @@ class Candidates(NamedTuple):
     """(most,) out: estimated reward."""
     width: Floats
     """(most,) out: sqrt(x' A^-1 x), where the rule needs it."""
+    one: Floats
+    """(2, d) room to look at one vector."""
 
     @classmethod
     def empty(cls, most: int, dim: int, widest: int = 0, *, known: bool = False) -> "Candidates":
@@ -69,6 +71,7 @@ class Candidates(NamedTuple):
             np.zeros(most, dtype=np.float32),
             np.zeros(most, dtype=np.float32),
             np.zeros(most, dtype=np.float32),
+            np.zeros((2, dim), dtype=np.float32),
         )
 
 
@@ -107,7 +110,7 @@ def best_of(
     return best_scored(kind, strength, count, candidates, seed, stream, counter)
 
 
-@tight
+@inner
 def best_drawn(theta: Floats, x: Floats, candidates: Candidates, seed: int, stream: int, counter: int) -> int:
     """Return which of the candidates, whose vectors are `x`, is best under the theta that was drawn."""
     count = len(x)
@@ -118,7 +121,7 @@ def best_drawn(theta: Floats, x: Floats, candidates: Candidates, seed: int, stre
     return _highest(candidates.sampled[:count], candidates.width, np.float32(0.0), candidates, start)
 
 
-@tight
+@inner
 def best_scored(
     kind: int, strength: float, count: int, candidates: Candidates, seed: int, stream: int, counter: int
 ) -> int:
@@ -167,14 +170,14 @@ def chance_of(
     return share if kind == UCB else strength / count + (1.0 - strength) * share
 
 
-@tight
+@inner
 def _score(mean: Floats, width: Floats, weight: np.float32, candidates: Candidates, i: int) -> np.float32:
     score: np.float32 = candidates.factor[i] * (mean[i] + weight * width[i] if weight != 0 else mean[i])
     score += candidates.bonus[i]
     return score
 
 
-@tight
+@inner
 def _enough(mean: Floats, width: Floats, weight: np.float32, candidates: Candidates) -> np.float32:
     """Return the score from which on an arm is among the best: rounding decides nothing."""
     best = np.float32(-np.inf)
@@ -183,7 +186,7 @@ def _enough(mean: Floats, width: Floats, weight: np.float32, candidates: Candida
     return best - _CLOSE * abs(best)
 
 
-@tight
+@inner
 def _highest(mean: Floats, width: Floats, weight: np.float32, candidates: Candidates, start: int) -> int:
     limit = _enough(mean, width, weight, candidates)
     for turn in range(len(mean)):
@@ -193,7 +196,7 @@ def _highest(mean: Floats, width: Floats, weight: np.float32, candidates: Candid
     return start
 
 
-@tight
+@inner
 def _tie_share(chosen: int, mean: Floats, width: Floats, weight: np.float32, candidates: Candidates) -> float:
     """Return the share of random starts from which `_highest` finds `chosen`: 0 if it is not among the best."""
     count, limit = len(mean), _enough(mean, width, weight, candidates)
@@ -205,7 +208,7 @@ def _tie_share(chosen: int, mean: Floats, width: Floats, weight: np.float32, can
     return starts / count
 
 
-@tight_summing
+@inner_summing
 def _means_and_widths(x: Floats, theta: Floats, candidates: Candidates) -> None:
     for i in range(len(x)):
         row, wide = x[i], candidates.spread[i]
@@ -217,7 +220,7 @@ def _means_and_widths(x: Floats, theta: Floats, candidates: Candidates) -> None:
         candidates.width[i] = np.sqrt(max(square, np.float32(0.0)))
 
 
-@tight_summing
+@inner_summing
 def dot(a: Floats, b: Floats) -> np.float32:
     """Return the inner product."""
     total = np.float32(0.0)
@@ -226,7 +229,7 @@ def dot(a: Floats, b: Floats) -> np.float32:
     return total
 
 
-@tight_summing
+@inner_summing
 def draw(candidates: Candidates, theta: Floats, v: float, seed: int, stream: int, counter: int) -> None:
     """Draw theta + v L z from N(theta, v^2 A^-1) into `candidates.drawn`, once `candidates.root` is L."""
     drawn, root = candidates.drawn, candidates.root

@@ -50,6 +50,76 @@ class Search(NamedTuple):
         return cls(np.zeros(0, dtype=np.int64), nothing, nothing, nothing.reshape(0, 0), dim, 0.0, 0.0)
 
 
+class Numbers(NamedTuple):
+    """All single numbers of a plan that kernels read: one value instead of a dozen arguments."""
+
+    kind: int
+    strength: float
+    explore: float
+    node_budget: int
+    item_budget: int
+    shortlist: int
+    keep: float
+    personal: bool
+    by_level: bool
+    at_least: bool
+    once: bool
+    rest: int
+    remembers: bool
+    watches: bool
+    """Whether a board is kept up."""
+
+
+class BeamArrays(NamedTuple):
+    """What a beam reads of a plan."""
+
+    numbers: Numbers
+    vectors: Floats
+    """(nodes, d)"""
+    first_child: Integers
+    item_range: Integers
+    rows: Integers
+    """(items,): catalogue rows in leaf order."""
+    items: Floats
+    bonus: Floats
+    search: Search
+
+
+class WalkArrays(NamedTuple):
+    """What a walk reads of a plan."""
+
+    numbers: Numbers
+    nodes: Floats
+    level: Integers
+    first_child: Integers
+    item_range: Integers
+    rows: Integers
+    items: Floats
+    bonus: Floats
+
+
+class Lesson(NamedTuple):
+    """What learning reads of every plan ..."""
+
+    numbers: Numbers
+    items: Floats
+    gates: Floats
+    prior: Start
+
+
+class Paths(NamedTuple):
+    """... and, where rewards also teach the nodes above an item, of the tree."""
+
+    nodes: Floats
+    parent: Integers
+    level: Integers
+    first_child: Integers
+    item_range: Integers
+    watched: Floats
+    need_visits: NDArray[np.float64]
+    need_mean: NDArray[np.float64]
+
+
 class Rules(NamedTuple):
     """What holds whichever way an item is found."""
 
@@ -107,9 +177,54 @@ class Plan(NamedTuple):
     """(items,): what the score of an item that few have seen gains; none where no item is new."""
 
     @property
+    def beams(self) -> bool:
+        """Whether a beam searches the tree, instead of a walk."""
+        return len(self.search.width) > 0
+
+    @property
+    def numbers(self) -> Numbers:
+        """Its single numbers."""
+        rules = self.rules
+        return Numbers(
+            self.kind, self.strength, rules.explore, self.node_budget, self.item_budget, rules.shortlist, rules.keep,
+            self.personal, self.by_level, self.at_least, self.once, self.rest, self.remembers, len(self.watched) > 0,
+        )  # fmt: skip
+
+    @property
+    def beam(self) -> BeamArrays:
+        """What a beam reads of it."""
+        tree = self.tree
+        return BeamArrays(
+            self.numbers, tree.vectors, tree.first_child, tree.item_range, tree.items, self.items, self.bonus,
+            self.search,
+        )  # fmt: skip
+
+    @property
+    def walk(self) -> WalkArrays:
+        """What a walk reads of it."""
+        tree = self.tree
+        return WalkArrays(
+            self.numbers, self.nodes, tree.level, tree.first_child, tree.item_range, tree.items, self.items, self.bonus
+        )
+
+    @property
+    def lesson(self) -> Lesson:
+        """What learning reads of it ..."""
+        return Lesson(self.numbers, self.items, self.gates, self.prior)
+
+    @property
+    def paths(self) -> Paths:
+        """... and, where rewards also teach nodes, of its tree."""
+        tree = self.tree
+        return Paths(
+            self.nodes, tree.parent, tree.level, tree.first_child, tree.item_range, self.watched, self.need_visits,
+            self.need_mean,
+        )  # fmt: skip
+
+    @property
     def slots(self) -> int:
         """How many parameter vectors a user has."""
-        if len(self.search.width):
+        if self.beams:
             return 1
         return 2 if self.personal else int(self.tree.level[-1])
 
@@ -131,6 +246,23 @@ class Plan(NamedTuple):
         return max(LEAST, len(self.start))
 
 
+class Known(NamedTuple):
+    """What deciding reads of the users in the seats ..."""
+
+    inverse: Floats
+    theta: Floats
+    history: History
+    shown: Lists
+    short: Lists
+
+
+class Walked(NamedTuple):
+    """... and, where a walk decides, this too."""
+
+    board: Board
+    visible: Lists
+
+
 class State(NamedTuple):
     """What is known of the users in the seats; a cache of their events."""
 
@@ -146,6 +278,16 @@ class State(NamedTuple):
     for a plan that shows an item once."""
     short: Lists
     """Places of the items that served the user best; only for a plan with a shortlist."""
+
+    @property
+    def known(self) -> Known:
+        """What deciding reads of it ..."""
+        return Known(self.posterior.inverse, self.posterior.theta, self.history, self.shown, self.short)
+
+    @property
+    def walked(self) -> Walked:
+        """... and a walk."""
+        return Walked(self.board, self.visible)
 
 
 def worth_watching(tree: TreeArrays, nodes: Floats, items: Floats, kind: int, budgets: tuple[int, int]) -> Floats:
@@ -187,7 +329,7 @@ def room(plan: Plan, seats: int, events: int) -> State:
 def scratch(plan: Plan) -> Candidates:
     """Return room for the candidates of any decision under `plan`."""
     dim = plan.items.shape[1]
-    if len(plan.search.width):
+    if plan.beams:
         most = plan.item_budget + plan.rules.shortlist + 1  # one may be drawn from all items
         return Candidates.empty(most, dim, 2 * int(plan.search.width.max()))
     children = np.diff(plan.tree.first_child)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import apart, apart_summing, gram, kernel, tight, tight_summing
+from treeward.core.compiled import apart, apart_summing, gram, inner_summing, tight, tight_summing
 from treeward.core.types import AnyArray, Floats
 
 BLOCK = 32
@@ -68,20 +68,11 @@ class Posterior(NamedTuple):
         )
 
 
-@kernel
-def reset(posterior: Posterior, seat: int, start: Start) -> None:
-    """Put the prior into every slot of a seat."""
-    dim = len(start.theta)
-    for slot in range(posterior.pulls.shape[1]):
-        precision, inverse = posterior.precision[seat, slot], posterior.inverse[seat, slot]
-        for i in range(dim):  # assigning slices would take ten times as long
-            posterior.moment[seat, slot, i] = start.moment[i]
-            posterior.theta[seat, slot, i] = start.theta[i]
-            for j in range(dim):
-                precision[i, j] = start.precision[i, j]
-            for j in range(dim):
-                inverse[i, j] = start.inverse[i, j]
-        posterior.pulls[seat, slot] = 0
+def reset(posterior: Posterior, seats: int | NDArray[np.int64], start: Start) -> None:
+    """Put the prior into every slot of seats."""
+    posterior.precision[seats], posterior.moment[seats] = start.precision, start.moment
+    posterior.inverse[seats], posterior.theta[seats] = start.inverse, start.theta
+    posterior.pulls[seats] = 0
 
 
 @tight
@@ -104,14 +95,25 @@ def observe(posterior: Posterior, seat: int, slot: int, x: Floats, reward: float
                 precision[i, j] += product[i, j]
 
 
-@tight_summing
+@tight
 def learn(
     posterior: Posterior, seat: int, slot: int, x: Floats, reward: float, z: Floats
 ) -> tuple[np.float32, np.float32]:
-    """Add one observation: A += x x', b += r x; A^-1 and theta by Sherman and Morrison, exact again every `REFRESH`.
+    """Add one observation as `move` does, exact again every `REFRESH`."""
+    scale, surprise = move(posterior, seat, slot, x, reward, z)
+    if posterior.pulls[seat, slot] % REFRESH == 0:
+        refresh(posterior, seat, slot)
+    return scale, surprise
+
+
+@inner_summing
+def move(
+    posterior: Posterior, seat: int, slot: int, x: Floats, reward: float, z: Floats
+) -> tuple[np.float32, np.float32]:
+    """Add one observation: A += x x', b += r x; A^-1 and theta by Sherman and Morrison.
 
     `z` receives A^-1 x as it was; the numbers returned say how means and squared widths of other arms a moved:
-    mean += surprise * (a . z), width^2 -= scale * (a . z)^2. After a refresh, count them anew instead.
+    mean += surprise * (a . z), width^2 -= scale * (a . z)^2.
     """
     inverse, theta = posterior.inverse[seat, slot], posterior.theta[seat, slot]
     dim = len(x)
@@ -128,8 +130,6 @@ def learn(
         for j in range(dim):
             row[j] -= shrink * z[j]
     observe(posterior, seat, slot, x, reward)
-    if posterior.pulls[seat, slot] % REFRESH == 0:
-        refresh(posterior, seat, slot)
     return scale, surprise
 
 
@@ -153,7 +153,7 @@ def correct(posterior: Posterior, seat: int, slot: int, x: Floats, change: float
         theta[i] += np.float32(change) * z[i]
 
 
-@tight_summing
+@inner_summing
 def spread(inverse: Floats, x: Floats, z: Floats) -> np.float32:
     """Write A^-1 x into `z`, row by row since A^-1 is symmetric (that runs in vector lanes); return x' A^-1 x."""
     dim = len(x)
@@ -212,7 +212,7 @@ def factorise(matrix: AnyArray, root: NDArray[np.float64]) -> None:
             mine[j] = 0.0
 
 
-@tight_summing
+@inner_summing
 def _invert(root: NDArray[np.float64]) -> None:
     """Replace a lower triangle by its inverse, row by row."""
     for i in range(len(root)):

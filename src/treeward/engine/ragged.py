@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import tight
+from treeward.core.compiled import inner, tight
 from treeward.core.types import AnyArray, Integers
 
 LEAST = 8
@@ -68,7 +68,7 @@ def _move(
             new[places[seat] + i] = old[starts[seat] + i]
 
 
-@tight
+@inner
 def first_at(values: Integers, count: int, value: int) -> int:
     """Return how many of the first `count` sorted values are below `value`."""
     low, high = 0, count

@@ -1,17 +1,30 @@
-"""What a user's events do to their state. The kernels behind every policy."""
+"""What a user's events do to their state: replay, and learning from one reward. Beams learn from items alone."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import apart, inner, inner_apart, inner_apart_summing, kernel, tight, whole
-from treeward.core.types import Floats, Integers, TreeArrays
+from treeward.core.compiled import apart, inner, inner_apart, inner_apart_summing, whole
+from treeward.core.types import Floats, Integers
 from treeward.engine.explore import dot
 from treeward.engine.history import History, amend, record, tally
-from treeward.engine.layout import Board, Plan, State
-from treeward.engine.posterior import BLOCK, REFRESH, correct, fade, learn, observe, refresh, reset, spread
-from treeward.engine.ragged import insert, push, widened
+from treeward.engine.layout import Board, Lesson, Numbers, Paths, Plan, State
+from treeward.engine.places import holder, leaf_of
+from treeward.engine.posterior import (
+    BLOCK,
+    REFRESH,
+    Posterior,
+    Start,
+    correct,
+    fade,
+    move,
+    observe,
+    refresh,
+    reset,
+    spread,
+)
+from treeward.engine.ragged import Lists, insert, push, widened
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
 
@@ -29,37 +42,57 @@ class Events(NamedTuple):
     """Which of the plan's gates was the request's; -1: none. Empty: none of them had one."""
 
 
-@kernel
-def sit(plan: Plan, state: State, seat: int) -> None:
-    """Seat a user nothing is known of."""
-    reset(state.posterior, seat, plan.prior)
-    for i in range(len(plan.board.mean)):
-        state.board.mean[seat, i] = plan.board.mean[i]
-        state.board.square[seat, i] = plan.board.square[i]
-    state.history.places.length[seat] = 0
-    state.shown.length[seat] = 0
-    state.short.length[seat] = 0
-    if plan.personal:
-        start = state.visible.start[seat]
-        state.visible.length[seat] = len(plan.start)
-        for i in range(len(plan.start)):
-            state.visible.values[start + i] = plan.start[i]
+class Desk(NamedTuple):
+    """Room to learn in."""
+
+    until: NDArray[np.int64]
+    """(slots,): up to so many observations A^-1 and theta of a slot are not kept up; at so many they are made."""
+    x: Floats
+    """(d,): the vector learned from, as the request saw it."""
+    z: Floats
+    """(d,): A^-1 x."""
+
+    @classmethod
+    def empty(cls, plan: Plan) -> "Desk":
+        """Return room for a plan; as it is, A^-1 and theta are always kept up."""
+        x, z = np.zeros((2, plan.items.shape[1]), dtype=np.float32)
+        return cls(np.zeros(plan.slots, dtype=np.int64), x, z)
 
 
-@kernel
 def sit_all(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
-    """Seat several users nothing is known of."""
-    for i in range(len(seats)):
-        sit(plan, state, seats[i])
+    """Seat users nothing is known of."""
+    reset(state.posterior, seats, plan.prior)
+    state.board.mean[seats], state.board.square[seats] = plan.board.mean, plan.board.square
+    for lists in (state.history.places, state.shown, state.short):
+        lists.length[seats] = 0
+    if plan.personal:
+        state.visible.length[seats] = len(plan.start)
+        at = state.visible.start[seats][:, np.newaxis] + np.arange(len(plan.start))
+        state.visible.values[at] = plan.start
+
+
+def sit(plan: Plan, state: State, seat: int) -> None:
+    """Seat one user nothing is known of."""
+    sit_all(plan, state, np.array([seat], dtype=np.int64))
 
 
 def absorb(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.int64], events: Events) -> State:
-    """Apply events ends[i]:ends[i + 1] to seat i, in order, and return the state, with more room where needed."""
-    done, until = ends[:-1].copy(), np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
-    z = np.empty(2 * plan.items.shape[1], dtype=np.float32)
-    while (stuck := _replay_all(plan, state, seats, ends, events, done, until, z)) >= 0:
+    """Apply events ends[i]:ends[i + 1] to seat i, in order, and return the state, with more room where needed.
+
+    The result is the same to the bit whether events come one by one or together, but together they come faster: what
+    lies before the last refresh of a slot goes into A and b alone.
+    """
+    done, desk, lesson = ends[:-1].copy(), Desk.empty(plan), plan.lesson
+    paths = None if plan.beams else plan.paths
+    while True:
+        what = state.posterior, state.history, state.shown, state.short
+        if paths is None:
+            stuck = replay_items(lesson, *what, seats, ends, events, done, desk)
+        else:
+            stuck = replay_paths(lesson, paths, *what, state.board, state.visible, seats, ends, events, done, desk)
+        if stuck < 0:
+            return state
         state = _widen(plan, state, int(seats[stuck]), int(ends[stuck + 1] - done[stuck]))
-    return state
 
 
 def _widen(plan: Plan, state: State, seat: int, events: int) -> State:
@@ -77,117 +110,212 @@ def _widen(plan: Plan, state: State, seat: int, events: int) -> State:
 
 
 @apart
-def _replay_all(
-    plan: Plan,
-    state: State,
+def replay_items(
+    lesson: Lesson,
+    posterior: Posterior,
+    history: History,
+    shown: Lists,
+    short: Lists,
     seats: NDArray[np.int64],
     ends: NDArray[np.int64],
     events: Events,
     done: NDArray[np.int64],
-    until: NDArray[np.int64],
-    z: Floats,
+    desk: Desk,
 ) -> int:
-    """Replay one user's events after another's, from where each one's `done` is; return who lacks room, or -1.
-
-    The result is the same to the bit whether events come one by one or together, but together they come faster: what
-    lies before the last refresh of a slot goes into A and b alone. `until` and `z` are room to work in.
-    """
+    """Replay one user's events after another's, from where each one's `done` is; return who lacks room, or -1."""
+    numbers = lesson.numbers
     for user in range(len(seats)):
-        seat = seats[user]
-        _count(plan, state, seat, events, done[user], ends[user + 1], until)
-        for i in range(done[user], ends[user + 1]):
-            place, node, done[user] = whole(events.place[i]), whole(events.node[i]), i + 1
+        seat, first, last = seats[user], done[user], ends[user + 1]
+        desk.until[0] = 0
+        for i in range(first, last if last - first > 1 else first):
+            desk.until[0] += events.place[i] >= 0 and events.kind[i] == REWARD
+        _round_down(numbers.keep, posterior, seat, desk.until)
+        for i in range(first, last):
+            place, kind, done[user] = whole(events.place[i]), whole(events.kind[i]), i + 1
             if place < 0:
                 continue
-            at = holder(plan, state, seat, place)
-            if not _fits(plan, state, seat, at):
+            if not _fits(numbers, history, shown, seat):
                 done[user] = i
                 return user
-            if plan.once:
-                _close(plan, state, seat, place, events.kind[i])
+            if numbers.once:
+                _close(numbers.rest, shown, seat, place, kind)
             gate = whole(events.gate[i]) if len(events.gate) > 0 else -1
-            if events.kind[i] == REWARD:
-                teach(plan, state, seat, place, at, node, gate, events.reward[i], until, z)
-            elif events.kind[i] == CHANGE:
-                _mend(plan, state, seat, place, at, node, gate, events.reward[i], z)
+            if kind == REWARD:
+                teach_item(lesson, posterior, history, short, seat, place, gate, events.reward[i], desk)
+            elif kind == CHANGE:
+                _through(lesson.items[place], lesson.gates, gate, desk.x)
+                correct(posterior, seat, whole(0), desk.x, events.reward[i], desk.z)
+                amend(history, seat, place, events.reward[i])
+                if numbers.shortlist > 0:
+                    _shortlist(numbers.shortlist, history, short, seat, place)
     return -1
 
 
 @inner
-def _count(
-    plan: Plan, state: State, seat: int, events: Events, first: int, last: int, until: NDArray[np.int64]
+def teach_item(
+    lesson: Lesson,
+    posterior: Posterior,
+    history: History,
+    short: Lists,
+    seat: int,
+    place: int,
+    gate: int,
+    reward: float,
+    desk: Desk,
 ) -> None:
-    """Find out up to how many observations each slot need not be kept up: to its last refresh among these events."""
-    until[:] = 0
-    if last - first <= 1:
-        return
-    for i in range(first, last):
-        if events.place[i] >= 0 and events.kind[i] == REWARD:
-            until[len(until) - 1] += 1
-            if plan.personal:
-                until[0] += 1
-            elif len(plan.search.width) == 0:
-                node = leaf_of(plan.tree, events.place[i], events.node[i])
-                for slot in range(plan.tree.level[node] - 1):
-                    until[slot] += 1
-    every = BLOCK if plan.rules.keep < 1.0 else REFRESH
-    for slot in range(len(until)):
-        until[slot] += state.posterior.pulls[seat, slot]
-        until[slot] -= until[slot] % every
+    """Learn a reward for the item at `place`, in a request that told `gate`."""
+    numbers = lesson.numbers
+    _through(lesson.items[place], lesson.gates, gate, desk.x)
+    _add(lesson.prior, numbers.keep, posterior, seat, posterior.theta.shape[1] - 1, reward, desk)
+    if numbers.remembers:
+        record(history, seat, place, reward)
+    if numbers.shortlist > 0:
+        _shortlist(numbers.shortlist, history, short, seat, place)
+
+
+@apart
+def replay_paths(
+    lesson: Lesson,
+    paths: Paths,
+    posterior: Posterior,
+    history: History,
+    shown: Lists,
+    short: Lists,
+    board: Board,
+    visible: Lists,
+    seats: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    events: Events,
+    done: NDArray[np.int64],
+    desk: Desk,
+) -> int:
+    """Do as `replay_items` does where rewards also teach nodes."""
+    numbers = lesson.numbers
+    for user in range(len(seats)):
+        seat = seats[user]
+        _count(numbers.personal, paths, events, done[user], ends[user + 1], desk.until)
+        _round_down(numbers.keep, posterior, seat, desk.until)
+        for i in range(done[user], ends[user + 1]):
+            place, kind, done[user] = whole(events.place[i]), whole(events.kind[i]), i + 1
+            if place < 0:
+                continue
+            at = holder(paths.item_range, visible, seat, place) if numbers.personal else 0
+            if not _fits(numbers, history, shown, seat) or (
+                numbers.personal and not _expandable(paths.first_child, visible, seat, at)
+            ):
+                done[user] = i
+                return user
+            if numbers.once:
+                _close(numbers.rest, shown, seat, place, kind)
+            gate = whole(events.gate[i]) if len(events.gate) > 0 else -1
+            if REWARD <= kind <= CHANGE:
+                teach_path(
+                    lesson, paths, posterior, history, short, board, visible, seat, place, at, whole(events.node[i]),
+                    gate, kind, events.reward[i], desk,
+                )  # fmt: skip
+    return -1
 
 
 @inner
-def _fits(plan: Plan, state: State, seat: int, at: int) -> bool:
-    """Tell whether an event on an item under the visible node `at` is sure to find room."""
-    places, shown, visible = state.history.places, state.shown, state.visible
-    if plan.remembers and places.length[seat] >= places.room[seat]:
-        return False
-    if plan.once and shown.length[seat] >= shown.room[seat] and not 0 < plan.rest <= shown.room[seat]:
-        return False
-    if plan.personal:
-        node = visible.values[visible.start[seat] + at]
-        children = plan.tree.first_child[node + 1] - plan.tree.first_child[node]
-        return bool(visible.length[seat] + children <= visible.room[seat] + 1)
-    return True
-
-
-@inner
-def teach(
-    plan: Plan,
-    state: State,
+def teach_path(
+    lesson: Lesson,
+    paths: Paths,
+    posterior: Posterior,
+    history: History,
+    short: Lists,
+    board: Board,
+    visible: Lists,
     seat: int,
     place: int,
     at: int,
     node: int,
     gate: int,
+    kind: int,
     reward: float,
-    until: NDArray[np.int64],
-    z: Floats,
+    desk: Desk,
 ) -> None:
     """Learn a reward for the item at `place`, taken from `node`: it goes to the item and every node on its path.
 
-    `at` is the item's `holder`, `gate` the request's; `until` says up to how many observations a slot is not kept up
-    (see `_replay_all`); `z` is room to work in, twice d.
+    `at` is the item's `holder`, `gate` what the request told. `kind`: REWARD, or CHANGE, where the reward of an
+    earlier event changes by so much.
     """
-    items, dim = state.posterior.theta.shape[1] - 1, plan.items.shape[1]
-    x, z = z[dim:], z[:dim]
-    node = _taken_from(plan, state, seat, place, at, node)
-    if plan.personal:
-        _through(plan.nodes[node], plan.gates, gate, x)
-        _add(plan, state, seat, whole(0), x, reward, until, z)
-    elif len(plan.search.width) == 0:
-        while node > 0:
-            _through(plan.nodes[node], plan.gates, gate, x)
-            _add(plan, state, seat, whole(plan.tree.level[node]) - 2, x, reward, until, z)
-            node = whole(plan.tree.parent[node])
-    _through(plan.items[place], plan.gates, gate, x)
-    _add(plan, state, seat, items, x, reward, until, z)
-    if plan.remembers:
-        record(state.history, seat, place, reward)
-    if plan.rules.shortlist > 0:
-        _shortlist(plan, state, seat, place)
-    if plan.personal:
-        _expand(plan, state, seat, at)
+    numbers, slot = lesson.numbers, posterior.theta.shape[1] - 1
+    node = _taken_from(numbers.personal, paths, visible, seat, place, at, node)
+    _through(lesson.items[place], lesson.gates, gate, desk.x)
+    while slot >= 0:  # the item, then the nodes from below
+        if kind == CHANGE:
+            correct(posterior, seat, slot, desk.x, reward, desk.z)
+            how, scale, surprise = MOVED, np.float32(0.0), np.float32(reward)
+        else:
+            how, scale, surprise = _add(lesson.prior, numbers.keep, posterior, seat, slot, reward, desk)
+        if slot == 0 and numbers.watches:
+            _keep_board(paths.watched, board, posterior, seat, how, scale, surprise, desk.z)
+        slot = -1
+        if node >= 0:
+            slot = 0 if numbers.personal else paths.level[node] - 2
+            _through(paths.nodes[node], lesson.gates, gate, desk.x)
+            node = -1 if numbers.personal or paths.parent[node] == 0 else paths.parent[node]
+    if kind == CHANGE:
+        amend(history, seat, place, reward)
+    elif numbers.remembers:
+        record(history, seat, place, reward)
+    if numbers.shortlist > 0:
+        _shortlist(numbers.shortlist, history, short, seat, place)
+    if numbers.personal:
+        _expand(numbers.at_least, paths, history, visible, seat, at)
+
+
+@inner
+def _taken_from(personal: bool, paths: Paths, visible: Lists, seat: int, place: int, at: int, node: int) -> int:
+    """Return the first node that learns of an item; -1: none does."""
+    if personal:
+        return node if node >= 0 else whole(visible.values[visible.start[seat] + at])
+    leaf = leaf_of(paths.first_child, paths.item_range, place, node)
+    return leaf if leaf > 0 else -1  # nothing is learned at the root
+
+
+@inner
+def _count(personal: bool, paths: Paths, events: Events, first: int, last: int, until: NDArray[np.int64]) -> None:
+    """Count the observations that these events bring to each slot."""
+    for slot in range(len(until)):
+        until[slot] = 0
+    for i in range(first, last if last - first > 1 else first):
+        if events.place[i] >= 0 and events.kind[i] == REWARD:
+            until[len(until) - 1] += 1
+            if personal:
+                until[0] += 1
+            else:
+                place, node = whole(events.place[i]), whole(events.node[i])
+                node = leaf_of(paths.first_child, paths.item_range, place, node)
+                for slot in range(paths.level[node] - 1):
+                    until[slot] += 1
+
+
+@inner
+def _round_down(keep: float, posterior: Posterior, seat: int, until: NDArray[np.int64]) -> None:
+    """Make of what comes the number up to which a slot need not be kept up: its last refresh, or 0."""
+    every = BLOCK if keep < 1.0 else REFRESH
+    for slot in range(len(until)):
+        if until[slot] > 0:
+            until[slot] += posterior.pulls[seat, slot]
+            until[slot] -= until[slot] % every
+
+
+@inner
+def _fits(numbers: Numbers, history: History, shown: Lists, seat: int) -> bool:
+    """Tell whether one more event is sure to find room."""
+    if numbers.remembers and history.places.length[seat] >= history.places.room[seat]:
+        return False
+    full = shown.length[seat] >= shown.room[seat]
+    return not (numbers.once and full and not 0 < numbers.rest <= shown.room[seat])
+
+
+@inner
+def _expandable(first_child: Integers, visible: Lists, seat: int, at: int) -> bool:
+    """Tell whether the children of the visible node `at` are sure to find room."""
+    node = visible.values[visible.start[seat] + at]
+    children = first_child[node + 1] - first_child[node]
+    return bool(visible.length[seat] + children <= visible.room[seat] + 1)
 
 
 @inner
@@ -198,104 +326,81 @@ def _through(vector: Floats, gates: Floats, gate: int, x: Floats) -> None:
 
 
 @inner_apart
-def _shortlist(plan: Plan, state: State, seat: int, place: int) -> None:
+def _shortlist(most: int, history: History, short: Lists, seat: int, place: int) -> None:
     """Keep the items that earned most when shown, one more reward of 1 and one of 0 granted to each."""
-    start, count = state.short.start[seat], state.short.length[seat]
-    worst, lowest = -1, _served(state, seat, place)
+    start, count = short.start[seat], short.length[seat]
+    worst, lowest = -1, _served(history, seat, place)
     for i in range(start, start + count):
-        if state.short.values[i] == place:
+        other = whole(short.values[i])
+        if other == place:
             return
-        served = _served(state, seat, state.short.values[i])
+        served = _served(history, seat, other)
         if served < lowest:
             worst, lowest = i, served
-    if count < plan.rules.shortlist:
-        worst, state.short.length[seat] = start + count, count + 1
+    if count < most:
+        worst, short.length[seat] = start + count, count + 1
     if worst >= 0:
-        state.short.values[worst] = place
+        short.values[worst] = place
 
 
 @inner
-def _served(state: State, seat: int, place: int) -> float:
-    visits, total = tally(state.history, seat, place, place + 1)
+def _served(history: History, seat: int, place: int) -> float:
+    visits, total = tally(history, seat, place, place + 1)
     return (total + 1.0) / (visits + 2.0)
 
 
 @inner
-def _close(plan: Plan, state: State, seat: int, place: int, kind: int) -> None:
+def _close(rest: int, shown: Lists, seat: int, place: int, kind: int) -> None:
     """Count a place among those shown; where they come back after a while, feedback does not make it the last."""
-    start, count = state.shown.start[seat], state.shown.length[seat]
-    if plan.rest > 0:
-        most = min(plan.rest, state.shown.room[seat])
+    start, count = shown.start[seat], shown.length[seat]
+    if rest > 0:
+        most = min(rest, shown.room[seat])
         if kind == SHOWN:
-            state.shown.length[seat] = push(state.shown.values[start : start + most], count, place)
+            shown.length[seat] = push(shown.values[start : start + most], count, place)
     else:
-        state.shown.length[seat] = insert(state.shown.values[start : start + count + 1], count, place)
+        shown.length[seat] = insert(shown.values[start : start + count + 1], count, place)
+
+
+WAITS, MADE, MOVED = range(3)
+"""What becomes of A^-1 and theta of a slot with one more observation: nothing yet, computed from A and b, or moved."""
 
 
 @inner_apart
-def _mend(
-    plan: Plan, state: State, seat: int, place: int, at: int, node: int, gate: int, change: float, z: Floats
-) -> None:
-    """Change the reward of an earlier event by so much."""
-    items, dim = state.posterior.theta.shape[1] - 1, plan.items.shape[1]
-    x, z = z[dim:], z[:dim]
-    node = _taken_from(plan, state, seat, place, at, node)
-    if plan.personal:
-        _through(plan.nodes[node], plan.gates, gate, x)
-        correct(state.posterior, seat, 0, x, change, z)
-    elif len(plan.search.width) == 0:
-        while node > 0:
-            slot = plan.tree.level[node] - 2
-            _through(plan.nodes[node], plan.gates, gate, x)
-            correct(state.posterior, seat, slot, x, change, z)
-            if slot == 0 and len(plan.watched) > 0:
-                _shift_board(plan.watched, state.board, seat, z, np.float32(0.0), np.float32(change))
-            node = plan.tree.parent[node]
-    _through(plan.items[place], plan.gates, gate, x)
-    correct(state.posterior, seat, items, x, change, z)
-    if items == 0 and len(plan.watched) > 0:
-        _shift_board(plan.watched, state.board, seat, z, np.float32(0.0), np.float32(change))
-    amend(state.history, seat, place, change)
-    if plan.rules.shortlist > 0:
-        _shortlist(plan, state, seat, place)
-    if plan.personal:
-        _expand(plan, state, seat, at)
-
-
-@inner
-def _taken_from(plan: Plan, state: State, seat: int, place: int, at: int, node: int) -> int:
-    if plan.personal:
-        return node if node >= 0 else int(state.visible.values[state.visible.start[seat] + at])
-    return leaf_of(plan.tree, place, node)
-
-
-@inner
 def _add(
-    plan: Plan, state: State, seat: int, slot: int, x: Floats, reward: float, until: NDArray[np.int64], z: Floats
-) -> None:
-    """Add one observation to a slot; before `until` its A^-1 and theta are not kept up, at `until` they are made."""
-    posterior, keep = state.posterior, plan.rules.keep
-    board = slot == 0 and len(plan.watched) > 0
-    if posterior.pulls[seat, slot] < until[slot]:
-        observe(posterior, seat, slot, x, reward)
-        if keep < 1.0 and posterior.pulls[seat, slot] % BLOCK == 0:
-            fade(posterior, seat, slot, plan.prior, keep)
-        if posterior.pulls[seat, slot] == until[slot]:
-            refresh(posterior, seat, slot)
-            if board:
-                _count_board(plan.watched, state.board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
-        return
-    scale, surprise = learn(posterior, seat, slot, x, reward, z)
-    anew = posterior.pulls[seat, slot] % REFRESH == 0
+    prior: Start, keep: float, posterior: Posterior, seat: int, slot: int, reward: float, desk: Desk
+) -> tuple[int, np.float32, np.float32]:
+    """Add the observation on the desk to a slot: return what became of A^-1, and, if it was moved, by how much."""
+    scale, surprise, how = np.float32(0.0), np.float32(0.0), MOVED
+    if posterior.pulls[seat, slot] < desk.until[slot]:
+        observe(posterior, seat, slot, desk.x, reward)
+        how = MADE if posterior.pulls[seat, slot] == desk.until[slot] else WAITS
+    else:
+        scale, surprise = move(posterior, seat, slot, desk.x, reward, desk.z)
+        how = MADE if posterior.pulls[seat, slot] % REFRESH == 0 else MOVED
     if keep < 1.0 and posterior.pulls[seat, slot] % BLOCK == 0:
-        fade(posterior, seat, slot, plan.prior, keep)
+        fade(posterior, seat, slot, prior, keep)
+        how = MADE if how == MOVED else how
+    if how == MADE:
         refresh(posterior, seat, slot)
-        anew = True
-    if board:
-        if anew:
-            _count_board(plan.watched, state.board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
-        else:
-            _shift_board(plan.watched, state.board, seat, z, scale, surprise)
+    return how, scale, surprise
+
+
+@inner_apart
+def _keep_board(
+    watched: Floats,
+    board: Board,
+    posterior: Posterior,
+    seat: int,
+    how: int,
+    scale: np.float32,
+    surprise: np.float32,
+    z: Floats,
+) -> None:
+    """Keep up the means and widths of what is watched, after slot 0 has learned."""
+    if how == MADE:
+        _count_board(watched, board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
+    elif how == MOVED:
+        _shift_board(watched, board, seat, z, scale, surprise)
 
 
 @inner_apart_summing
@@ -315,65 +420,26 @@ def _count_board(watched: Floats, board: Board, seat: int, inverse: Floats, thet
         board.square[seat, arm] = spread(inverse, watched[arm], z)
 
 
-@tight
-def leaf_at(tree: TreeArrays, place: int) -> int:
-    """Return the leaf that holds a place."""
-    node = 0
-    while tree.first_child[node] < tree.first_child[node + 1]:
-        low, high = tree.first_child[node], tree.first_child[node + 1] - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if tree.item_range[middle, 0] <= place:
-                low = middle
-            else:
-                high = middle - 1
-        node = low
-    return node
-
-
-@inner
-def leaf_of(tree: TreeArrays, place: int, node: int) -> int:
-    """Return the leaf a place was reached through: `node`, unless that is none, or an inner node of pHCB's."""
-    if node >= 0 and tree.first_child[node] == tree.first_child[node + 1]:
-        return node
-    return leaf_at(tree, place)
-
-
-@tight
-def holder(plan: Plan, state: State, seat: int, place: int) -> int:
-    """Return which of the visible nodes, which stand in the order of their items, holds a place; else 0."""
-    if not plan.personal:
-        return 0
-    start = state.visible.start[seat]
-    low, high = 0, state.visible.length[seat] - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if plan.tree.item_range[state.visible.values[start + middle], 0] <= place:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 @inner_apart
-def _expand(plan: Plan, state: State, seat: int, at: int) -> None:
+def _expand(at_least: bool, paths: Paths, history: History, lists: Lists, seat: int, at: int) -> None:
     """Replace the visible node `at` by its children, if it has earned it."""
-    start = state.visible.start[seat]
-    visible = state.visible.values[start : start + state.visible.room[seat]]
+    start = lists.start[seat]
+    visible = lists.values[start : start + lists.room[seat]]
     node = visible[at]
-    first, last = plan.tree.first_child[node], plan.tree.first_child[node + 1]
+    first, last = paths.first_child[node], paths.first_child[node + 1]
     if first == last:
         return
-    visits, total = tally(state.history, seat, plan.tree.item_range[node, 0], plan.tree.item_range[node, 1])
-    level = plan.tree.level[node]
+    begin, end = whole(paths.item_range[node, 0]), whole(paths.item_range[node, 1])
+    visits, total = tally(history, seat, begin, end)
+    level = paths.level[node]
     mean = total / visits
-    enough = mean > plan.need_mean[level] or (plan.at_least and mean == plan.need_mean[level])
-    if visits < plan.need_visits[level] or not enough:
+    enough = mean > paths.need_mean[level] or (at_least and mean == paths.need_mean[level])
+    if visits < paths.need_visits[level] or not enough:
         return
     more = last - first - 1
-    count = state.visible.length[seat]
+    count = lists.length[seat]
     for i in range(count - 1, at, -1):
         visible[i + more] = visible[i]
     for i in range(last - first):
         visible[at + i] = first + i
-    state.visible.length[seat] = count + more
+    lists.length[seat] = count + more

@@ -1,15 +1,17 @@
 """Candidates of a step: how they are sampled, gathered and counted, and which counters their draws come from."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.compiled import tight
+from treeward.core.compiled import inner, tight, whole
 from treeward.core.types import Floats
 from treeward.engine.available import Screen, is_open
-from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB, Candidates, best_scored
-from treeward.engine.history import tally
-from treeward.engine.layout import Plan, State
+from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB, Candidates, best_of, best_scored
+from treeward.engine.history import History, tally
+from treeward.engine.layout import Numbers
 from treeward.engine.ragged import Lists
 
 # A round owns 2**20 counters of the user's stream: 16 steps of 2**16, half to sample candidates and half for the rule.
@@ -21,7 +23,29 @@ ITEM = (MOST_STEPS - 1) * STEP
 EXPLORES, FRESH, WHICH = ROUND - 1, ROUND - 2, ROUND - 3
 
 
-@tight
+class Draws(NamedTuple):
+    """Where random numbers come from: `counter` and the numbers after it are free."""
+
+    seed: int
+    stream: int
+    counter: int
+
+
+@inner
+def later(draws: Draws, by: int) -> Draws:
+    """Return the draws so many counters later."""
+    return Draws(draws.seed, draws.stream, draws.counter + by)
+
+
+@inner
+def may_explore(numbers: Numbers, draws: Draws) -> bool:
+    """Tell whether the decision whose round begins here may explore."""
+    if numbers.explore >= 1.0:
+        return True
+    return rng.uniform(draws.seed, draws.stream, draws.counter + EXPLORES) < numbers.explore
+
+
+@inner
 def cost(kind: int, count: int, dim: int) -> int:
     """Return the multiplications that scoring so many arms takes."""
     if kind == UCB:
@@ -31,24 +55,26 @@ def cost(kind: int, count: int, dim: int) -> int:
     return count * dim if kind == GREEDY_LINEAR else count
 
 
-@tight
-def gather(plan: Plan, state: State, seat: int, count: int, candidates: Candidates) -> None:
+@inner
+def gather(
+    kind: int, items: Floats, bonus: Floats, history: History, seat: int, count: int, candidates: Candidates
+) -> None:
     """Write down all that the rule needs to know of candidates that are items."""
     for i in range(count):
         place = candidates.arm[i]
-        copy(plan.items[place], candidates.vectors[i])
+        copy(items[place], candidates.vectors[i])
         candidates.factor[i] = np.float32(1.0)
-        candidates.bonus[i] = plan.bonus[place] if len(plan.bonus) > 0 else np.float32(0.0)
-        if plan.kind == GREEDY_MEAN:
-            candidates.visits[i], candidates.rewards[i] = tally(state.history, seat, place, place + 1)
+        candidates.bonus[i] = bonus[place] if len(bonus) > 0 else np.float32(0.0)
+        if kind == GREEDY_MEAN:
+            candidates.visits[i], candidates.rewards[i] = tally(history, seat, place, place + 1)
 
 
-@tight
+@inner
 def with_shortlist(short: Lists, seat: int, screen: Screen, candidates: Candidates, count: int) -> int:
     """Add the user's shortlist to the candidates, and return how many there are."""
     found, arm, start = count, candidates.arm, short.start[seat]
     for i in range(start, start + short.length[seat]):
-        place, known = short.values[i], False
+        place, known = whole(short.values[i]), False
         for j in range(found):
             known = known or arm[j] == place
         if not known and is_open(screen, place):
@@ -57,17 +83,32 @@ def with_shortlist(short: Lists, seat: int, screen: Screen, candidates: Candidat
     return count
 
 
-@tight
-def best_known(
-    plan: Plan, count: int, explores: bool, candidates: Candidates, seed: int, stream: int, counter: int
-) -> int:
+@inner
+def best_known(numbers: Numbers, count: int, explores: bool, candidates: Candidates, draws: Draws) -> int:
     """Return the best of candidates whose means and widths are known."""
-    if explores:
-        return best_scored(plan.kind, plan.strength, count, candidates, seed, stream, counter)
-    return best_scored(GREEDY_LINEAR, 0.0, count, candidates, seed, stream, counter)
+    kind, strength = (numbers.kind, numbers.strength) if explores else (GREEDY_LINEAR, 0.0)
+    return best_scored(kind, strength, count, candidates, draws.seed, draws.stream, draws.counter)
 
 
-@tight
+@inner
+def best_gathered(
+    numbers: Numbers,
+    inverse: Floats,
+    theta: Floats,
+    count: int,
+    explores: bool,
+    candidates: Candidates,
+    draws: Draws,
+) -> int:
+    """Return the best of candidates whose vectors were gathered; where nothing explores, by means alone."""
+    x, seed, stream, counter = candidates.vectors[:count], draws.seed, draws.stream, draws.counter
+    chosen = best_of(numbers.kind, numbers.strength, inverse, theta, x, candidates, seed, stream, counter)
+    if not explores:
+        chosen = best_scored(GREEDY_LINEAR, 0.0, count, candidates, seed, stream, counter)
+    return chosen
+
+
+@inner
 def copy(source: Floats, target: Floats) -> None:
     """Copy a vector: a loop, where assigning a slice would take ten times as long."""
     for j in range(len(source)):

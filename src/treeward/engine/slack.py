@@ -12,7 +12,7 @@ from treeward.core.compiled import kernel, tight, tight_summing
 from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
 from treeward.engine.available import Flags, flip
 from treeward.engine.layout import Plan, first_board
-from treeward.engine.replay import leaf_at
+from treeward.engine.places import leaf_at
 from treeward.tree import shape
 
 LEAST = 4
@@ -300,7 +300,7 @@ def reopen(room: Room, places: NDArray[np.int64]) -> None:
     """Let items that are gone be shown again."""
     for i in range(len(places)):
         if not room.flags.open[places[i]]:
-            _count(room, leaf_at(room.tree, places[i]), places[i], 1)
+            _count(room, leaf_at(room.tree.first_child, room.tree.item_range, places[i]), places[i], 1)
 
 
 @kernel
@@ -312,7 +312,7 @@ def leave(room: Room, places: NDArray[np.int64], free: bool) -> int:
     count = 0
     for i in range(len(places)):
         place = places[i]
-        leaf = leaf_at(room.tree, place)
+        leaf = leaf_at(room.tree.first_child, room.tree.item_range, place)
         if room.flags.open[place]:
             _count(room, leaf, place, -1)
             count += 1

@@ -5,10 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import apart, tight
+from treeward.core.compiled import inner, inner_apart
 from treeward.core.types import Floats
 from treeward.engine.explore import GREEDY_LINEAR, Candidates, chance_of
-from treeward.engine.layout import Plan
+from treeward.engine.layout import Numbers
+from treeward.engine.sampling import Draws
 
 
 class Trace(NamedTuple):
@@ -48,50 +49,45 @@ class Trace(NamedTuple):
         )  # fmt: skip
 
 
-@tight
+@inner
 def weigh(
-    plan: Plan,
+    numbers: Numbers,
     theta: Floats,
     candidates: Candidates,
     chosen: int,
     count: int,
     total: int,
-    seed: int,
-    stream: int,
-    counter: int,
+    draws: Draws,
     trace: Trace,
 ) -> None:
     """Tell a step, with the probability of what it chose, if it is to be told."""
     if len(trace.seen) > 0:
-        rule = plan.kind, plan.strength, plan.rules.explore
-        chance, plain = chances(*rule, theta, count, chosen, candidates, seed, stream, counter)
+        chance, plain = chances(numbers, theta, count, chosen, candidates, draws)
         tell(trace, candidates, count, total, chosen, chance, plain)
 
 
-@apart
+@inner_apart
 def chances(
-    kind: int,
-    strength: float,
-    explore: float,
-    theta: Floats,
-    count: int,
-    chosen: int,
-    candidates: Candidates,
-    seed: int,
-    stream: int,
-    counter: int,
+    numbers: Numbers, theta: Floats, count: int, chosen: int, candidates: Candidates, draws: Draws
 ) -> tuple[float, float]:
     """Return how likely one of the candidates was, and, where that matters, if only means counted."""
     x = candidates.vectors[: min(count, len(candidates.vectors))]
     plain = 0.0
-    for turn in range(1 if explore < 1.0 else 0, -1, -1):
-        how, much = (GREEDY_LINEAR, 0.0) if turn == 1 else (kind, strength)
-        chance = chance_of(chosen, how, much, theta, count, x, candidates, seed, stream, counter)
+    for turn in range(1 if numbers.explore < 1.0 else 0, -1, -1):
+        how, much = (GREEDY_LINEAR, 0.0) if turn == 1 else (numbers.kind, numbers.strength)
+        chance = chance_of(chosen, how, much, theta, count, x, candidates, draws.seed, draws.stream, draws.counter)
         plain = chance if turn == 1 else plain
     return chance, plain
 
 
-@tight
+@inner
+def begin(trace: Trace) -> None:
+    """Begin to tell a decision."""
+    trace.steps[0] = 0
+    trace.aside[0] = trace.bold[0] = False
+
+
+@inner
 def tell(
     trace: Trace, candidates: Candidates, count: int, total: int, chosen: int, chance: float, plain: float
 ) -> None:

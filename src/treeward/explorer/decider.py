@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.compiled import bound
 from treeward.core.errors import NothingLeft, StoreError
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.embed.features import Context, Features
 from treeward.engine.available import Flags, Screen
-from treeward.engine.decide import DECISION, Batch, choose, nothing_closed
+from treeward.engine.batch import DECISION, Batch, nothing_closed
+from treeward.engine.decide import bound_chooser
 from treeward.engine.explore import Candidates
 from treeward.engine.layout import Plan, State, room, scratch
 from treeward.engine.posterior import Posterior
@@ -125,9 +125,7 @@ class Decider:
         self._room = scratch(plan), Trace.empty(MOST_STEPS)
         nobody = np.zeros(0, dtype=np.int64)
         batch = Batch(nobody, nobody, nobody, *nothing_closed(0))
-        self._kernel = bound(
-            choose, plan, self.seats.state, batch, 1, False, Screen.open(), self._seed, *self._room, made(0)
-        )
+        self._kernel = bound_chooser(plan, self.seats.state, batch, self._room, made(0))
 
     def decide(self, users: Sequence[User], n: int, closed: Closed, context: Context | None = None) -> Calls:
         """Decide n times for each user; raise `NothingLeft`, and change nothing, if that cannot be."""
@@ -209,7 +207,7 @@ class Decider:
         screen = Screen(closed.named, closed.only, closed.flags, *mine)
         lanes = rng.lanes(self._seed, streams, nonces)
         batch = Batch(seats, lanes, np.zeros(len(seats), dtype=np.int64), closed.extra, closed.ends)
-        self._kernel(self.plan, state, batch, n, closed.diverse, screen, self._seed, *room, out)
+        self._kernel(state, batch, n, closed.diverse, screen, self._seed, *room, out)
 
 
 @contextmanager

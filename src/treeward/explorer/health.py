@@ -5,16 +5,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.bandit.posterior import Start
 from treeward.core import rng
 from treeward.core.types import Floats, TreeArrays
+from treeward.engine.available import Flags, Screen
+from treeward.engine.batch import DECISION, Batch, nothing_closed
+from treeward.engine.decide import chooser
+from treeward.engine.layout import Plan, room, scratch
+from treeward.engine.posterior import Start
+from treeward.engine.replay import sit_all
+from treeward.engine.sampling import MOST_STEPS
+from treeward.engine.trace import Trace
 from treeward.explorer.edition import Edition, Settled
 from treeward.policy.base import Policy
-from treeward.policy.learn import sit_all
-from treeward.policy.plan import Plan, room, scratch
-from treeward.policy.screen import Flags, Screen
-from treeward.policy.session import DECISION, Batch, choose, nothing_closed
-from treeward.policy.steps import MOST_STEPS, Trace
 from treeward.tree import shape
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.rows import Rows
@@ -125,7 +127,7 @@ class Look(NamedTuple):
 
     def lost(self, thetas: Floats) -> float:
         """Return the share of the best items' means that the search misses."""
-        searches = len(self.plan.search.width) > 0
+        searches = self.plan.beams
         count = min(_LISTED if searches else 1, int(np.count_nonzero(self.open)))
         best = np.full((len(thetas), count), -np.inf)
         for first in range(0, len(self.vectors), _AT_ONCE):
@@ -148,7 +150,7 @@ class Look(NamedTuple):
         out = np.zeros(len(thetas) * count, dtype=DECISION)
         screen = Screen.open(count)._replace(flags=Flags.of(self.open))
         batch = Batch(everybody, everybody, np.zeros_like(everybody), *nothing_closed(len(thetas)))
-        choose(plan, state, batch, count, False, screen, 0, scratch(plan), Trace.empty(MOST_STEPS), out)
+        chooser(plan)(state, batch, count, False, screen, 0, scratch(plan), Trace.empty(MOST_STEPS), out)
         places = out["place"].reshape(len(thetas), count)
         means: NDArray[np.float64] = np.einsum("ukd,ud->u", self.vectors[places], thetas)
         return means

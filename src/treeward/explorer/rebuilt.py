@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from treeward.core.progress import Progress, Stage
 from treeward.core.types import AnyArray
+from treeward.engine.layout import State, room
+from treeward.engine.replay import Events, absorb, sit_all
 from treeward.explorer.decider import Decider
-from treeward.policy.learn import Events, absorb, sit_all
-from treeward.policy.plan import State, room
 from treeward.state.frozen import belongs, freeze, thaw
 from treeward.store.base import EventStore, User
 

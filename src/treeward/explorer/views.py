@@ -12,7 +12,7 @@ from treeward.core.errors import InvalidArgument, UnknownDecision, UnknownId
 from treeward.core.progress import Progress, silent
 from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue, Id
-from treeward.engine.replay import leaf_at
+from treeward.engine.places import leaf_at
 from treeward.explorer.decider import Closed, Decider
 from treeward.explorer.edition import Edition
 from treeward.explorer.filters import Exclude, Where
@@ -311,7 +311,8 @@ def _path_of(now: Edition, row: int) -> tuple[int, ...]:
     """Return the nodes from below the root to the leaf of a row; nothing if its item is in another row now."""
     places = now.decider.roster.place_of
     place = int(places[row]) if row < len(places) else -1
-    return _path(now, leaf_at(now.decider.plan.tree, place)) if place >= 0 else ()
+    tree = now.decider.plan.tree
+    return _path(now, leaf_at(tree.first_child, tree.item_range, place)) if place >= 0 else ()
 
 
 def _path(now: Edition, node: int) -> tuple[int, ...]:

@@ -9,7 +9,8 @@ from treeward.core import checks, rng
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.engine.available import Screen
-from treeward.engine.decide import DECISION, Batch, choose, nothing_closed
+from treeward.engine.batch import DECISION, Batch, nothing_closed
+from treeward.engine.decide import chooser
 from treeward.engine.layout import Plan, room, scratch
 from treeward.engine.replay import Events, absorb, sit_all
 from treeward.engine.sampling import MOST_STEPS
@@ -110,6 +111,7 @@ class TreeSession:
         self.state = room(plan, users, 0)
         self.streams = np.array([rng.stream("user", user) for user in range(users)], dtype=np.int64)
         """Where each user's draws come from."""
+        self._choose = chooser(plan)
         self._candidates, self._trace = scratch(plan), Trace.empty(MOST_STEPS)
         self._place_of = np.argsort(plan.tree.items).astype(np.int32)
         sit_all(plan, self.state, np.arange(users))
@@ -128,7 +130,7 @@ class TreeSession:
         if allow is not None:
             screen = screen._replace(named=np.unique(self._place_of[self._rows(allow)]), only=True)
         batch = Batch(who, self.streams[who], nonces, *nothing_closed(len(who)))
-        choose(self.plan, self.state, batch, 1, False, screen, self.seed, self._candidates, self._trace, out)
+        self._choose(self.state, batch, 1, False, screen, self.seed, self._candidates, self._trace, out)
         made = Decisions._make([who, *(out[name] for name in DECISION.names or ())])
         if self.plan.once:
             self._apply(made, SHOWN, np.zeros(len(who)))

@@ -8,70 +8,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import artefact, checks, rng
-from treeward.core.compiled import kernel, whole
 from treeward.core.errors import InvalidArgument
 from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage, silent
-from treeward.core.types import Floats, Integers
+from treeward.core.types import Floats
 from treeward.core.version import __version__
-from treeward.engine.available import Screen, shut
-from treeward.engine.explore import Candidates
-from treeward.engine.layout import Plan, State, room, scratch
-from treeward.engine.replay import holder, sit, teach
-from treeward.engine.trace import Trace
-from treeward.engine.walk import decide
+from treeward.engine.available import Screen
 from treeward.policy.base import Policy
 from treeward.policy.baselines.conucb import ConUCB, Conversation, questions_by
 from treeward.simulate.converse import converse
+from treeward.simulate.live import Home, Life
 from treeward.simulate.result import Result
 from treeward.simulate.rounds import Run, by_rounds, logged
-from treeward.simulate.world import Tastes, World, chance
+from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
 _USERS_A_PIECE = 16
-
-
-@kernel
-def _live(
-    plan: Plan,
-    state: State,
-    candidates: Candidates,
-    screen: Screen,
-    trace: Trace,
-    tastes: Tastes,
-    user: int,
-    clicks: bool,
-    seed: int,
-    stream: int,
-    coins: int,
-    rewards: Floats,
-    expected: Floats,
-    scores: NDArray[np.int64],
-    work: NDArray[np.int64],
-    shown: Integers,
-) -> None:
-    """Run one user through all rounds, in seat 0; `shown` receives the places."""
-    until = np.zeros(state.posterior.pulls.shape[1], dtype=np.int64)
-    z = np.empty(2 * plan.items.shape[1], dtype=np.float32)
-    seat, gate = whole(0), whole(-1)
-    sit(plan, state, seat)
-    screen.closed[0] = 0
-    for turn in range(len(rewards)):
-        if plan.rest > 0:
-            screen.closed[0] = 0
-            for i in range(max(0, turn - plan.rest), turn):
-                shut(screen, shown[i])
-        place, node, scores[turn], work[turn] = decide(plan, state, seat, screen, seed, stream, turn, candidates, trace)
-        if plan.once:
-            shut(screen, place)
-        likely = chance(tastes, user, plan.tree.items[place])
-        reward = likely
-        if clicks:
-            reward = 1.0 if rng.uniform(seed, coins, turn) < likely else 0.0
-        teach(plan, state, seat, place, holder(plan, state, seat, place), node, gate, reward, until, z)
-        rewards[turn] = reward
-        expected[turn] = likely
-        shown[turn] = place
 
 
 def simulate(
@@ -188,16 +140,15 @@ def _walker(run: Run) -> Callable[[], _Live]:
     run.upkeep = plan.upkeep
 
     def make() -> _Live:
-        state = room(plan, 1, run.rounds)
-        candidates, screen, trace = scratch(plan), Screen.open(run.rounds if plan.once else 0), Trace.empty()
-        places = np.zeros(run.rounds, dtype=np.int32)
+        home, places = Home(plan, run.rounds), np.zeros(run.rounds, dtype=np.int32)
 
         def live(i: int, turns: int) -> None:
             stream, coins = rng.stream("user", run.who[i]), rng.stream("coin", run.who[i])
-            _live(
-                plan, state, candidates, screen, trace, run.world.tastes, run.who[i], run.clicks, run.seed, stream,
-                coins, run.rewards[i, :turns], run.expected[i, :turns], run.scores[i, :turns], run.work[i, :turns],
-                places[:turns],
+            home.live(
+                Life(
+                    run.world.tastes, run.who[i], run.clicks, run.seed, stream, coins, run.rewards[i, :turns],
+                    run.expected[i, :turns], run.scores[i, :turns], run.work[i, :turns], places[:turns],
+                )
             )  # fmt: skip
             run.rows[i, :turns] = plan.tree.items[places[:turns]]
 

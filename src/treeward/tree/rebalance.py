@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import kernel
+from treeward.core.compiled import apart, inner, whole
 from treeward.core.types import Floats, Integers
 from treeward.tree.rows import Groups, Rows
 
@@ -37,7 +37,7 @@ class Offers(NamedTuple):
         return cls(np.zeros(count), halves, np.zeros(count), np.zeros(count, dtype=np.int64))
 
 
-@kernel
+@inner
 def _farthest(points: Floats, first: int, last: int, place: Floats) -> int:
     best, found = -1.0, first
     for i in range(first, last):
@@ -49,14 +49,19 @@ def _farthest(points: Floats, first: int, last: int, place: Floats) -> int:
     return found
 
 
-@kernel
-def _two_means(points: Floats, first: int, last: int, halves: Floats) -> float:
-    """Cut rows first:last in two from the centres in `halves`, which is left holding the means; return the gain."""
+@inner
+def _two_means(
+    points: Floats, first: int, last: int, halves: Floats, sums: NDArray[np.float64], sizes: NDArray[np.int64]
+) -> float:
+    """Cut rows first:last in two from the centres in `halves`, which is left holding the means; return the gain.
+
+    `sums` (2, d) and `sizes` (2,) are room to work in.
+    """
     dim = points.shape[1]
-    sums = np.zeros((2, dim))
-    sizes = np.zeros(2, dtype=np.int64)
     for _ in range(_TURNS):
-        sums[:], sizes[:] = 0.0, 0
+        sizes[0] = sizes[1] = 0
+        for j in range(dim):
+            sums[0, j] = sums[1, j] = 0.0
         for i in range(first, last):
             nearer = 0.0
             for j in range(dim):
@@ -76,22 +81,33 @@ def _two_means(points: Floats, first: int, last: int, halves: Floats) -> float:
     return float(apart * sizes[0] * sizes[1] / (sizes[0] + sizes[1]))
 
 
-@kernel
 def find_cuts(points: Floats, sizes: NDArray[np.int64]) -> tuple[NDArray[np.float64], Floats]:
     """Return the gain and the halves of a cut of each run of `sizes` consecutive points."""
     gain = np.zeros(len(sizes))
     halves = np.zeros((len(sizes), 2, points.shape[1]), dtype=np.float32)
-    first = 0
+    _cut_all(points, sizes, gain, halves, np.zeros((2, points.shape[1])), np.zeros(2, dtype=np.int64))
+    return gain, halves
+
+
+@apart
+def _cut_all(
+    points: Floats,
+    sizes: NDArray[np.int64],
+    gain: NDArray[np.float64],
+    halves: Floats,
+    sums: NDArray[np.float64],
+    parts: NDArray[np.int64],
+) -> None:
+    first = whole(0)
     for cluster in range(len(sizes)):
         last = first + sizes[cluster]
         if last - first > 1:
             one = _farthest(points, first, last, points[first])
             other = _farthest(points, first, last, points[one])
-            halves[cluster, 0] = points[one]
-            halves[cluster, 1] = points[other]
-            gain[cluster] = _two_means(points, first, last, halves[cluster])
+            for j in range(points.shape[1]):
+                halves[cluster, 0, j], halves[cluster, 1, j] = points[one, j], points[other, j]
+            gain[cluster] = _two_means(points, first, last, halves[cluster], sums, parts)
         first = last
-    return gain, halves
 
 
 def look(

@@ -1,0 +1,105 @@
+"""Batches: whom to decide for, the record of a decision, and what is done before and after each one."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core.compiled import inner, whole
+from treeward.core.types import AnyArray, Floats, Integers
+from treeward.engine.available import Screen, shut
+from treeward.engine.explore import GREEDY_MEAN, SAMPLE, Candidates, dot
+from treeward.engine.history import tally
+from treeward.engine.layout import Known, Numbers
+from treeward.engine.places import leaf_at
+from treeward.engine.posterior import spread
+from treeward.engine.ragged import Lists
+from treeward.engine.sampling import copy
+from treeward.engine.trace import Trace
+
+DECISION = np.dtype(
+    [
+        ("nonce", np.int64),
+        ("item", np.int64),
+        ("place", np.int64),
+        ("node", np.int64),
+        ("mean", np.float32),
+        ("width", np.float32),
+        ("propensity", np.float64),
+        ("exact", np.bool_),
+        ("scores", np.int64),
+        ("work", np.int64),
+        ("bold", np.bool_),
+    ],
+    align=True,
+)
+"""A decision as compiled code writes it: one array is handed over much faster than ten."""
+
+
+class Batch(NamedTuple):
+    """For whom to decide: arrays of one length, but for the last two."""
+
+    seat: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    nonce: NDArray[np.int64]
+    extra: Integers
+    """Places closed to single users, one user's after another's."""
+    ends: NDArray[np.int64]
+    """(users + 1,): user i's are extra[ends[i] : ends[i + 1]]."""
+
+
+def nothing_closed(users: int) -> tuple[Integers, NDArray[np.int64]]:
+    """Return a batch's `extra` and `ends` when no place is closed to anybody."""
+    return np.zeros(0, dtype=np.int32), np.zeros(users + 1, dtype=np.int64)
+
+
+@inner
+def prepare(shown: Lists, once: bool, batch: Batch, i: int, screen: Screen, out: AnyArray, first: int, at: int) -> None:
+    """Close what user i may not be shown, with what the slots from `first` to `at` took, and nothing else."""
+    screen.closed[0] = 0
+    for j in range(batch.ends[i], batch.ends[i + 1]):
+        shut(screen, whole(batch.extra[j]))
+    if once:
+        start = shown.start[batch.seat[i]]
+        for j in range(start, start + shown.length[batch.seat[i]]):
+            shut(screen, whole(shown.values[j]))
+    for j in range(first, at):
+        if out[j]["place"] >= 0:  # there may be nothing left at all
+            shut(screen, out[j]["place"])
+
+
+@inner
+def close_behind(first_child: Integers, item_range: Integers, place: int, diverse: bool, screen: Screen) -> None:
+    """Close a place that was taken, or, for the sake of diversity, all of its leaf."""
+    begin, end = place, place + 1
+    if diverse:
+        leaf = leaf_at(first_child, item_range, place)
+        begin, end = whole(item_range[leaf, 0]), whole(item_range[leaf, 1])
+    for other in range(begin, end):
+        shut(screen, other)
+
+
+@inner
+def appraise(
+    numbers: Numbers, known: Known, seat: int, vector: Floats, candidates: Candidates, trace: Trace, made: Any
+) -> None:
+    """Say what is thought of the item chosen, whose vector is given, and how likely it was."""
+    items = known.theta.shape[1] - 1
+    x, z = candidates.one[0], candidates.one[1]
+    copy(vector, x)
+    made["mean"] = dot(x, known.theta[seat, items])
+    made["width"] = np.sqrt(max(spread(known.inverse[seat, items], x, z), np.float32(0.0)))
+    if numbers.kind == GREEDY_MEAN:
+        place = made["place"]
+        visits, total = tally(known.history, seat, place, place + 1)
+        made["mean"] = total / visits if visits > 0 else 0.0
+    chance, plain, exact = 1.0, 1.0, numbers.kind != SAMPLE and numbers.shortlist == 0
+    last = trace.steps[0] - 1
+    for step in range(last if trace.aside[0] else 0, last + 1):
+        share = 1.0 if trace.aside[0] else trace.seen[step] / trace.total[step]
+        chance *= trace.chance[step] * share
+        plain *= trace.plain[step] * share
+        exact = exact and trace.seen[step] == trace.total[step]
+    made["propensity"] = numbers.explore * chance + (1.0 - numbers.explore) * plain
+    made["exact"] = exact
+    made["bold"] = trace.bold[0]
