@@ -118,7 +118,7 @@ def test_a_fault_after_the_commit_keeps_the_new_one(saved, monkeypatch, error):
     def fail(_):
         raise error
 
-    monkeypatch.setattr(artefact, "_sync_folder", fail)
+    monkeypatch.setattr(artefact, "sync_folder", fail)
     try:
         artefact.write(saved, FORMAT, 1, contents(2), overwrite=True)
     except KeyboardInterrupt:

@@ -617,7 +617,7 @@ def test_slow_callers_are_cut(keyed):
     running, keys, _ = keyed
     start = time.time()
     assert talk(running.url) == b"", "nothing was sent"
-    assert time.time() - start < 30
+    assert time.time() - start < 8
     assert talk(running.url, *([b"GET /livez HTTP/1.1\r\n"] + [b"x-a: b\r\n"] * 4), pause=0.4) == b""
     head = f"POST /v1/recommend HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {keys['write']}\r\n".encode()
     head += b"content-type: application/json\r\ncontent-length: 15\r\n\r\n"
@@ -626,11 +626,11 @@ def test_slow_callers_are_cut(keyed):
     for first in (head + b'{"user": "ada"}', b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"):
         start = time.time()
         assert b" 200 " in talk(running.url, first, b"\r\n", pause=0.2)
-        assert time.time() - start < 30, "a line end is no sign of life"
+        assert time.time() - start < 8, "a line end is no sign of life"
     start = time.time()
     keyless = b"POST /v1/feedback/batch HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n"
     assert b" 401 " in talk(running.url, keyless, b"x")
-    assert time.time() - start < 30, "what was refused is not waited for"
+    assert time.time() - start < 8, "what was refused is not waited for"
     assert talk(running.url, b"GET /livez HTTP/1.1\r\nx: " + b"y" * 300_000, b"y" * 300_000) == b""
 
 

@@ -114,7 +114,8 @@ class Lookers:
             for name, work in (
                 ("explain", lambda: explorer.explain(self.decision)),
                 ("field", lambda last=last: explorer.field(1, node=last)),
-                ("interests", lambda: explorer.interests(1)), ("log", explorer.log), ("check_states", lambda: explorer.check_states(2)),
+                ("interests", lambda: explorer.interests(1)), ("log", explorer.log),
+                ("check_states", lambda: explorer.check_states(2)),
                 ("counts", explorer.counts), ("totals", explorer.totals), ("fitness", explorer.fitness),
                 ("health", lambda: explorer.health(users=5, anew=False)), ("sizes", explorer.sizes),
                 ("items_of", lambda last=last: explorer.items_of(last)), ("len", lambda: len(explorer)),

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from treeward.core.disk import sync_folder
 from treeward.core.errors import (
     ArtefactCorrupt,
     ArtefactError,
@@ -94,7 +95,7 @@ def write(path: StrPath, format: str, version: int, contents: Contents, *, overw
         _write_bytes(part, made.manifest)
         part.replace(folder / MANIFEST)  # the commit
         with suppress(OSError):  # some file systems cannot sync a folder
-            _sync_folder(folder)
+            sync_folder(folder)
 
 
 def read(path: StrPath, format: str, version: int, *, verify: bool = True) -> Contents:
@@ -318,14 +319,6 @@ def _write_bytes(path: Path, data: bytes | memoryview) -> None:
 def _sync(file: io.BufferedWriter) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _finish(part: Path) -> _File:

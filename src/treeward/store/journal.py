@@ -62,12 +62,21 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     try:
         _prepare(made, path)
     except sqlite3.Error as error:
-        made.close()
-        raise _told(path, error) from error
-    except BaseException:
-        made.close()
+        told = _told(path, error)
+        _give_up(made, path, told)
+        raise told from error
+    except BaseException as error:
+        _give_up(made, path, error)
         raise
     return made
+
+
+def _give_up(made: sqlite3.Connection, path: Path, error: BaseException) -> None:
+    """Close a file that could not be opened: one that is another's, or no store, as it is."""
+    if isinstance(error, (StoreInUse, StoreVersion)):
+        made.close()
+    else:
+        write_ahead.close(made, path)
 
 
 def _prepare(made: sqlite3.Connection, path: Path) -> None:
@@ -92,17 +101,19 @@ def _prepare(made: sqlite3.Connection, path: Path) -> None:
         if virtual or (kind, name) not in known:
             # A trigger, say, would run with every write, and could keep what was to be erased.
             raise StoreVersion(f"{path}: has a {kind} {name!r:.80} that no store of treeward's has")
-    # What the log holds goes into the file, and the log away: a new token must be in the file before a log has it.
-    made.execute("PRAGMA journal_mode = DELETE").fetchall()
+    [[mode]] = made.execute("PRAGMA journal_mode = WAL").fetchall()
+    if mode != "wal":
+        raise StoreError(f"{path}: its file system does not take a write-ahead log")
+    made.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # so that what follows begins a log
     made.execute("BEGIN EXCLUSIVE")  # the lock stays
     made.execute(f"PRAGMA application_id = {APPLICATION}")
     _migrate(made, version)
     made.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-    write_ahead.renew(made)
+    if not made.execute("SELECT count(*) FROM identity").fetchone()[0]:
+        write_ahead.renew(made)
+    made.execute(write_ahead.MARK)
+    write_ahead.use(made, False)
     made.execute("COMMIT")
-    [[mode]] = made.execute("PRAGMA journal_mode = WAL").fetchall()
-    if mode != "wal":
-        raise StoreError(f"{path}: its file system does not take a write-ahead log")
 
 
 def _migrate(made: sqlite3.Connection, version: int) -> None:
@@ -258,18 +269,7 @@ class Journal:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
-        log, in_use = write_ahead.log_of(self.path), bool(self._files)
-        there = log.exists()
-        with contextlib.suppress(sqlite3.Error):  # a file that failed may refuse this as well
-            if in_use and self.failed is None:
-                write_ahead.use(self.connection, False)
-                in_use = False
-        with contextlib.suppress(sqlite3.Error):
-            self.connection.close()
-        if in_use and there and not log.exists():
-            # SQLite removed the log because the file has it all, but the file could not be told that it is not in use.
-            with contextlib.suppress(OSError):
-                log.touch(mode=0o600)
+        write_ahead.close(self.connection, self.path)
 
     def refuse(self) -> None:
         """Raise if nothing is taken any more."""

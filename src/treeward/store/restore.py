@@ -3,16 +3,17 @@
 import os
 import secrets
 import shutil
-import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError, StoreInUse
+from treeward.core.disk import sync_folder
+from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError
 from treeward.core.progress import Progress, silent
 from treeward.store import write_ahead
 from treeward.store.check import Report, check
+from treeward.store.journal import connect
 
 
 class Restored(NamedTuple):
@@ -34,7 +35,10 @@ def restore(backup: str | Path, store: str | Path, progress: Progress = silent) 
         raise StoreError(f"{source}: there is no such backup")
     if target.is_dir() or (target.exists() and target.samefile(source)):
         raise InvalidArgument("restore", "STORE", "a file other than the backup", str(target))
-    _refuse_if_used(target)
+    for one in (source, target):
+        if one.exists():
+            write_ahead.refuse_if_used(one)
+    target = target.resolve()  # a link stays a link
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         _copy(source, part)
@@ -43,9 +47,8 @@ def restore(backup: str | Path, store: str | Path, progress: Progress = silent) 
         report = _checked(part, source, progress)
         with part.open("rb") as written:
             os.fsync(written.fileno())
-        kept = _keep(target)
-        part.replace(target)
-        _sync_folder(target.absolute().parent)
+        kept = _replaced(target, part)
+        sync_folder(target.parent)
     except OSError as error:
         raise StoreError(f"{target}: could not be restored ({error})") from error
     finally:
@@ -55,40 +58,44 @@ def restore(backup: str | Path, store: str | Path, progress: Progress = silent) 
 
 
 def _checked(part: Path, source: Path, progress: Progress) -> Report:
-    """Check a copy of the backup, which also gives it a token of its own; problems are said of the backup."""
+    """Check a copy of the backup, and give it a token of its own; problems are said of the backup."""
     try:
         report = check(part, progress)
     except StoreError as error:
         raise type(error)(f"{str(error).replace(str(part), str(source))}; nothing was restored") from error
     if report.problems:
         raise StoreDamaged(f"{source}: {report.problems[0].replace(str(part), str(source))}; nothing was restored")
+    with closing(connect(part, create=False)) as file:
+        write_ahead.renew(file)
     return report
 
 
-def _refuse_if_used(target: Path) -> None:
-    if not target.exists():
-        return
-    address = f"{target.absolute().as_uri()}?mode=ro"
-    try:
-        with write_ahead.without_traces(target), closing(sqlite3.connect(address, uri=True, timeout=0.2)) as file:
-            file.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-    except sqlite3.Error as error:  # a damaged one is what a backup is for
-        if "locked" in str(error):
-            raise StoreInUse(f"{target}: a service has it open; stop it, then restore") from error
+def _replaced(target: Path, part: Path) -> Path | None:
+    """Put a file in the place of a store, and return where that is now; if anything fails, the store is as it was.
 
-
-def _keep(target: Path) -> Path | None:
-    """Give the former store another name. Its log goes first: the file alone is then refused, never served."""
-    log = write_ahead.log_of(target)
-    if not target.exists():
-        if log.exists():  # of a file that is gone; it must not meet the restored one
-            log.replace(log.with_name(f"{log.name}.{_moment()}"))
-        return None
+    Its log goes before the file is replaced: the file alone is refused, never served. The name itself is only replaced,
+    so that at no time a service finds nothing there, and begins anew.
+    """
+    there = target.exists()
     kept = target.with_name(f"{target.name}.before-restore-{_moment()}")
-    if log.exists():
-        log.replace(write_ahead.log_of(kept))
-    os.link(target, kept)  # the name itself is only replaced: at no time is there no store
-    return kept
+    if there:
+        try:
+            os.link(target, kept)
+        except OSError:  # a file system without links
+            shutil.copyfile(target, kept)
+    moved: list[tuple[Path, Path]] = []
+    try:
+        for suffix in ("-wal", "-journal"):
+            old = target.with_name(target.name + suffix)
+            if old.exists():
+                moved.append((old, old.replace(kept.with_name(kept.name + suffix))))
+        part.replace(target)
+    except OSError:
+        for old, now in moved:
+            now.replace(old)
+        kept.unlink(missing_ok=True)
+        raise
+    return kept if there else None
 
 
 def _moment() -> str:
@@ -98,11 +105,3 @@ def _moment() -> str:
 def _copy(source: Path, target: Path) -> None:
     os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
     shutil.copyfile(source, target)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
