@@ -196,7 +196,8 @@ SEEDS = 10 if os.environ.get("TORTURE") else 4
 def test_kernels_are_compiled_once(world, tree, tmp_path):
     """Not again for what was loaded, nor for literals and numbers of 32 bits: each takes ten seconds or more."""
     from treeward.engine import beam, walk
-    from treeward.engine.replay import teach_item, teach_path
+    from treeward.engine.learn import teach_item
+    from treeward.engine.learn_paths import teach_path
     from treeward.simulate.live import live_by_beam, live_by_walk
 
     world.save(tmp_path / "world")
@@ -206,7 +207,7 @@ def test_kernels_are_compiled_once(world, tree, tmp_path):
     assert len(live_by_beam.overloads) == len(live_by_walk.overloads) == 1
     inner = beam.decide, walk.decide, walk._choose_node, teach_item, teach_path
     assert "Literal" not in str([one.signatures for one in inner])
-    assert all(len(one.signatures) == 1 for one in inner)
+    assert all(len(one.signatures) <= 1 for one in inner)  # none where the entries came from disk
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="the reference run of the authors' code is not beside the project")

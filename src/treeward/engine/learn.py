@@ -1,0 +1,195 @@
+"""Learning from items: what one reward does to a user's state, and a replay of many. What every policy shares."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core.compiled import apart, inner, inner_apart, whole
+from treeward.core.types import Floats, Integers
+from treeward.engine.history import History, amend, record, tally
+from treeward.engine.layout import Lesson, Numbers, Plan
+from treeward.engine.posterior import BLOCK, REFRESH, Posterior, Start, correct, fade, move, observe, refresh
+from treeward.engine.ragged import Lists, insert, push
+from treeward.store.events import CHANGE, REWARD, SHOWN
+
+
+class Events(NamedTuple):
+    """A user's events as a plan sees them."""
+
+    kind: NDArray[np.uint8]
+    """SHOWN, REWARD or CHANGE."""
+    place: Integers
+    """Of the item, in leaf order; -1 if the item is gone."""
+    node: Integers
+    """The node the item was taken from; -1: whichever would have been."""
+    reward: NDArray[np.float64]
+    gate: Integers = np.zeros(0, dtype=np.int32)
+    """Which of the plan's gates was the request's; -1: none. Empty: none of them had one."""
+
+
+class Desk(NamedTuple):
+    """Room to learn in."""
+
+    until: NDArray[np.int64]
+    """(slots,): up to so many observations A^-1 and theta of a slot are not kept up; at so many they are made."""
+    x: Floats
+    """(d,): the vector learned from, as the request saw it."""
+    z: Floats
+    """(d,): A^-1 x."""
+
+    @classmethod
+    def empty(cls, plan: Plan) -> "Desk":
+        """Return room for a plan; as it is, A^-1 and theta are always kept up."""
+        x, z = np.zeros((2, plan.items.shape[1]), dtype=np.float32)
+        return cls(np.zeros(plan.slots, dtype=np.int64), x, z)
+
+
+@apart
+def replay_items(
+    lesson: Lesson,
+    posterior: Posterior,
+    history: History,
+    shown: Lists,
+    short: Lists,
+    seats: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    events: Events,
+    done: NDArray[np.int64],
+    desk: Desk,
+) -> int:
+    """Replay one user's events after another's, from where each one's `done` is; return who lacks room, or -1."""
+    numbers = lesson.numbers
+    for user in range(len(seats)):
+        seat, first, last = seats[user], done[user], ends[user + 1]
+        desk.until[0] = 0
+        for i in range(first, last if last - first > 1 else first):
+            desk.until[0] += events.place[i] >= 0 and events.kind[i] == REWARD
+        round_down(numbers.keep, posterior, seat, desk.until)
+        for i in range(first, last):
+            place, kind, done[user] = whole(events.place[i]), whole(events.kind[i]), i + 1
+            if place < 0:
+                continue
+            if not fits(numbers, history, shown, seat):
+                done[user] = i
+                return user
+            if numbers.once:
+                close(numbers.rest, shown, seat, place, kind)
+            gate = whole(events.gate[i]) if len(events.gate) > 0 else -1
+            if kind == REWARD:
+                teach_item(lesson, posterior, history, short, seat, place, gate, events.reward[i], desk)
+            elif kind == CHANGE:
+                through(lesson.items[place], lesson.gates, gate, desk.x)
+                correct(posterior, seat, whole(0), desk.x, events.reward[i], desk.z)
+                amend(history, seat, place, events.reward[i])
+                if numbers.shortlist > 0:
+                    shortlist(numbers.shortlist, history, short, seat, place)
+    return -1
+
+
+@inner
+def teach_item(
+    lesson: Lesson,
+    posterior: Posterior,
+    history: History,
+    short: Lists,
+    seat: int,
+    place: int,
+    gate: int,
+    reward: float,
+    desk: Desk,
+) -> None:
+    """Learn a reward for the item at `place`, in a request that told `gate`."""
+    numbers = lesson.numbers
+    through(lesson.items[place], lesson.gates, gate, desk.x)
+    add(lesson.prior, numbers.keep, posterior, seat, posterior.theta.shape[1] - 1, reward, desk)
+    if numbers.remembers:
+        record(history, seat, place, reward)
+    if numbers.shortlist > 0:
+        shortlist(numbers.shortlist, history, short, seat, place)
+
+
+@inner
+def round_down(keep: float, posterior: Posterior, seat: int, until: NDArray[np.int64]) -> None:
+    """Make of what comes the number up to which a slot need not be kept up: its last refresh, or 0."""
+    every = BLOCK if keep < 1.0 else REFRESH
+    for slot in range(len(until)):
+        if until[slot] > 0:
+            until[slot] += posterior.pulls[seat, slot]
+            until[slot] -= until[slot] % every
+
+
+@inner
+def fits(numbers: Numbers, history: History, shown: Lists, seat: int) -> bool:
+    """Tell whether one more event is sure to find room."""
+    if numbers.remembers and history.places.length[seat] >= history.places.room[seat]:
+        return False
+    full = shown.length[seat] >= shown.room[seat]
+    return not (numbers.once and full and not 0 < numbers.rest <= shown.room[seat])
+
+
+@inner
+def through(vector: Floats, gates: Floats, gate: int, x: Floats) -> None:
+    """Write a vector as a request saw it."""
+    for j in range(len(x)):
+        x[j] = vector[j] * gates[gate, j] if gate >= 0 else vector[j]
+
+
+@inner_apart
+def shortlist(most: int, history: History, short: Lists, seat: int, place: int) -> None:
+    """Keep the items that earned most when shown, one more reward of 1 and one of 0 granted to each."""
+    start, count = short.start[seat], short.length[seat]
+    worst, lowest = -1, _served(history, seat, place)
+    for i in range(start, start + count):
+        other = whole(short.values[i])
+        if other == place:
+            return
+        served = _served(history, seat, other)
+        if served < lowest:
+            worst, lowest = i, served
+    if count < most:
+        worst, short.length[seat] = start + count, count + 1
+    if worst >= 0:
+        short.values[worst] = place
+
+
+@inner
+def _served(history: History, seat: int, place: int) -> float:
+    visits, total = tally(history, seat, place, place + 1)
+    return (total + 1.0) / (visits + 2.0)
+
+
+@inner
+def close(rest: int, shown: Lists, seat: int, place: int, kind: int) -> None:
+    """Count a place among those shown; where they come back after a while, feedback does not make it the last."""
+    start, count = shown.start[seat], shown.length[seat]
+    if rest > 0:
+        most = min(rest, shown.room[seat])
+        if kind == SHOWN:
+            shown.length[seat] = push(shown.values[start : start + most], count, place)
+    else:
+        shown.length[seat] = insert(shown.values[start : start + count + 1], count, place)
+
+
+WAITS, MADE, MOVED = range(3)
+"""What becomes of A^-1 and theta of a slot with one more observation: nothing yet, computed from A and b, or moved."""
+
+
+@inner_apart
+def add(
+    prior: Start, keep: float, posterior: Posterior, seat: int, slot: int, reward: float, desk: Desk
+) -> tuple[int, np.float32, np.float32]:
+    """Add the observation on the desk to a slot: return what became of A^-1, and, if it was moved, by how much."""
+    scale, surprise, how = np.float32(0.0), np.float32(0.0), MOVED
+    if posterior.pulls[seat, slot] < desk.until[slot]:
+        observe(posterior, seat, slot, desk.x, reward)
+        how = MADE if posterior.pulls[seat, slot] == desk.until[slot] else WAITS
+    else:
+        scale, surprise = move(posterior, seat, slot, desk.x, reward, desk.z)
+        how = MADE if posterior.pulls[seat, slot] % REFRESH == 0 else MOVED
+    if keep < 1.0 and posterior.pulls[seat, slot] % BLOCK == 0:
+        fade(posterior, seat, slot, prior, keep)
+        how = MADE if how == MOVED else how
+    if how == MADE:
+        refresh(posterior, seat, slot)
+    return how, scale, surprise
