@@ -1,5 +1,6 @@
 """The one place that knows numba: how kernels are compiled."""
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
@@ -125,6 +126,7 @@ def bound(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> Calla
 
     numba looks at every array in every argument before each call to find out what it was given: some 15 microseconds
     for a state of many arrays, which is as long as a decision takes. Whoever always gives the same types need not wait.
+    Other types would be read as if they were these: under pytest, and with ``python -X dev``, they are refused.
     """
     function(*args, **options)
     overloads = getattr(function, "overloads", None)  # none where kernels are interpreted
@@ -132,7 +134,24 @@ def bound(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> Calla
         return function
     types = tuple(numba.typeof(value) for value in args)  # type: ignore[no-untyped-call]
     made = overloads.get(types)
-    return function if made is None else cast("Callable[P, R]", made.entry_point)
+    if made is None:
+        return function
+    entry = cast("Callable[P, R]", made.entry_point)
+    verify = sys.flags.dev_mode or "PYTEST_VERSION" in os.environ
+    return _verified(function.__name__, entry, types) if verify else entry
+
+
+def _verified(name: str, entry: Callable[P, R], types: tuple[Any, ...]) -> Callable[P, R]:
+    """Return the same, but compare the types of its arguments at every call."""
+
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        for at, (value, expected) in enumerate(zip(args, types, strict=True)):
+            found = numba.typeof(value)  # type: ignore[no-untyped-call]
+            if found != expected:
+                raise TypeError(f"{name}: argument {at} is {found}, but it was bound to {expected}")
+        return entry(*args, **options)
+
+    return call
 
 
 def _compiled(function: Callable[P, R], fastmath: set[str], **options: object) -> Callable[P, R]:

@@ -151,10 +151,10 @@ def find(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Candidates
     old, new = candidates.usable[:most], candidates.usable[most:]
     old_rank, new_rank = candidates.rank[:most], candidates.rank[most:]
     old[0], old_rank[0] = 0, np.float32(0.0)
-    count, means, level = 1, 0, 1
+    count, means, level = whole(1), whole(0), 1
     while _any_inner(first_child, old, count):
         level += 1
-        follow, kept = search.width[level], 0
+        follow, kept = search.width[level], whole(0)
         for i in range(count):
             node = old[i]
             first, last = whole(first_child[node]), whole(first_child[node + 1])
@@ -188,7 +188,7 @@ def _items(
 ) -> tuple[int, int]:
     """Offer all items of the leaves that were reached."""
     arm, rank, plain = candidates.arm, candidates.mean, clear(screen)
-    kept, most, some_are_new = 0, beam.numbers.item_budget, len(beam.bonus) > 0
+    kept, most, some_are_new = whole(0), beam.numbers.item_budget, len(beam.bonus) > 0
     flagged = not screen.only and len(screen.flags.open) > 0
     for i in range(count):
         begin, end = whole(beam.item_range[leaves[i], 0]), whole(beam.item_range[leaves[i], 1])

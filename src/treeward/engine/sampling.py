@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from treeward.core import rng
 from treeward.core.compiled import inner, tight, whole
-from treeward.core.types import Floats
+from treeward.core.types import AnyArray, Floats
 from treeward.engine.available import Screen, is_open
 from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB, Candidates, best_of, best_scored
 from treeward.engine.history import History, tally
@@ -104,12 +104,12 @@ def best_gathered(
     x, seed, stream, counter = candidates.vectors[:count], draws.seed, draws.stream, draws.counter
     chosen = best_of(numbers.kind, numbers.strength, inverse, theta, x, candidates, seed, stream, counter)
     if not explores:
-        chosen = best_scored(GREEDY_LINEAR, 0.0, count, candidates, seed, stream, counter)
+        chosen = best_scored(whole(GREEDY_LINEAR), 0.0, count, candidates, seed, stream, counter)
     return chosen
 
 
 @inner
-def copy(source: Floats, target: Floats) -> None:
+def copy(source: AnyArray, target: AnyArray) -> None:
     """Copy a vector: a loop, where assigning a slice would take ten times as long."""
     for j in range(len(source)):
         target[j] = source[j]

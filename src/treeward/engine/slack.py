@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import kernel, tight, tight_summing
+from treeward.core.compiled import inner, inner_summing, kernel, whole
 from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
 from treeward.engine.available import Flags, flip
 from treeward.engine.layout import Plan, first_board
@@ -145,7 +145,7 @@ def settle(room: Room, vectors: Floats, metric: Floats, out: NDArray[np.int64]) 
     near, far = np.empty(_WIDER, dtype=np.int64), np.empty(_WIDER)
     next_near, next_far = np.empty(_WIDER, dtype=np.int64), np.empty(_WIDER)
     for i in range(len(vectors)):
-        leaf, wide = -1, _WIDE
+        leaf, wide = whole(-1), _WIDE
         while leaf < 0 and wide <= _WIDER:
             found = _nearest(room, metric[i], near[:wide], far[:wide], next_near[:wide], next_far[:wide])
             for j in range(found):
@@ -158,7 +158,7 @@ def settle(room: Room, vectors: Floats, metric: Floats, out: NDArray[np.int64]) 
     return len(vectors)
 
 
-@tight
+@inner
 def _nearest(
     room: Room,
     x: Floats,
@@ -169,15 +169,15 @@ def _nearest(
 ) -> int:
     """Write the leaves nearest to a vector, found by following the nearest nodes of each level; return how many."""
     first_child = room.tree.first_child
-    near[0], far[0], count, inside = 0, 0.0, 1, first_child[0] < first_child[1]
+    near[0], far[0], count, inside = 0, 0.0, whole(1), first_child[0] < first_child[1]
     while inside:
-        kept, inside = 0, False
+        kept, inside = whole(0), False
         for i in range(count):
-            first, last = first_child[near[i]], first_child[near[i] + 1]
+            first, last = whole(first_child[near[i]]), whole(first_child[near[i] + 1])
             if first == last:
                 kept = _keep(next_near, next_far, kept, near[i], far[i])
             for child in range(first, last):
-                kept = _keep(next_near, next_far, kept, child, _gap(x, room.centre[child]))
+                kept = _keep(next_near, next_far, kept, child, np.float64(_gap(x, room.centre[child])))
         for i in range(kept):
             near[i], far[i] = next_near[i], next_far[i]
             inside = inside or first_child[near[i]] < first_child[near[i] + 1]
@@ -185,7 +185,7 @@ def _nearest(
     return count
 
 
-@tight_summing
+@inner_summing
 def _gap(x: Floats, y: Floats) -> np.float32:
     """Return a squared distance."""
     total = np.float32(0.0)
@@ -194,10 +194,8 @@ def _gap(x: Floats, y: Floats) -> np.float32:
     return total
 
 
-@tight
-def _keep(
-    nodes: NDArray[np.int64], far: NDArray[np.float64], count: int, node: int, distance: float | np.float32
-) -> int:
+@inner
+def _keep(nodes: NDArray[np.int64], far: NDArray[np.float64], count: int, node: int, distance: float) -> int:
     """Put a node among the nearest, in order, and return how many there are."""
     at = count if count < len(nodes) else len(nodes) - 1
     if count == len(nodes) and distance >= far[at]:
@@ -209,7 +207,7 @@ def _keep(
     return min(count + 1, len(nodes))
 
 
-@tight
+@inner
 def _take(room: Room, leaf: int, x: Floats) -> int:
     """Put a vector on a free place of a leaf, open, and return the place."""
     place: int = room.cursor[leaf]
@@ -220,11 +218,11 @@ def _take(room: Room, leaf: int, x: Floats) -> int:
     room.taken[place] = True
     for j in range(len(x)):
         room.vectors[place, j] = x[j]
-    _count(room, leaf, place, 1)
+    _count(room, leaf, place, whole(1))
     return place
 
 
-@tight
+@inner
 def _count(room: Room, leaf: int, place: int, sign: int) -> None:
     """Open or close a place, and keep up all that is told of the nodes above it."""
     flip(room.flags, place, sign > 0)
@@ -248,7 +246,7 @@ def _count(room: Room, leaf: int, place: int, sign: int) -> None:
         node = tree.parent[node]
 
 
-@tight
+@inner
 def _move(room: Room, leaf: int) -> None:
     """Put a leaf's vector where the mean of its items is, and those above it where the means of their children are."""
     tree = room.tree
@@ -265,7 +263,7 @@ def _move(room: Room, leaf: int) -> None:
             node = above
 
 
-@tight
+@inner
 def _stretch(room: Room, node: int) -> None:
     """Say anew how far a node's items lie from its middle."""
     count, total = room.held[node], room.squares[node]
@@ -276,7 +274,7 @@ def _stretch(room: Room, node: int) -> None:
     room.reach[node] = room.stretch * np.sqrt(max(total / count, 0.0) / max(room.own, 1))
 
 
-@tight
+@inner
 def _climb(ladder: Floats, begin: int, count: int, value: np.float32, sign: int) -> None:
     """Put a value among the first `count`, in falling order, from `begin` on, or take it away."""
     low, high = begin, begin + count
@@ -300,7 +298,7 @@ def reopen(room: Room, places: NDArray[np.int64]) -> None:
     """Let items that are gone be shown again."""
     for i in range(len(places)):
         if not room.flags.open[places[i]]:
-            _count(room, leaf_at(room.tree.first_child, room.tree.item_range, places[i]), places[i], 1)
+            _count(room, leaf_at(room.tree.first_child, room.tree.item_range, places[i]), places[i], whole(1))
 
 
 @kernel
@@ -314,7 +312,7 @@ def leave(room: Room, places: NDArray[np.int64], free: bool) -> int:
         place = places[i]
         leaf = leaf_at(room.tree.first_child, room.tree.item_range, place)
         if room.flags.open[place]:
-            _count(room, leaf, place, -1)
+            _count(room, leaf, place, whole(-1))
             count += 1
         if free and room.taken[place]:
             room.taken[place] = False

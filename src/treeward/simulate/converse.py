@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.compiled import kernel
+from treeward.core.compiled import kernel, whole
 from treeward.core.types import Floats, Integers
 from treeward.engine.available import Screen, left, nth, shut
 from treeward.engine.sampling import sample
@@ -39,14 +39,14 @@ def converse(
 ) -> None:
     """Run one user through all rounds, as a session of one would; `questions` says how many are asked in each."""
     here = work(budget, vectors.shape[1])
-    drawn, asked = np.empty(budget, dtype=np.int64), 0
+    drawn, asked = np.empty(budget, dtype=np.int64), whole(0)
     screen.closed[0] = 0
     for turn in range(len(rewards)):
-        total = left(screen, 0, len(vectors))
+        total = left(screen, whole(0), len(vectors))
         count = min(total, budget)
         sample(drawn, count, total, seed, stream, turn * ROUND)
         for j in range(count):
-            drawn[j] = nth(screen, 0, len(vectors), drawn[j])
+            drawn[j] = nth(screen, whole(0), len(vectors), drawn[j])
         for _ in range(questions[turn]):
             group = question(state, vectors, terms, 0, drawn[:count])
             told = opinions[group]
@@ -58,7 +58,7 @@ def converse(
         place = drawn[chosen]
         if once:
             shut(screen, place)
-        likely = chance(tastes, user, items[place])
+        likely = chance(tastes, user, whole(items[place]))
         reward = likely
         if clicks:
             reward = 1.0 if rng.uniform(seed, coins, turn) < likely else 0.0

@@ -79,7 +79,7 @@ def live_by_beam(
         _open_rested(beam.numbers, screen, life.shown, turn)
         draws = Draws(life.seed, life.stream, turn * ROUND)
         place, _, life.scores[turn], life.work[turn] = beams.decide(beam, known, seat, screen, draws, candidates, trace)
-        reward = _answer(beam.numbers, life, screen, turn, place, beam.rows[place])
+        reward = _answer(beam.numbers, life, screen, turn, place, whole(beam.rows[place]))
         teach_item(lesson, posterior, known.history, known.short, seat, place, gate, reward, desk)
 
 
@@ -106,7 +106,7 @@ def live_by_walk(
         place, node, life.scores[turn], life.work[turn] = walks.decide(
             walk, known, walked, seat, screen, draws, candidates, trace
         )
-        reward = _answer(walk.numbers, life, screen, turn, place, walk.rows[place])
+        reward = _answer(walk.numbers, life, screen, turn, place, whole(walk.rows[place]))
         at = holder(walk.item_range, walked.visible, seat, place) if walk.numbers.personal else 0
         teach_path(
             lesson, paths, posterior, known.history, known.short, walked.board, walked.visible, seat, place, at, node,

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
-from treeward.core.compiled import tight
+from treeward.core.compiled import tight, whole
 from treeward.core.errors import ArtefactCorrupt, InvalidArgument
 from treeward.core.types import Floats, frozen
 from treeward.core.version import __version__
@@ -341,7 +341,7 @@ def _fill_chances(
     tastes: Tastes, users: NDArray[np.integer], rows: NDArray[np.integer], out: NDArray[np.float64]
 ) -> None:
     for i in range(len(out)):
-        out[i] = chance(tastes, users[i], rows[i])
+        out[i] = chance(tastes, whole(users[i]), whole(rows[i]))
 
 
 def _numbers(parameter: str, value: ArrayLike, count: int) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import checks, rng
-from treeward.core.compiled import kernel, tight, tight_summing
+from treeward.core.compiled import kernel, tight, tight_summing, whole
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue
@@ -289,7 +289,7 @@ def _draw_groups(left: NDArray[np.int64], seed: int, streams: NDArray[np.int64],
     """Draw the groups to be scored: all with an open place, or a uniform sample within the budget."""
     usable = np.empty(left.shape[1], dtype=np.int64)
     for i in range(len(left)):
-        total = 0
+        total = whole(0)
         for j in range(left.shape[1]):
             if left[i, j] > 0:
                 usable[total] = j
@@ -321,7 +321,7 @@ def _close(screen: Screen, shown: Integers, counts: NDArray[np.int64], user: int
     screen.closed[0] = 0
     if shown.shape[1] > 0:
         for j in range(counts[user]):
-            shut(screen, shown[user, j])
+            shut(screen, whole(shown[user, j]))
 
 
 @kernel

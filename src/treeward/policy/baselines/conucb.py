@@ -358,7 +358,8 @@ def question(
     """Return the key-term that tells most about the candidates."""
     x = np.empty((len(places), vectors.shape[1]))
     for j in range(len(places)):
-        x[j] = vectors[places[j]]
+        for k in range(x.shape[1]):
+            x[j, k] = vectors[places[j], k]
     spread = np.dot(terms, state.key_inverse[user])  # rows: M~^-1 x~, which is symmetric
     told = np.dot(np.dot(x, state.inverse[user]), spread.T)
     chosen, most = 0, -1.0

@@ -11,6 +11,7 @@ from treeward.core import checks, rng
 from treeward.core.compiled import kernel, tight
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
+from treeward.engine.sampling import copy
 from treeward.policy.baselines.base import (
     ROUND,
     STEP,
@@ -190,7 +191,7 @@ def _select(
             continue
         for b in range(particles):
             if rule.kind == UCB:
-                p[b] = mixture[user, b] / mixture[user, b].sum()
+                _shares(mixture[user, b], p[b])
             else:
                 _dirichlet(mixture[user, b], p[b], seed, streams[i], counter + 1 + b * topics * _A_DRAW)
         drawing = counter + 1 + particles * topics * _A_DRAW
@@ -201,7 +202,7 @@ def _select(
                 if at < 0:
                     _start_mean(start, drawn.place[i, j], b, particles, q)
                 else:
-                    q[:] = items.mean[at, b]
+                    copy(items.mean[at, b], q)
                 mean, square, shape, scale = _judge(items, at, b, p[b], q, start.ridge)
                 if rule.kind == UCB:
                     square = square * scale / shape + _mixture_variance(q, mixture[user, b], p[b])
@@ -215,6 +216,16 @@ def _select(
                 widths[j] += np.sqrt(square) / particles
         chosen = best(scores, count, seed, streams[i], counter)
         places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], means[chosen], widths[chosen]
+
+
+@tight
+def _shares(weights: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    """Write each weight's share of their sum."""
+    total = 0.0
+    for k in range(len(weights)):
+        total += weights[k]
+    for k in range(len(weights)):
+        out[k] = weights[k] / total
 
 
 @tight
