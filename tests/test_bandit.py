@@ -293,7 +293,7 @@ def test_what_fades_goes_back_to_the_prior():
     x = np.array([1.0, 2.0, -1.0], dtype=np.float32)
     for _ in range(BLOCK):
         observe(made, 0, 0, x, 0.5)
-    fade(made, 0, 0, start, 0.25)
+    fade(made, 0, 0, 0.25)
     share = 0.25 * BLOCK
     np.testing.assert_allclose(made.precision[0, 0], start.precision + share * np.outer(x, x), rtol=1e-6)
     np.testing.assert_allclose(made.moment[0, 0], start.moment + share * 0.5 * x, rtol=1e-6)
@@ -337,3 +337,22 @@ def test_the_noise_to_count_with_is_the_one_that_earned_most():
     factor = max(earned, key=earned.get)
     assert noise == pytest.approx(max(0.06, (rates * (1 - rates)).mean()) * float(factor), rel=1e-4)
     assert _noise_of_clicks(x, fitted, held, False, 3, silent) == (0.06, {})
+
+
+def test_another_prior_needs_no_events():
+    """What is kept of a user is free of the prior: the posterior is the one that the same events make under it."""
+    random, dim = np.random.default_rng(3), 4
+    first, second = Prior().start(dim, 1.0), Prior(mean=random.standard_normal(dim), covariance=np.diag([1, 2, 3, 4.0]))
+    made, expected = Posterior.empty(2, 2, dim), Posterior.empty(2, 2, dim)
+    for posterior, start in ((made, first), (expected, second.start(dim, 2.0))):
+        reset(posterior, np.arange(2), start)
+    for turn in range(REFRESH + BLOCK + 7):
+        x, reward = random.standard_normal(dim).astype(np.float32), float(random.random())
+        for posterior in (made, expected):
+            learn(posterior, turn % 2, turn % 3 % 2, x, reward)
+    posteriors.rebase(made, second.start(dim, 2.0))
+    np.testing.assert_allclose(made.theta, expected.theta, atol=1e-5)
+    np.testing.assert_allclose(made.inverse, expected.inverse, atol=1e-6)
+    for posterior in (made, expected):  # and learning goes on from there
+        learn(posterior, 0, 0, np.ones(dim, dtype=np.float32), 1.0)
+    np.testing.assert_allclose(made.theta, expected.theta, atol=1e-5)

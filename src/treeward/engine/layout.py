@@ -104,7 +104,6 @@ class Lesson(NamedTuple):
     numbers: Numbers
     items: Floats
     gates: Floats
-    prior: Start
 
 
 class Paths(NamedTuple):
@@ -210,7 +209,7 @@ class Plan(NamedTuple):
     @property
     def lesson(self) -> Lesson:
         """What learning reads of it ..."""
-        return Lesson(self.numbers, self.items, self.gates, self.prior)
+        return Lesson(self.numbers, self.items, self.gates)
 
     @property
     def paths(self) -> Paths:
@@ -316,8 +315,10 @@ def room(plan: Plan, seats: int, events: int) -> State:
     widest = int(np.sort(children)[::-1][:events].sum()) if events else 0
     most = min(len(plan.start) + widest, int((children == 0).sum())) if plan.personal else 0
     board = len(plan.board.mean)
+    posterior = Posterior.empty(seats, plan.slots, plan.items.shape[1])
+    posterior.prior_precision[:], posterior.prior_moment[:] = plan.prior.precision, plan.prior.moment
     return State(
-        Posterior.empty(seats, plan.slots, plan.items.shape[1]),
+        posterior,
         Board(np.zeros((seats, board), dtype=np.float32), np.zeros((seats, board), dtype=np.float32)),
         History.empty(seats, events if plan.remembers else 0),
         Lists.empty(seats, max(most, len(plan.start)) if plan.personal else 0),

@@ -9,7 +9,7 @@ from treeward.core.compiled import apart, inner, inner_apart, whole
 from treeward.core.types import Floats, Integers
 from treeward.engine.history import History, amend, record, tally
 from treeward.engine.layout import Lesson, Numbers, Plan
-from treeward.engine.posterior import BLOCK, REFRESH, Posterior, Start, correct, fade, move, observe, refresh
+from treeward.engine.posterior import BLOCK, REFRESH, Posterior, correct, fade, move, observe, refresh
 from treeward.engine.ragged import Lists, insert, push
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
@@ -102,7 +102,7 @@ def teach_item(
     """Learn a reward for the item at `place`, in a request that told `gate`."""
     numbers = lesson.numbers
     through(lesson.items[place], lesson.gates, gate, desk.x)
-    add(lesson.prior, numbers.keep, posterior, seat, posterior.theta.shape[1] - 1, reward, desk)
+    add(numbers.keep, posterior, seat, posterior.theta.shape[1] - 1, reward, desk)
     if numbers.remembers:
         record(history, seat, place, reward)
     if numbers.shortlist > 0:
@@ -177,7 +177,7 @@ WAITS, MADE, MOVED = range(3)
 
 @inner_apart
 def add(
-    prior: Start, keep: float, posterior: Posterior, seat: int, slot: int, reward: float, desk: Desk
+    keep: float, posterior: Posterior, seat: int, slot: int, reward: float, desk: Desk
 ) -> tuple[int, np.float32, np.float32]:
     """Add the observation on the desk to a slot: return what became of A^-1, and, if it was moved, by how much."""
     scale, surprise, how = np.float32(0.0), np.float32(0.0), MOVED
@@ -188,7 +188,7 @@ def add(
         scale, surprise = move(posterior, seat, slot, desk.x, reward, desk.z)
         how = MADE if posterior.pulls[seat, slot] % REFRESH == 0 else MOVED
     if keep < 1.0 and posterior.pulls[seat, slot] % BLOCK == 0:
-        fade(posterior, seat, slot, prior, keep)
+        fade(posterior, seat, slot, keep)
         how = MADE if how == MOVED else how
     if how == MADE:
         refresh(posterior, seat, slot)

@@ -89,7 +89,7 @@ def teach_path(
             correct(posterior, seat, slot, desk.x, reward, desk.z)
             how, scale, surprise = MOVED, np.float32(0.0), np.float32(reward)
         else:
-            how, scale, surprise = add(lesson.prior, numbers.keep, posterior, seat, slot, reward, desk)
+            how, scale, surprise = add(numbers.keep, posterior, seat, slot, reward, desk)
         if slot == 0 and numbers.watches:
             _keep_board(paths.watched, board, posterior, seat, how, scale, surprise, desk.z)
         slot = -1

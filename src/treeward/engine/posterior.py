@@ -1,8 +1,9 @@
 """The Gaussian linear posterior of a user: A = prior + sum x x', b = prior + sum r x, theta = A^-1 b, for every slot.
 
-A slot is a kind of arm with a parameter vector of its own (a level of the tree, or the items). Scores need A^-1 in
-float32; rank-1 updates of it alone drift, badly so when a few arms come again and again. So A and b are kept in float64
-beside it, A a block of `BLOCK` observations at a time, and every `REFRESH` updates A^-1 and theta are computed anew.
+A slot is a kind of arm with a parameter vector of its own (a level of the tree, or the items). What is kept of a user
+is free of the prior: sum x x', a block of `BLOCK` observations at a time, and sum r x, in float64. A^-1 and theta in
+float32, which scores need, are derived from them. Rank-1 updates of A^-1 alone drift, badly so when a few arms come
+again and again: so every `REFRESH` updates A^-1 and theta are recomputed. Another prior needs no events: see `rebase`.
 
 What came before a refresh matters only through A and b: that is why a long list of events is replayed quickly, and to
 the same bits (`observe` up to the last refresh, `learn` from there on).
@@ -36,18 +37,22 @@ class Start(NamedTuple):
 class Posterior(NamedTuple):
     """Posteriors of many users: the first axis is the seat a user sits in, the second the slot."""
 
-    precision: NDArray[np.float64]
-    """(seats, slots, d, d): A without the observations still pending."""
+    products: NDArray[np.float64]
+    """(seats, slots, d, d): sum x x', without the observations still pending."""
     pending: Floats
     """(seats, slots, BLOCK, d): the observations since the last whole block."""
-    moment: NDArray[np.float64]
-    """(seats, slots, d): b."""
+    rewards: NDArray[np.float64]
+    """(seats, slots, d): sum r x."""
     inverse: Floats
     """(seats, slots, d, d): A^-1."""
     theta: Floats
     """(seats, slots, d)."""
     pulls: NDArray[np.int64]
     """(seats, slots): how many observations."""
+    prior_precision: NDArray[np.float64]
+    """(d, d): A before the first observation, the same in all seats and slots ..."""
+    prior_moment: NDArray[np.float64]
+    """(d,): ... and b."""
     work: NDArray[np.float64]
     """(2, d, d) room to work in, so one thread at a time."""
     wide: NDArray[np.float64]
@@ -63,14 +68,38 @@ class Posterior(NamedTuple):
             np.zeros((seats, slots, dim, dim), dtype=np.float32),
             np.zeros((seats, slots, dim), dtype=np.float32),
             np.zeros((seats, slots), dtype=np.int64),
+            np.zeros((dim, dim)),
+            np.zeros(dim),
             np.zeros((2, dim, dim)),
             np.zeros((BLOCK, dim)),
         )
 
+    @property
+    def precision(self) -> NDArray[np.float64]:
+        """(seats, slots, d, d): A without the observations still pending."""
+        return self.products + self.prior_precision
+
+    @property
+    def moment(self) -> NDArray[np.float64]:
+        """(seats, slots, d): b."""
+        return self.rewards + self.prior_moment
+
+
+def rebase(posterior: Posterior, start: Start) -> None:
+    """Change the prior of all seats: A^-1 and theta follow from the sums that are kept, without reading any event."""
+    posterior.prior_precision[:], posterior.prior_moment[:] = start.precision, start.moment
+    waiting = np.arange(BLOCK) < (posterior.pulls % BLOCK)[..., np.newaxis]
+    pending = np.where(waiting[..., np.newaxis], posterior.pending, 0.0)
+    precision = posterior.precision + np.swapaxes(pending, -1, -2) @ pending
+    inverse = np.linalg.inv(precision)
+    posterior.inverse[:] = (inverse + np.swapaxes(inverse, -1, -2)) / 2
+    posterior.theta[:] = (inverse @ posterior.moment[..., np.newaxis])[..., 0]
+
 
 def reset(posterior: Posterior, seats: int | NDArray[np.int64], start: Start) -> None:
-    """Put the prior into every slot of seats."""
-    posterior.precision[seats], posterior.moment[seats] = start.precision, start.moment
+    """Let nothing be known in seats; the prior is that of all seats."""
+    posterior.prior_precision[:], posterior.prior_moment[:] = start.precision, start.moment
+    posterior.products[seats] = posterior.rewards[seats] = 0.0
     posterior.inverse[seats], posterior.theta[seats] = start.inverse, start.theta
     posterior.pulls[seats] = 0
 
@@ -78,21 +107,21 @@ def reset(posterior: Posterior, seats: int | NDArray[np.int64], start: Start) ->
 @tight
 def observe(posterior: Posterior, seat: int, slot: int, x: Floats, reward: float) -> None:
     """Count one observation into A and b; A^-1 and theta wait for `refresh`."""
-    moment, pending = posterior.moment[seat, slot], posterior.pending[seat, slot]
+    rewards, pending = posterior.rewards[seat, slot], posterior.pending[seat, slot]
     at = posterior.pulls[seat, slot] % BLOCK
     for i in range(len(x)):
-        moment[i] += reward * x[i]
+        rewards[i] += reward * x[i]
         pending[at, i] = x[i]
     posterior.pulls[seat, slot] += 1
     if at == BLOCK - 1:
-        precision, wide, product = posterior.precision[seat, slot], posterior.wide, posterior.work[0]
+        products, wide, product = posterior.products[seat, slot], posterior.wide, posterior.work[0]
         for k in range(BLOCK):
             for i in range(len(x)):
                 wide[k, i] = pending[k, i]
         gram(wide, product)
         for i in range(len(x)):
             for j in range(len(x)):
-                precision[i, j] += product[i, j]
+                products[i, j] += product[i, j]
 
 
 @tight
@@ -134,22 +163,22 @@ def move(
 
 
 @apart
-def fade(posterior: Posterior, seat: int, slot: int, start: Start, keep: float) -> None:
+def fade(posterior: Posterior, seat: int, slot: int, keep: float) -> None:
     """Let all that was observed count `keep` times as much against the prior; only where no observation is pending."""
-    precision, moment = posterior.precision[seat, slot], posterior.moment[seat, slot]
-    for i in range(len(moment)):
-        moment[i] = start.moment[i] + keep * (moment[i] - start.moment[i])
-        for j in range(len(moment)):
-            precision[i, j] = start.precision[i, j] + keep * (precision[i, j] - start.precision[i, j])
+    products, rewards = posterior.products[seat, slot], posterior.rewards[seat, slot]
+    for i in range(len(rewards)):
+        rewards[i] *= keep
+        for j in range(len(rewards)):
+            products[i, j] *= keep
 
 
 @tight_summing
 def correct(posterior: Posterior, seat: int, slot: int, x: Floats, change: float, z: Floats) -> None:
     """Change the reward of an observation made before: b += change * x, theta follows; `z` receives A^-1 x."""
-    moment, theta = posterior.moment[seat, slot], posterior.theta[seat, slot]
+    rewards, theta = posterior.rewards[seat, slot], posterior.theta[seat, slot]
     spread(posterior.inverse[seat, slot], x, z)
     for i in range(len(x)):
-        moment[i] += change * x[i]
+        rewards[i] += change * x[i]
         theta[i] += np.float32(change) * z[i]
 
 
@@ -181,16 +210,19 @@ def spread(inverse: Floats, x: Floats, z: Floats) -> np.float32:
 @apart_summing
 def refresh(posterior: Posterior, seat: int, slot: int) -> None:
     """Compute A^-1 and theta from A and b in float64; only where no observation is pending."""
-    precision, root, exact = posterior.precision[seat, slot], posterior.work[0], posterior.work[1]
-    factorise(precision, root)
+    products, root, exact = posterior.products[seat, slot], posterior.work[0], posterior.work[1]
+    for i in range(len(products)):
+        for j in range(len(products)):
+            exact[i, j] = products[i, j] + posterior.prior_precision[i, j]
+    factorise(exact, root)
     _invert(root)  # A = L L', so that A^-1 = M' M with M = L^-1
     gram(root, exact)
-    inverse, theta, moment = posterior.inverse[seat, slot], posterior.theta[seat, slot], posterior.moment[seat, slot]
+    inverse, theta, rewards = posterior.inverse[seat, slot], posterior.theta[seat, slot], posterior.rewards[seat, slot]
     for i in range(len(theta)):
         total = 0.0
         for j in range(len(theta)):
             inverse[i, j] = exact[i, j]
-            total += exact[i, j] * moment[j]
+            total += exact[i, j] * (rewards[j] + posterior.prior_moment[j])
         theta[i] = total
 
 

@@ -11,7 +11,7 @@ from treeward.engine.layout import Plan, State
 from treeward.engine.posterior import BLOCK
 from treeward.engine.ragged import Lists, widened
 
-_VERSION = 2
+_VERSION = 3
 _HEAD = struct.Struct("<B16sqqqq")
 _SEAL = 16
 
@@ -26,8 +26,8 @@ def freeze(state: State, seat: int, digest: bytes) -> bytes:
     waiting = np.arange(BLOCK) < (posterior.pulls[seat] % BLOCK)[:, None]
     parts: list[AnyArray] = [
         posterior.pulls[seat],
-        posterior.precision[seat][:, lower[0], lower[1]],
-        posterior.moment[seat],
+        posterior.products[seat][:, lower[0], lower[1]],
+        posterior.rewards[seat],
         history.rewards[start : start + len(places)],
         np.where(waiting[:, :, None], posterior.pending[seat], np.float32(0)),  # the other rows are of before
         posterior.inverse[seat],
@@ -65,9 +65,9 @@ def thaw(plan: Plan, state: State, seat: int, digest: bytes, frozen: bytes) -> S
     posterior.pulls[seat] = reader.take(np.int64, slots)
     lower = np.tril_indices(dim)
     triangle = reader.take(np.float64, slots * len(lower[0])).reshape(slots, -1)
-    posterior.precision[seat][:, lower[0], lower[1]] = triangle
-    posterior.precision[seat][:, lower[1], lower[0]] = triangle
-    posterior.moment[seat] = reader.take(np.float64, slots * dim).reshape(slots, dim)
+    posterior.products[seat][:, lower[0], lower[1]] = triangle
+    posterior.products[seat][:, lower[1], lower[0]] = triangle
+    posterior.rewards[seat] = reader.take(np.float64, slots * dim).reshape(slots, dim)
     rewards = reader.take(np.float64, counts[0])
     for array in (posterior.pending, posterior.inverse, posterior.theta, state.board.mean, state.board.square):
         array[seat] = reader.take(np.float32, array[seat].size).reshape(array[seat].shape)
