@@ -158,10 +158,22 @@ def test_the_command_line(shop, tmp_path):
 
 
 def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
-    """What came is clustered anew beside what is served, written down, and there after a restart."""
+    """What came is clustered again, saved and served after a restart, whatever vectors a prior was fitted to."""
     monkeypatch.setenv("TREEWARD_REBUILD", "0.1")
-    with serving(tmp_path, shop / "items") as running, Client(running.url) as client, Callers(running.url) as callers:
-        client.put_items(rows(range(1_000, 1_100)))
+    known = tw.Catalogue.load(shop / "items")
+    log = tw.Interactions([user for user in range(50) for _ in range(4)], [i % 20 for i in range(200)])
+    tw.PopulationPrior.fit(log, known).save(tmp_path / "prior")
+    prior = ("--prior", tmp_path / "prior")
+    turned = known.vectors + 0.5 * np.random.default_rng(0).standard_normal(known.vectors.shape) * known.vectors.std()
+    changed = [{"item": id, "vector": turned[id].tolist()} for id in range(50, 400)]
+    with (
+        serving(tmp_path, shop / "items", *prior) as running,
+        Client(running.url) as client,
+        Callers(running.url) as callers,
+    ):
+        with pytest.raises(ServiceError, match=r"of another: fit a prior .*treeward swap .*20 of the 20 known items"):
+            client.put_items([{"item": id, "vector": (-known.vectors[id]).tolist()} for id in range(20)])
+        client.put_items(rows(range(1_000, 1_100)) + changed)
         client.remove_items(list(range(50)))
         with Client(running.admin) as admin:
             wait_until(lambda: "snapshots" in admin.snapshot()["now"]["items"], "a new snapshot is served", seconds=300)
@@ -173,13 +185,26 @@ def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
     assert callers.problems == []
     folders = list((tmp_path / "events.db.snapshots").iterdir())
     assert len(folders) == 1
-    with serving(tmp_path, shop / "items") as running, Client(running.url) as client:
+    check = ("serve", shop / "items", *prior, "--store", tmp_path / "events.db", "--check")
+    assert f"over {folders[0]}" in cli(*check, width=400)
+    with serving(tmp_path, shop / "items", *prior) as running, Client(running.url) as client:
         assert httpx.get(running.url + "/v1/about").json()["items"] == 450
         assert not seen_by(client, 40) & {*range(50), 60}
         with Client(running.admin, timeout=60) as admin:
             back = admin.swap(back=True)
-        assert back["now"]["items"].endswith("items")
+            assert back["now"]["items"] == str(shop / "items")
+            assert httpx.get(running.url + "/v1/about").json()["items"] == 450
+            assert "snapshots" in admin.swap(back=True)["now"]["items"]
+    # Restored without the folder of snapshots, the settings' own items are served, with what changed since.
+    (tmp_path / "events.db.snapshots").rename(tmp_path / "lost")
+    with pytest.raises(AssertionError, match=r"a swap or a rebuild put in place.* treeward serve\s--from-settings"):
+        start(tmp_path, shop / "items", *prior)
+    assert "treeward serve --from-settings" in cli(*check, width=900, code=1)
+    assert f"over {shop / 'items'}" in cli(*check, "--from-settings", width=400)
+    with serving(tmp_path, shop / "items", *prior, "--from-settings") as running, Client(running.url) as client:
         assert httpx.get(running.url + "/v1/about").json()["items"] == 450
+        assert not seen_by(client, 40) & {*range(50), 60}
+    assert f"over {shop / 'items'}" in cli(*check, width=400)
 
 
 def test_killed_while_items_change(shop, tmp_path):

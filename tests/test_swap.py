@@ -129,8 +129,8 @@ def test_what_is_removed_while_a_snapshot_loads_is_not_in_it(shops, tmp_path):
     settings = Settings(items=str(shops / "old"), store=str(tmp_path / "events.db"))
     loading, go, caught_up, removed, shown = *(threading.Event() for _ in range(4)), []
 
-    def opened(store, asked):
-        made = explorer_over(store, asked)
+    def opened(store, asked, **more):
+        made = explorer_over(store, asked, **more)
         catch_up = made.catch_up
 
         def watched():
@@ -198,7 +198,9 @@ def test_what_a_swap_chose_and_is_gone_is_named(shops, tmp_path):
     settings = Settings(items=str(shops / "old"), store=str(tmp_path / "events.db"))
     with open_explorer(settings) as explorer:
         choice_of(explorer.store, settings).after(Snapshot(str(tmp_path / "gone"))).keep(explorer.store)
-    with pytest.raises(tw.TreewardError, match=r"what `treeward swap` put in place.*gone\), cannot be served: "):
+    with pytest.raises(
+        tw.TreewardError, match=r"what a swap or a rebuild put in place.*gone\), cannot be served: .*--from-settings"
+    ):
         open_explorer(settings, chosen=True)
     with open_explorer(settings) as explorer:  # the settings' own are sound
         assert len(explorer.catalogue) > 0
@@ -253,6 +255,10 @@ def test_a_prior_of_other_vectors_is_refused(tmp_path):
         assert told in cli(
             "serve", tmp_path / name, "--prior", tmp_path / "prior", "--check", cwd=tmp_path, width=400, code=code
         )
+    for words in (("build", tmp_path / "other", "-o", tmp_path / "tree"), ("health", tmp_path / "other")):
+        told = cli("tree", *words, "--prior", tmp_path / "prior", width=400, code=1)
+        assert "64 of the 64 items compared have other vectors" in told
+    assert not (tmp_path / "tree").exists()
     with pytest.raises(AssertionError, match="fitted to these vectors"):
         start(tmp_path, tmp_path / "other", "--prior", tmp_path / "prior")
 

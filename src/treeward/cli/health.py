@@ -9,7 +9,7 @@ from rich.table import Table
 
 from treeward.cli.calling import calling
 from treeward.cli.console import console, progress, say, timed
-from treeward.cli.tables import ItemColumns, load_items
+from treeward.cli.tables import ItemColumns, load_items, load_prior
 from treeward.core.errors import InvalidArgument
 
 _ROWS = (
@@ -75,7 +75,6 @@ def _found(
     users: int,
     anew: bool,
 ) -> dict[str, Any]:
-    from treeward.bandit.population import PopulationPrior
     from treeward.explorer.explorer import Explorer
     from treeward.policy.beam import Beam
     from treeward.store.memory import MemoryStore
@@ -86,7 +85,7 @@ def _found(
     try:
         shop = load_items(items, column)
         with timed("Making it ready"):
-            policy = Beam(prior=PopulationPrior.load(prior) if prior is not None else None)
+            policy = Beam(prior=load_prior("tree health", prior, shop) if prior is not None else None)
             made = Explorer(shop, ItemTree.load(tree) if tree is not None else None, policy, held)
         for user, _ in zip(held.users(), range(users), strict=False):
             made.preview(user)

@@ -53,6 +53,10 @@ def serve(
         typer.Option("--set", help="Any other setting, as name=value; repeatable.", show_default=False),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Say whether the settings are sound, and stop.")] = False,
+    from_settings: Annotated[
+        bool,
+        typer.Option("--from-settings", help="Serve what the settings name; forget what a swap or a rebuild chose."),
+    ] = False,
     new_key: Annotated[
         str | None, typer.Option(help="Make an API key of this name, and stop.", show_default=False)
     ] = None,
@@ -63,9 +67,8 @@ def serve(
     Settings come from --config, then the environment (TREEWARD_PORT=...), then flags.
     """
     from treeward.core import checks
-    from treeward.core.errors import ExtraMissing, InvalidArgument
+    from treeward.core.errors import ExtraMissing
     from treeward.serve.settings import ROLES, read_settings
-    from treeward.store.opening import without_password
 
     if new_key is not None:
         from treeward.serve.keys import new_key as make
@@ -83,24 +86,13 @@ def serve(
     flags |= _given(set_)
     settings = read_settings(config, flags=flags)
     try:
-        from treeward.serve.doubts import doubts
-        from treeward.serve.server import parts, shown
         from treeward.serve.server import serve as run
     except ImportError as error:
         raise ExtraMissing.of("treeward serve", error.name, "serve") from error
     if check:
-        if not Path(settings.items).exists():
-            raise InvalidArgument("serve", "items", "a file or folder that exists", settings.items)
-        settings, why = _chosen(settings)
-        made = parts(settings)
-        for doubt in doubts(settings, *made):
-            warn(doubt)
-        where = without_password(settings.store)
-        say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}{why}")
-        if settings.where:
-            say(f"{shown(settings, made[0]):,} of {len(made[0]):,} items fulfil {settings.where}")
-        return
-
+        return _check(settings, from_settings)
+    if from_settings:
+        _forget_choice(settings)
     bars = ExitStack()
 
     def ready(public: str, admin: str, served: str) -> None:
@@ -121,6 +113,30 @@ def serve(
         else:
             run(settings, progress=report, ready=ready)
     say("stopped; everything is on disk" if settings.store != "memory" else "stopped", errors)
+
+
+def _check(asked: "Settings", from_settings: bool) -> None:
+    """Say whether what would be served is sound."""
+    from treeward.core.errors import InvalidArgument, TreewardError
+    from treeward.serve.doubts import doubts
+    from treeward.serve.server import parts, shown, unservable
+    from treeward.store.opening import without_password
+
+    if not Path(asked.items).exists():
+        raise InvalidArgument("serve", "items", "a file or folder that exists", asked.items)
+    settings, why = (asked, "") if from_settings else _chosen(asked)
+    try:
+        made = parts(settings, accepted=settings is not asked)
+    except TreewardError as error:
+        if settings is asked:
+            raise
+        raise unservable(settings.items, error) from error
+    for doubt in doubts(settings, *made):
+        warn(doubt)
+    where = without_password(settings.store)
+    say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}{why}")
+    if settings.where:
+        say(f"{shown(settings, made[0]):,} of {len(made[0]):,} items fulfil {settings.where}")
 
 
 def _chosen(settings: "Settings") -> tuple["Settings", str]:
@@ -144,6 +160,18 @@ def _chosen(settings: "Settings") -> tuple["Settings", str]:
         return settings, ""
     why = f"; `treeward swap` or a rebuild chose these items, the settings name {settings.items}"
     return choice.now.into(settings), why
+
+
+def _forget_choice(settings: "Settings") -> None:
+    """Note in the store that what the settings name is served."""
+    from treeward.serve.snapshots import Choice, Snapshot
+    from treeward.store.opening import open_store
+
+    if settings.store == "memory":
+        return
+    asked = Snapshot.of(settings)
+    with progress() as report, closing(open_store(settings.store, report)) as store:
+        Choice(asked, asked, asked).keep(store)
 
 
 def _given(pairs: list[str] | None) -> dict[str, Any]:

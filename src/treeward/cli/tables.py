@@ -11,6 +11,7 @@ from treeward.core.errors import InvalidArgument
 from treeward.data.roles import ITEM_ROLES, LOG_ROLES
 
 if TYPE_CHECKING:
+    from treeward.bandit.population import PopulationPrior
     from treeward.data.catalogue import Catalogue
 
 ItemColumns = Annotated[
@@ -82,4 +83,15 @@ def load_items(
             f"{path}: no column is called id, so items go by their row numbers, 0 to {len(made) - 1}. "
             f"If a column holds their ids, say which: --column id=NAME (it has {others})"
         )
+    return made
+
+
+def load_prior(owner: str, path: Path, catalogue: "Catalogue") -> "PopulationPrior":
+    """Read a prior, and refuse one that was fitted to other vectors than the items have."""
+    from treeward.bandit.population import PopulationPrior
+    from treeward.bandit.sampled import check_vectors
+
+    made = PopulationPrior.load(path)
+    if catalogue.dim == made.dim:  # else it is refused by what it makes of them
+        check_vectors(owner, made, catalogue, path)
     return made

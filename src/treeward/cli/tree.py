@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from treeward.cli.console import errors, line, progress, say, show, timed
-from treeward.cli.tables import ItemColumns, columns_of, load_items
+from treeward.cli.tables import ItemColumns, columns_of, load_items, load_prior
 from treeward.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -152,11 +152,9 @@ def _clustered(catalogue: "Catalogue", prior: Path | None, how: _Shape) -> "Item
                 progress=report,
             )
         else:
-            from treeward.bandit.population import PopulationPrior
             from treeward.policy.beam import Beam
 
-            policy = Beam(prior=PopulationPrior.load(prior))
-            tree = policy.grow(
+            tree = Beam(prior=load_prior("tree build", prior, catalogue)).grow(
                 catalogue, how.seed, report, widths=how.widths, max_leaf=how.max_leaf, threads=how.threads
             )
     if catalogue.titles is None:

@@ -23,9 +23,7 @@ from treeward.serve.log import Log
 from treeward.serve.looks import Looks
 from treeward.serve.routes import Refused, Reply, Request
 from treeward.serve.service import Service
-from treeward.serve.settings import Settings
 from treeward.serve.snapshots import Choice, Snapshot, choice_of
-from treeward.store.base import EventStore
 
 _SECONDS_BETWEEN = 10.0
 """A tree is laid out anew at most so often."""
@@ -41,12 +39,13 @@ class Changing(Handlers):
         What answers, already warm.
     opened
         Opens the explorer that settings ask for over a store, warm; for when another snapshot is to be served.
+        Called as `explorer_over` is.
     """
 
     log: Log
     _asks: "Batcher[wire.Ask, wire.Recommendation] | None"
 
-    def __init__(self, service: Service, opened: Callable[[EventStore, Settings], Explorer]) -> None:
+    def __init__(self, service: Service, opened: Callable[..., Explorer]) -> None:
         super().__init__(service)
         self._opened, self._swapping = opened, asyncio.Lock()
         self._withdrawn: set[Id] = set()
@@ -118,7 +117,7 @@ class Changing(Handlers):
                 held.back() if asked.back else held.named(asked.items, asked.tree, asked.prior, asked.features)
             )
             try:
-                explorer = await self._beside(choice)
+                explorer = await self._beside(choice, accepted=asked.back)
             except (TreewardError, OSError) as error:
                 raise Refused(400, "snapshot", f"it cannot be served: {error}") from error
             await asyncio.to_thread(choice.keep, self.service.explorer.store)
@@ -135,14 +134,16 @@ class Changing(Handlers):
             return
         async with self._swapping:
             try:
-                await self._serve(choice, await self._beside(choice))
+                await self._serve(choice, await self._beside(choice, accepted=True))
             except (TreewardError, OSError) as error:
                 self._refused = choice  # tried once: what is served goes on being served
                 self.log.note({"error": f"the snapshot {choice.now.items} cannot be served here: {error}"})
 
-    async def _beside(self, choice: Choice) -> Explorer:
+    async def _beside(self, choice: Choice, *, accepted: bool) -> Explorer:
+        """Load another snapshot; `accepted`: it was served before, here or by another replica."""
         self._withdrawn.clear()
-        return await asyncio.to_thread(self._opened, self.service.explorer.store, choice.now.into(self.settings))
+        store, settings = self.service.explorer.store, choice.now.into(self.settings)
+        return await asyncio.to_thread(self._opened, store, settings, accepted=accepted)
 
     async def _serve(self, choice: Choice, explorer: Explorer) -> None:
         await asyncio.to_thread(explorer.catch_up)  # with what came while it was loaded: most of it, without a lock

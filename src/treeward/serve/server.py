@@ -14,7 +14,7 @@ import uvicorn
 from threadpoolctl import threadpool_limits
 
 from treeward.bandit.population import PopulationPrior
-from treeward.bandit.sampled import moved
+from treeward.bandit.sampled import check_vectors
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
@@ -45,44 +45,45 @@ def open_explorer(settings: Settings, progress: Progress = silent, *, chosen: bo
     try:
         choice = choice_of(store, settings) if chosen else None
         try:
-            return explorer_over(store, choice.now.into(settings) if choice else settings, progress)
+            if choice is None or choice.now == choice.settings:
+                return explorer_over(store, settings, progress)
+            return explorer_over(store, choice.now.into(settings), progress, accepted=True)
         except TreewardError as error:
             if choice is None or choice.now == choice.settings:
                 raise
-            told = f"what `treeward swap` put in place, as the store notes ({choice.now.items}), cannot be served"
-            raise TreewardError(f"{told}: {error}") from error
+            raise unservable(choice.now.items, error) from error
     except BaseException:
         store.close()
         raise
 
 
-def parts(settings: Settings) -> tuple[Catalogue, Policy, ItemTree | None]:
-    """Return the items, the policy and, if there is one, the tree that settings name, where they fit together."""
+def unservable(items: str, error: TreewardError) -> TreewardError:
+    """Return an error that says who chose the items that cannot be served, and the way out."""
+    told = f"what a swap or a rebuild put in place, as the store notes ({items}), cannot be served: {error}"
+    return TreewardError(f"{told}. Bring it back, or serve what the settings name: treeward serve --from-settings")
+
+
+def parts(settings: Settings, *, accepted: bool = False) -> tuple[Catalogue, Policy, ItemTree | None]:
+    """Return the items, the policy and, if there is one, the tree that settings name, where they fit together.
+
+    `accepted`: they were served before. Items may have got other vectors since, one by one, so the prior's sample of
+    them says nothing.
+    """
     table = Path(settings.items).suffix.lower() in READERS  # after a rebuild it is a saved catalogue
     catalogue = Catalogue.load(settings.items, columns=settings.roles() if table else None)
     prior = PopulationPrior.load(settings.prior) if settings.prior else None
     features = load_features(settings.features) if settings.features else None
     policy = settings.make_policy(prior=prior, features=features)
-    _check_prior(settings, prior, policy, catalogue)
+    if prior is not None and len(catalogue):
+        policy.catalogue_for(Catalogue.of_table(catalogue.table[:1], catalogue.vectors[:1]))  # dimensions, ids
+        if not settings.features and not accepted:  # else it was fitted to what they make of the vectors
+            check_vectors("serve", prior, catalogue, settings.prior)
     tree = ItemTree.load(settings.tree) if settings.tree else None
     if tree is not None and (len(tree) != len(catalogue) or (features is None and _is_of_others(tree, catalogue))):
         rule = f"built of these {len(catalogue):,} items, in this order"
         raise InvalidArgument("serve", "tree", rule, f"{settings.tree}, of {len(tree):,}")
     shown(settings, catalogue)
     return catalogue, policy, tree
-
-
-def _check_prior(settings: Settings, prior: PopulationPrior | None, policy: Policy, catalogue: Catalogue) -> None:
-    """Refuse a prior that was fitted to other vectors: what it expects of users would be about other things."""
-    if prior is None or not len(catalogue):
-        return
-    policy.catalogue_for(Catalogue.of_table(catalogue.table[:1], catalogue.vectors[:1]))  # dimensions, ids
-    if settings.features:  # fitted to what they make of the vectors
-        return
-    elsewhere, known = moved(prior.provenance.get("sample", {}), catalogue, prior.dim)
-    if 2 * elsewhere > known:
-        told = f"{elsewhere} of the {known} items compared have other vectors: {settings.prior}"
-        raise InvalidArgument("serve", "prior", "fitted to these vectors (fit it again: treeward prior fit)", told)
 
 
 def shown(settings: Settings, catalogue: Catalogue) -> int:
@@ -109,9 +110,11 @@ def _is_of_others(tree: ItemTree, catalogue: Catalogue) -> bool:
     return 2 * far > len(some)
 
 
-def explorer_over(store: EventStore, settings: Settings, progress: Progress = silent) -> Explorer:
-    """Return the explorer that settings ask for, over a store that is open."""
-    catalogue, policy, tree = parts(settings)
+def explorer_over(
+    store: EventStore, settings: Settings, progress: Progress = silent, *, accepted: bool = False
+) -> Explorer:
+    """Return the explorer that settings ask for, over a store that is open; `accepted`: as for `parts`."""
+    catalogue, policy, tree = parts(settings, accepted=accepted)
     made = Explorer(
         catalogue,
         _grown(policy, catalogue, progress) if tree is None else tree,

@@ -14,6 +14,8 @@ import numpy as np
 import polars as pl
 from msgspec import UNSET
 
+from treeward.bandit.population import PopulationPrior
+from treeward.bandit.sampled import turned
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownDecision, UnknownId
 from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
@@ -33,6 +35,8 @@ from treeward.store.sqlite import SQLiteStore
 
 _KINDS = {SHOWN: "shown", REWARD: "reward", CHANGE: "change", NOTED: "noted", AMENDED: "noted change"}
 _FRESH = 60.0
+_ENOUGH = 10
+"""Fewer items that get other vectors do not tell whether those are of another space."""
 _HISTORY = 100
 
 
@@ -275,7 +279,26 @@ class Service:
     def put_items(self, rows: Sequence[wire.PutItem]) -> int:
         """Add items, or change what is known of them, and return how many."""
         with self.explorer.changing:  # nobody may change in between what is taken over
-            return self.explorer.add(self._whole(rows))
+            items = self._whole(rows)
+            self._check_space(items)
+            return self.explorer.add(items)
+
+    def _check_space(self, items: Catalogue) -> None:
+        """Refuse vectors of another embedding: the prior that is served was fitted to those there are."""
+        if not isinstance(self.explorer.policy.prior, PopulationPrior):
+            return
+        shop, at = self.explorer.catalogue, [i for i, id in enumerate(items.ids.to_list()) if id in self.explorer]
+        if len(at) < _ENOUGH:
+            return
+        before = np.array([shop.vector_at(shop.row(items.ids[i])) for i in at], dtype=np.float64)
+        far, changed = turned(before, items.vectors[at].astype(np.float64))
+        if changed >= _ENOUGH and 2 * far > changed:
+            rule = (
+                "of the space that the prior was fitted to. These seem to be of another: fit a prior to them, and use "
+                "`treeward swap ADMIN_ADDRESS ITEMS --prior PRIOR`"
+            )
+            value = f"{far} of the {changed} known items that change point elsewhere"
+            raise InvalidArgument("items", "vector", rule, value)
 
     def _whole(self, rows: Sequence[wire.PutItem]) -> Catalogue:
         """Return items with all that is to be known of them: what is not given is as it was."""
