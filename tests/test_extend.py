@@ -516,6 +516,9 @@ def test_a_service_takes_code_from_its_own_settings_and_never_over_http(tmp_path
     options = ("--config", tmp_path / "settings.toml")
     assert "TwoStep with" in cli("serve", tmp_path / "items", *options, "--check", cwd=tmp_path).replace("\n", "")
     assert "strength must be 0" in cli("serve", tmp_path / "items", *options, "--set", "strength=1", "--check", code=1)
+    (tmp_path / "empty.py").write_text("class Empty:\n    def rule(self, dim):\n        return None\n")
+    told = cli("serve", tmp_path / "items", "--check", "--set", f"bandit={tmp_path / 'empty.py'}:Empty", code=1)
+    assert "bandit must be a class whose rule(dim) returns a Rule, got 'None'" in told.replace("\n", " ")
     trap = tmp_path / "trap.py"
     trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\n")
     with serving(tmp_path, tmp_path / "items", *options) as running:

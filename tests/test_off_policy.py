@@ -330,6 +330,44 @@ def test_the_command_reads_a_store_and_says_what_it_found(shop, world):
     assert same == pytest.approx(uniform["value"])
 
 
+def test_the_command_reads_items_and_their_condition_as_the_service_does(shop, world, tmp_path):
+    """A table whose ids are in a column of another name, and a condition that only some items fulfil."""
+    table = {"sku": [f"s{i}" for i in range(40)], "emb": world.catalogue.vectors.tolist(), "stock": [1, 0] * 20}
+    pl.DataFrame(table).with_columns(ean=pl.lit("e") + pl.col("sku")).write_parquet(tmp_path / "items.parquet")
+    columns = {"id": "sku", "vector": "emb"}
+    named = tw.Catalogue.load(tmp_path / "items.parquet", columns=columns)
+    settings = 'items = "items.parquet"\ncolumns = ["id=sku", "vector=emb"]\npolicy = "flat"\nwhere = "stock > 0"\n'
+    (tmp_path / "settings.toml").write_text(settings)
+    store = tw.SQLiteStore(tmp_path / "events.db")
+    policy = tw.Flat(tw.EpsilonGreedy(0.5), budget=None)
+    with tw.Explorer(named, policy=policy, store=store, exposures="all", where=pl.col("stock") > 0) as explorer:
+        for _ in range(3):
+            shown = explorer.recommend(list(range(60)))
+            explorer.feedback({one.id: float(int(one.item[1:]) < 20) for one in shown})
+    config, draws = ("--config", "settings.toml"), ("--draws", 20)
+    out = ("-o", "told.csv", "--save-log", "log.parquet")
+    told = cli("off-policy", "events.db", *config, *draws, *out, cwd=tmp_path, width=400)
+    assert "uniform (any of 20 items, all as likely)" in told
+    before = (tmp_path / "told.csv").read_bytes()
+    again = ("off-policy", "log.parquet", *config, *draws, "-o", "told.csv")
+    assert "told.csv exists: choose another path, or overwrite it (--force)" in cli(*again, cwd=tmp_path, code=1)
+    assert (tmp_path / "told.csv").read_bytes() == before
+    assert "any of 20 items" in cli(*again, "--force", cwd=tmp_path, width=400)
+    mapped = ("--column", "id=sku", "--column", "vector=emb")
+    told = cli("off-policy", "log.parquet", "--items", "items.parquet", *mapped, *draws, cwd=tmp_path, width=400)
+    assert "any of 40 items" in told
+    for words in (("off-policy", "log.parquet"), ("off-policy", "events.db"), ("fsck", "events.db")):
+        wrong = cli(
+            *words, "--items", "items.parquet", "--column", "id=ean", *mapped[2:], cwd=tmp_path, code=1, width=400
+        )
+        assert "If a column of the items holds their ids: --column id=NAME" in wrong
+    assert "clean" in cli("fsck", "events.db", "--items", "items.parquet", *mapped, cwd=tmp_path)
+    (tmp_path / "settings.toml").write_text(settings.replace("stock > 0", "stock > 9"))
+    for log in ("log.parquet", "events.db"):
+        wrong = cli("off-policy", log, *config, cwd=tmp_path, code=1, width=400)
+        assert "no item of the catalogue could be shown" in wrong
+
+
 def test_the_command_takes_a_table_and_code_of_ones_own(shop):
     rows = [f"{item},{0.5 if item < 2 else 0.0}" for item in range(4)]
     (shop / "ranking.csv").write_text("item,probability\n" + "\n".join(rows) + "\n")
@@ -353,6 +391,8 @@ def test_the_command_takes_a_table_and_code_of_ones_own(shop):
         (("none.parquet", "--items", "items"), "there is no such file"),
         (("events.db", "--items", "items", "-o", "told.xlsx"), "--out must be one of .csv, .parquet"),
         (("log.parquet", "--items", "items", "-t", "best"), "target must be one of uniform, popular, a table"),
+        (("none.parquet", "--items", "items", "-t", "best"), "target must be one of uniform, popular, a table"),
+        (("none.parquet", "--items", "items", "-t", "no.csv"), "target must be one of uniform, popular, a table"),
         (("log.parquet", "--items", "items", "-t", "odd.csv"), "must have the columns item and probability"),
         (("log.parquet", "--items", "items", "-t", "half.csv"), "must be at least 0 and sum to 1, not 0.5"),
         (("log.parquet", "--items", "items", "-t", "other.csv"), "has the item 77, which the catalogue does not have"),

@@ -8,6 +8,8 @@ import typer
 from treeward.cli.console import errors, progress, say
 from treeward.cli.looking import looking
 from treeward.cli.store import File
+from treeward.cli.tables import ItemColumns
+from treeward.core.errors import DataError
 
 if TYPE_CHECKING:
     from treeward.explorer.rebuilt import StateCheck
@@ -21,6 +23,7 @@ def fsck(
         Path | None,
         typer.Option(help="The catalogue: also rebuild users twice and compare their states.", show_default=False),
     ] = None,
+    column: ItemColumns = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="Settings of the service, for --items.", show_default=False)
     ] = None,
@@ -38,7 +41,7 @@ def fsck(
     say(f"{told.events:,} events of {told.users:,} users; the last is {told.last}")
     problems = list(told.problems)
     if items is not None and not problems:
-        problems = _states(store, items, config, sample)
+        problems = _states(store, items, column, config, sample)
     for line in problems:
         say(line, errors)
     if problems:
@@ -46,10 +49,14 @@ def fsck(
     say("clean")
 
 
-def _states(store: Path, items: Path, config: Path | None, sample: int) -> list[str]:
+def _states(store: Path, items: Path, column: list[str] | None, config: Path | None, sample: int) -> list[str]:
     """Check users' states, say what was compared, and return what is wrong."""
-    with progress() as report, looking(store, config, {"items": str(items)}, report) as (explorer, _):
+    flags = {"items": str(items), "columns": column}
+    with progress() as report, looking(store, config, flags, report) as (explorer, _):
         found = explorer.check_states(sample, report)
+    if found.unknown and found.unknown == found.events:
+        hint = "If a column of the items holds their ids: --column id=NAME"
+        raise DataError(f"none of {found.events:,} events is about an item of {items}. {hint}")
     say(
         f"{found.users:,} of {found.of_users:,} users rebuilt twice, event by event and from the log: "
         f"{found.events:,} events, largest difference {found.difference:g}"

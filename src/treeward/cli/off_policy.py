@@ -9,7 +9,8 @@ from rich.table import Table
 
 from treeward.cli.console import console, progress, say
 from treeward.cli.looking import looking
-from treeward.core.errors import DataError, InvalidArgument
+from treeward.cli.tables import ItemColumns
+from treeward.core.errors import ArtefactExists, DataError, InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _OWNER = "off-policy"
 _KINDS = (".csv", ".parquet")
+_HINT = ". If a column of the items holds their ids: --column id=NAME"
 
 
 class _Logged(NamedTuple):
@@ -44,6 +46,7 @@ def off_policy(
     items: Annotated[
         Path | None, typer.Option(help="The catalogue, if --config names none.", show_default=False)
     ] = None,
+    column: ItemColumns = None,
     tree: Annotated[
         str | None, typer.Option(help="A saved tree. Default: that of --config.", show_default=False)
     ] = None,
@@ -66,6 +69,7 @@ def off_policy(
     save_log: Annotated[
         Path | None, typer.Option(help="Also write the decisions, in Parquet.", show_default=False)
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     clip: Annotated[
         float | None, typer.Option(help="Largest weight. Default: none is cut.", show_default=False)
     ] = None,
@@ -78,14 +82,19 @@ def off_policy(
     says when it did not, when too few decisions count, and how many were left out.
     """  # fmt: skip
     from treeward.core import checks
-    from treeward.simulate.candidates import NAMES, candidate
+    from treeward.simulate.candidates import NAMES, candidate, check_name
     from treeward.simulate.off_policy import off_policy as estimate
 
-    if out is not None:
-        checks.one_of(_OWNER, "--out", out.suffix.lower(), _KINDS)
-    if save_log is not None:
-        checks.one_of(_OWNER, "--save-log", save_log.suffix.lower(), _KINDS[1:])
-    held = _of_table(log, items, config) if log.suffix.lower() == ".parquet" else _of_store(log, items, tree, config)
+    for option, path, kinds in (("--out", out, _KINDS), ("--save-log", save_log, _KINDS[1:])):
+        if path is not None:
+            checks.one_of(_OWNER, option, path.suffix.lower(), kinds)
+            _check_free(path, force)
+    for name in target or NAMES:
+        check_name(_OWNER, name)
+    flags = {"items": None if items is None else str(items), "columns": column, "tree": tree}
+    held = _of_table(log, config, flags) if log.suffix.lower() == ".parquet" else _of_store(log, config, flags)
+    if not held.may.any():
+        raise DataError("no item of the catalogue could be shown: look at the setting where, and at the items' ids")
     wanted = [candidate(_OWNER, name, held.catalogue, held.may, held.log) for name in target or NAMES]
     found = {}
     with progress() as report:
@@ -100,48 +109,52 @@ def off_policy(
         _write(_tidy(found), out)
 
 
-def _of_store(path: Path, items: Path | None, tree: str | None, config: Path | None) -> _Logged:
+def _check_free(path: Path, force: bool) -> None:
+    if path.is_file() and not force:
+        raise ArtefactExists(f"{path} exists: choose another path, or overwrite it (--force)")
+
+
+def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged:
     import numpy as np
 
-    from treeward.data.catalogue import Catalogue
     from treeward.store.events import SHOWN
 
     if "://" in str(path) or ":/" in str(path):  # which may hold a password
         rule = "a file; copy a database to one first (treeward store copy)"
         raise InvalidArgument(_OWNER, "LOG", rule, "an address")
-    flags = {"items": None if items is None else str(items), "tree": tree}
     with progress() as report, looking(path, config, flags, report) as (explorer, settings):
         made = explorer.log()
-        begun = set(Catalogue.load(settings.items).ids.to_list())
+        begun = set(settings.load_items().ids.to_list())
         shop = explorer.catalogue
         rows = np.arange(len(shop))
         may = explorer.are_open(rows) & np.array([item in begun for item in shop.ids.to_list()], dtype=np.bool_)
+        may &= settings.fulfilling(shop)
         shown = sum(int((events["kind"] == SHOWN).sum()) for _, events in explorer.store.read_all())
     if not made.height:
-        raise DataError(f"{path}: holds no decisions on these items, only {shown:,} on others")
+        raise DataError(f"{path}: holds no decisions on these items, only {shown:,} on others{_HINT}")
     return _Logged(made, shop, may, shown - made.height)
 
 
-def _of_table(path: Path, items: Path | None, config: Path | None) -> _Logged:
-    import numpy as np
+def _of_table(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged:
     import polars as pl
 
-    from treeward.data.catalogue import Catalogue
     from treeward.data.open_bandit import checked_log
     from treeward.data.tabular import read_table
     from treeward.serve.settings import read_settings
 
-    if items is None and config is None:
+    if flags["items"] is None and config is None:
         raise InvalidArgument(_OWNER, "--items", "given: a log alone does not say which items there were", "nothing")
-    shop = Catalogue.load(items if items is not None else read_settings(config).items)
-    made = read_table(path)
+    settings = read_settings(config, flags=flags)
+    shop, made = settings.load_items(), read_table(path)
     checked_log(_OWNER, made)
     if "item" in made.columns:  # an id stands for the same item in whichever order
         row_of = {item: row for row, item in enumerate(shop.ids.to_list())}
         for item in made["item"].unique(maintain_order=True).to_list():
             row_of.setdefault(item, len(row_of))  # shown once, and not there any more: nobody chooses it
         made = made.with_columns(pl.Series("row", [row_of[item] for item in made["item"].to_list()], pl.Int64))
-    return _Logged(made, shop, np.ones(len(shop), dtype=np.bool_), 0)
+    if (made["row"] >= len(shop)).all():
+        raise DataError(f"{path}: {settings.items} has none of its items{_HINT}")
+    return _Logged(made, shop, settings.fulfilling(shop), 0)
 
 
 def _padded(target: "Callable[[Any], ArrayLike]", held: _Logged) -> "Callable[[Any], ArrayLike]":

@@ -119,7 +119,7 @@ def _check(asked: "Settings", from_settings: bool) -> None:
     """Say whether what would be served is sound."""
     from treeward.core.errors import InvalidArgument, TreewardError
     from treeward.serve.doubts import doubts
-    from treeward.serve.server import parts, shown, unservable
+    from treeward.serve.server import parts, unservable
     from treeward.store.opening import without_password
 
     if not Path(asked.items).exists():
@@ -136,7 +136,7 @@ def _check(asked: "Settings", from_settings: bool) -> None:
     where = without_password(settings.store)
     say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}{why}")
     if settings.where:
-        say(f"{shown(settings, made[0]):,} of {len(made[0]):,} items fulfil {settings.where}")
+        say(f"{settings.fulfilling(made[0]).sum():,} of {len(made[0]):,} items fulfil {settings.where}")
 
 
 def _chosen(settings: "Settings") -> tuple["Settings", str]:

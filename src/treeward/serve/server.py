@@ -6,7 +6,6 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,8 @@ from treeward.bandit.sampled import check_vectors
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
-from treeward.data.tabular import READERS
 from treeward.embed.features import load_features
 from treeward.explorer.explorer import Explorer
-from treeward.explorer.filters import fulfilled
 from treeward.policy.base import Policy
 from treeward.serve.app import App
 from treeward.serve.counts import Counts
@@ -69,8 +66,7 @@ def parts(settings: Settings, *, accepted: bool = False) -> tuple[Catalogue, Pol
     `accepted`: they were served before. Items may have got other vectors since, one by one, so the prior's sample of
     them says nothing.
     """
-    table = Path(settings.items).suffix.lower() in READERS  # after a rebuild it is a saved catalogue
-    catalogue = Catalogue.load(settings.items, columns=settings.roles() if table else None)
+    catalogue = settings.load_items()
     prior = PopulationPrior.load(settings.prior) if settings.prior else None
     features = load_features(settings.features) if settings.features else None
     policy = settings.make_policy(prior=prior, features=features)
@@ -82,18 +78,8 @@ def parts(settings: Settings, *, accepted: bool = False) -> tuple[Catalogue, Pol
     if tree is not None and (len(tree) != len(catalogue) or (features is None and _is_of_others(tree, catalogue))):
         rule = f"built of these {len(catalogue):,} items, in this order"
         raise InvalidArgument("serve", "tree", rule, f"{settings.tree}, of {len(tree):,}")
-    shown(settings, catalogue)
+    settings.fulfilling(catalogue)
     return catalogue, policy, tree
-
-
-def shown(settings: Settings, catalogue: Catalogue) -> int:
-    """Return how many items fulfil the setting `where`; refuse one that does not fit the catalogue's columns."""
-    condition = settings.condition()
-    try:
-        return len(catalogue) if condition is None else int(fulfilled(catalogue, condition).sum())
-    except InvalidArgument as error:
-        rule = f"a condition on the columns {', '.join(catalogue.table.columns)}"
-        raise InvalidArgument("serve", "where", rule, f"{settings.where} ({error.value})") from error
 
 
 def _is_of_others(tree: ItemTree, catalogue: Catalogue) -> bool:

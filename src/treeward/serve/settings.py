@@ -10,14 +10,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from treeward.bandit import STRENGTHS, bandit_named
-from treeward.bandit.rules import Bandit
+from treeward.bandit.rules import Bandit, Rule
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.named import is_own, make
+from treeward.data.catalogue import Catalogue
 from treeward.data.roles import ITEM_ROLES
+from treeward.data.tabular import READERS
+from treeward.explorer.filters import fulfilled
 from treeward.explorer.rewards import checked_range
 from treeward.policy import TREE_POLICIES, policy_named
 from treeward.policy.base import Policy
@@ -99,7 +104,7 @@ class Settings:
         if not self.items:
             raise InvalidArgument(owner, "items", "the path of a catalogue", self.items)
         self.roles()
-        self.make_policy().bandit.rule(1)
+        self._check_rule()
         checked_range((self.reward_low, self.reward_high))
         for name, what in (
             ("tree", "saved tree"),
@@ -138,6 +143,20 @@ class Settings:
             rule = "a condition in SQL on the catalogue's columns, such as stock > 0"
             raise InvalidArgument("serve", "where", rule, f"{self.where} ({str(error).splitlines()[0]})") from error
 
+    def load_items(self) -> Catalogue:
+        """Return the items: a table with its columns mapped, or what was saved."""
+        table = Path(self.items).suffix.lower() in READERS  # after a rebuild it is a saved catalogue
+        return Catalogue.load(self.items, columns=self.roles() if table else None)
+
+    def fulfilling(self, catalogue: Catalogue) -> NDArray[np.bool_]:
+        """Return which items fulfil `where`; refuse one that does not fit the catalogue's columns."""
+        condition = self.condition()
+        try:
+            return np.ones(len(catalogue), np.bool_) if condition is None else fulfilled(catalogue, condition)
+        except InvalidArgument as error:
+            rule = f"a condition on the columns {', '.join(catalogue.table.columns)}"
+            raise InvalidArgument("serve", "where", rule, f"{self.where} ({error.value})") from error
+
     def make_bandit(self) -> Bandit:
         """Return the bandit."""
         kind = bandit_named("serve", "bandit", self.bandit)
@@ -167,6 +186,11 @@ class Settings:
             rule = f"each role once, as ROLE=NAME, of {', '.join(ITEM_ROLES)}"
             raise InvalidArgument("serve", "columns", rule, list(self.columns))
         return made
+
+    def _check_rule(self) -> None:
+        rule = self.make_policy().bandit.rule(1)
+        if not isinstance(rule, Rule):
+            raise InvalidArgument("serve", "bandit", "a class whose rule(dim) returns a Rule", f"{rule!r:.80}")
 
     def _check_store(self) -> None:
         shared, workers = is_database(self.store), checks.integer("serve", "workers", self.workers, low=1, high=256)

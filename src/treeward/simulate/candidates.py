@@ -27,6 +27,14 @@ class Candidate(NamedTuple):
     """For a user, the probability of every row of the catalogue."""
 
 
+def check_name(owner: str, name: str) -> None:
+    """Refuse a name that stands for no policy, before anything is read."""
+    if name in NAMES or is_own(name) or (Path(name).suffix.lower() in READERS and Path(name).is_file()):
+        return
+    rule = f"one of {', '.join(NAMES)}, a table of items and probabilities (.csv, .parquet), or FILE.py:FUNCTION"
+    raise InvalidArgument(owner, "target", rule, name)
+
+
 def candidate(owner: str, name: str, catalogue: Catalogue, may: NDArray[np.bool_], log: pl.DataFrame) -> Candidate:
     """Return a policy by its name: one of `NAMES`, a table of items and probabilities, or ``file.py:function``.
 
@@ -54,10 +62,8 @@ def candidate(owner: str, name: str, catalogue: Catalogue, may: NDArray[np.bool_
         if not callable(target):
             raise InvalidArgument(owner, "target", "a function that returns a function of a user", name)
         return Candidate(name, f"what {name} says", target)
-    if Path(name).suffix.lower() in READERS:
-        return Candidate(name, f"the probabilities of {name}", _of_table(name, catalogue))
-    rule = f"one of {', '.join(NAMES)}, a table of items and probabilities (.csv, .parquet), or FILE.py:FUNCTION"
-    raise InvalidArgument(owner, "target", rule, name)
+    check_name(owner, name)
+    return Candidate(name, f"the probabilities of {name}", _of_table(name, catalogue))
 
 
 def _popular(may: NDArray[np.bool_], log: pl.DataFrame, top: int) -> Callable[[Any], ArrayLike]:
