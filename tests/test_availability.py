@@ -70,7 +70,7 @@ def test_an_explorer_refuses_a_condition_that_fits_no_column(where):
         tw.Explorer(shop_of(FEW), where=where)
 
 
-def test_every_way_to_an_item_obeys_the_setting(service):
+def test_every_way_to_an_item_obeys_the_setting(service, tmp_path):
     with Client(service.url) as client:
         kinds = set()
         for i in range(12):
@@ -86,6 +86,10 @@ def test_every_way_to_an_item_obeys_the_setting(service):
                 told = httpx.get(f"{service.url}/v1/decisions/{made[0]['decision_id']}").json()
                 assert told["reproduced"]
         assert kinds == {"explore", "fallback", "popular"}
+    shop_of([0] * COUNT).save(tmp_path / "sold out")
+    told = cli("swap", service.admin, tmp_path / "sold out", code=1, width=400)
+    assert "where must be fulfilled by at least one of its items" in told
+    assert httpx.get(f"{service.admin}/admin/snapshot").json()["now"]["items"].endswith("items")
 
 
 def test_stock_is_changed_alone_and_at_once(service, tmp_path):
@@ -99,10 +103,17 @@ def test_stock_is_changed_alone_and_at_once(service, tmp_path):
         client.put_items([{"item": "sku-20", "columns": {"stock": 5}}, {"item": "sku-22", "columns": {"stock": 0}}])
         for user in ("u1", "u2", "u3", "u4"):
             assert {one["item"] for one in client.recommend(user, 38)} == SHOWN
+        (tmp_path / "stock.csv").write_text("sku,stock\nsku-20,\nsku-21,5\n")  # an empty cell: not in stock
+        cli("items", "put", service.url, tmp_path / "stock.csv", "--column", "id=sku")
+        assert httpx.get(f"{service.url}/v1/items/sku-20").json()["columns"] == {**before, "stock": None}
+        assert "sku-20" not in {one["item"] for one in client.recommend("u1", 37)}
+        client.put_items([{"item": "sku-20", "columns": {"stock": 5}}])
     (tmp_path / "new.csv").write_text("id,stock\nsku-new,1\n")
     assert "as the item is new" in cli("items", "put", service.url, tmp_path / "new.csv", code=1)
     (tmp_path / "wrong.csv").write_text("id,colour\nsku-1,red\n")
-    assert "'colour'" in cli("items", "put", service.url, tmp_path / "wrong.csv", code=1)
+    assert '(stock, country, price), got "colour of the item' in cli(
+        "items", "put", service.url, tmp_path / "wrong.csv", code=1
+    )
     assert "--column" in cli("items", "put", service.url, tmp_path / "wrong.csv", "--column", "di=sku", code=1)
 
 

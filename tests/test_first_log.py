@@ -110,7 +110,21 @@ def test_wrong_columns_are_named_with_those_there_are(shop):
         "data", "inspect", shop / "events.csv", "--column", "who=visitor", code=1
     )
     told = run("data", "inspect", shop / "events.csv", *LOG, "--items", shop / "products.csv", code=1)
-    assert "no column is called id, so they are row numbers: --column id=NAME" in told
+    assert "no column is called id, so they are row numbers: --column id=NAME (it has category, sku, name," in told
+    vectors = pl.DataFrame({"sku": ["SKU-1", "SKU-2"], "vector": [[1.0, 0.0], [0.0, 1.0]]})
+    vectors.write_parquet(shop / "vectors.parquet")
+    told = run(
+        "prior", "fit", shop / "events.csv", *LOG, "--items", shop / "vectors.parquet", "-o", shop / "no", code=1
+    )
+    assert "no column is called id, so they are row numbers: --column id=NAME (it has sku)" in told
+
+
+def test_columns_of_a_log_that_are_not_used_are_named(shop):
+    pl.read_csv(shop / "events.csv").head(500).rename({"action": "what"}).write_csv(shop / "what.csv")
+    told = run("data", "inspect", shop / "what.csv", *LOG)
+    assert "Columns not used: what. Every event counts 1." in told
+    assert "--column action=NAME, and --action NAME=WEIGHT" in told
+    assert "Columns not used" not in run("data", "inspect", shop / "what.csv", *LOG, "--column", "action=what")
 
 
 def test_experiments_take_columns_and_actions(shop, tmp_path):
@@ -241,6 +255,14 @@ def test_new_products_are_put_into_an_existing_space(shop, fitted, tmp_path):
         "embed", "text", "bare.csv", "--like", shop / "items", "-o", "no", "--column", "id=sku", code=1, cwd=tmp_path
     )
     assert "columns of text that both have" in told
+    rows = ["sku,name,department", "NEW-1,kettle style3,kettle"]
+    (tmp_path / "other.csv").write_text("\n".join(rows))
+    like = ("embed", "text", "other.csv", "--like", shop / "items", "-o", "other", *ITEMS, "--model", "static")
+    told = run(*like, cwd=tmp_path, width=400)
+    assert f"warning: {shop / 'items'} has no column department: a service of those items refuses" in told
+    assert "If one is the category: --column category=department." in told
+    told = run(*like, "--force", "--column", "category=department", cwd=tmp_path, width=400)
+    assert "warning" not in told
 
 
 def test_svd_says_which_items_had_no_event_and_judges_without_them(fitted):

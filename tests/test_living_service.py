@@ -99,8 +99,14 @@ def test_answers_on_their_way_are_out_before_a_removal_is(shop, tmp_path):
         ({"items": [{"item": 5_000}]}, "vector"),
         ({"items": [{"item": 5_000, "vector": [1, 2]}]}, "8 numbers"),
         ({"items": [{"item": "x", "vector": [1.0] * DIM}]}, "with ids, which are integers here"),
-        ({"items": [{"item": 5_000, "vector": [1.0] * DIM, "columns": {"colour": "red"}}]}, "columns"),
-        ({"items": [{"item": 5_000, "vector": [1.0] * DIM, "columns": {"stock": "many"}}]}, "as {'id'"),
+        (
+            {"items": [{"item": 5_000, "vector": [1.0] * DIM, "columns": {"colour": "red"}}]},
+            "(title, stock), got 'colour of the item",
+        ),
+        (
+            {"items": [{"item": 5_000, "vector": [1.0] * DIM, "columns": {"stock": "many"}}]},
+            "(stock: Int64), got \"'many' of",
+        ),
         ({"items": [{"item": 5_000, "vector": [1e300] * DIM}]}, "finite"),
         ({"items": rows([7, 7])}, "unique"),
     ],
@@ -142,10 +148,10 @@ def test_the_command_line(shop, tmp_path):
     random_vectors = np.random.default_rng(0).standard_normal((30, DIM))
     more = tw.Catalogue(range(2_000, 2_030), random_vectors, titles=[f"More {i}" for i in range(30)])
     more.save(tmp_path / "more")
-    (tmp_path / "ids.txt").write_text("2000\n2001\n5\n")
+    (tmp_path / "ids.txt").write_text("2000\n2001\n5\n77777\n")
     with serving(tmp_path, shop / "items") as running:
         assert "30 item(s) are in." in cli("items", "put", running.url, tmp_path / "more")
-        assert "4 item(s) were there, and are gone." in cli(
+        assert "4 of 5 item(s) were there, and are gone." in cli(
             "items", "remove", running.url, "7", f"@{tmp_path / 'ids.txt'}"
         )
         told = cli("tree", "health", running.admin, "--users", "5")

@@ -120,7 +120,18 @@ def test_a_name_that_leads_here_opens_no_route(service, host):
         assert (answer.status_code, answer.json()["error"]) == (403, "host"), path
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1", "127.7.7.7:80", "[::1]", "[::1]:8000"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LocalHost:1",
+        "localhost:1",
+        "127.0.0.1",
+        "127.7.7.7:80",
+        "[::1]",
+        "[::1]:8000",
+    ],
+)
 def test_this_machine_is_known_by_its_names(service, host):
     assert httpx.get(f"{service.url}/readyz", headers={"host": host}).status_code == 200
 

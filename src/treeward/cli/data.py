@@ -82,6 +82,11 @@ def read(
         found = log.group_by("action").len().sort("len", descending=True).head(9).iter_rows()
         told = ", ".join(f"{name} {count:,}" for name, count in found)
         say(f"Every event counts 1, whatever its action ({told}). Weights: --action NAME=WEIGHT for each that counts.")
+    elif made.source.get("rewards") == "every event" and made.source.get("not_used"):
+        say(
+            f"Columns not used: {', '.join(made.source['not_used'])}. Every event counts 1. If one tells views from "
+            "purchases: --column action=NAME, and --action NAME=WEIGHT for each that counts."
+        )
     return made
 
 

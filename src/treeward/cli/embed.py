@@ -12,7 +12,7 @@ from rich.table import Table
 
 from treeward.cli.console import console, progress, say, timed
 from treeward.cli.data import Actions, As, Data, LogItems, Options, read
-from treeward.cli.tables import LogColumns, columns_of, fresh, load_items, sides
+from treeward.cli.tables import LogColumns, columns_of, compare_columns, fresh, load_items, sides
 from treeward.core.errors import InvalidArgument
 from treeward.data.roles import ITEM_ROLES, LOG_ROLES
 
@@ -171,6 +171,7 @@ def _like(
     from treeward.embed.fold import fold_in
 
     there = load_items(like)
+    compare_columns(shop, there, like)
     with progress() as report:
         made = fold_in(
             shop, there, columns=text, model=model, fill=fill, cache=cache, seed=seed, device=device, progress=report

@@ -29,7 +29,8 @@ def put(
 ) -> None:
     """Add items, or give known ones another vector, title or column: each can be shown as soon as it is in.
 
-    Without vectors, and with any of the columns, known items are changed: a table of id and stock changes the stock.
+    Without vectors, and with any of the columns, known items are changed: a table of id and stock changes the stock; an
+    empty cell empties it.
     """
     shop = load_items(items, column, need_vectors=False)
     vectors = [[float(f"{one:.8g}") for one in vector] for vector in shop.vectors.tolist()] if shop.dim else None
@@ -38,7 +39,10 @@ def put(
     for at, row in enumerate(shop.table.iter_rows(named=True)):
         if row["id"] in gone:
             continue
-        columns = {name: value for name, value in row.items() if name != "id" and value is not None}
+        # A table without vectors changes what it names, so an empty cell empties it.
+        columns = {
+            name: value for name, value in row.items() if name != "id" and (vectors is None or value is not None)
+        }
         vector = {"vector": vectors[at]} if vectors is not None else {}
         rows.append({"item": row["id"], "columns": columns, **vector})
     texts = [{**row, "item": str(row["item"])} for row in rows] if shop.ids_are_integers else []
@@ -63,7 +67,7 @@ def remove(
     whole = all(re.fullmatch("-?[0-9]{1,18}", one) for one in wanted)
     ids_of: list[list[Any]] = [[int(one) for one in wanted], list(wanted)] if whole else [list(wanted)]
     gone = _send(service, key, ids_of, "remove_items", "Taking items away")
-    say(f"{gone:,} item(s) were there, and are gone.")
+    say(f"{gone:,} of {len(set(wanted)):,} item(s) were there, and are gone.")
 
 
 def _send(service: str, key: str | None, ways: list[list[Any]], call: str, stage: str) -> int:

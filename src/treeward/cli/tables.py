@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeward.cli.console import say, timed
+from treeward.cli.console import say, timed, warn
 from treeward.core.errors import InvalidArgument
 from treeward.data.roles import ITEM_ROLES, LOG_ROLES
 
@@ -95,3 +95,17 @@ def load_prior(owner: str, path: Path, catalogue: "Catalogue") -> "PopulationPri
     if catalogue.dim == made.dim:  # else it is refused by what it makes of them
         check_vectors(owner, made, catalogue, path)
     return made
+
+
+def compare_columns(shop: "Catalogue", there: "Catalogue", like: Path) -> None:
+    """Warn of columns that a service of the old items would refuse."""
+    more, lacking = ([name for name in one.schema if name not in two.schema]
+                     for one, two in ((shop, there), (there, shop)))  # fmt: skip
+    if not more:
+        return
+    role = next((name for name in lacking if name in ITEM_ROLES), None)
+    fix = f"If one is the {role}: --column {role}={more[0]}. " if role else ""
+    warn(
+        f"{like} has no column {', '.join(more)}: a service of those items refuses new ones that have it. "
+        f"{fix}Else leave it out. {like} has {', '.join(there.schema)}."
+    )

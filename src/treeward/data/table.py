@@ -14,7 +14,8 @@ from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset, Sizes, left_out, split_users
 from treeward.data.interactions import Interactions, checked_weights
 from treeward.data.lines import Piece, Problems
-from treeward.data.roles import split_roles
+from treeward.data.numbered import other_ids
+from treeward.data.roles import LOG_ROLES, split_roles
 from treeward.data.tabular import read_events
 
 SIGNS: tuple[str, ...] = ()
@@ -74,6 +75,7 @@ def load(
         "loader": "tabular", "file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "read": {"events": len(log)}, "rewards": "column" if "reward" in table.columns else "every event",
         "test": test, "validation": validation, "seed": seed,
+        "not_used": [name for name in table.columns if name not in LOG_ROLES],
     }  # fmt: skip
     if weights is not None:
         log, other = weighed(log, weights, problems)
@@ -101,9 +103,7 @@ def _catalogue(path: str, columns: Mapping[str, str], log: Interactions, problem
     """Return the catalogue, and count events with items it does not list."""
     made = Catalogue.load(path, columns=columns, need_vectors=False)
     if made.ids_are_integers != log.items.dtype.is_integer():
-        why = f"its ids are {made.ids.dtype}, and those of the log's items {log.items.dtype}"
-        fix = f"; no column is called id, so they are row numbers: --column id=NAME ({', '.join(made.table.columns)})"
-        raise DataError(f"{path}: {why}{fix if made.numbered else ''}")
+        raise DataError(f"{path}: {other_ids(log, made)}")
     unlisted = int((~log.items.is_in(made.ids.implode())).sum())
     problems.note("item not in the catalogue", unlisted, Path(path).name, fatal=False)
     return made

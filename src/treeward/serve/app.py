@@ -333,7 +333,7 @@ def _check_origin(headers: Headers) -> None:
 
 
 def _is_local(host: bytes) -> bool:
-    parts = _HOST.fullmatch(host.decode("latin-1"))
+    parts = _HOST.fullmatch(host.decode("latin-1").lower())
     return parts is not None and is_loopback(parts[1] or parts[2])
 
 

@@ -12,6 +12,7 @@ from threading import get_native_id
 from time import monotonic
 
 import msgspec
+import numpy as np
 
 from treeward.core.errors import InvalidArgument, TreewardError
 from treeward.data.catalogue import Id
@@ -118,11 +119,19 @@ class Changing(Handlers):
             )
             try:
                 explorer = await self._beside(choice, accepted=asked.back)
+                await asyncio.to_thread(self._check_where, explorer)
             except (TreewardError, OSError) as error:
                 raise Refused(400, "snapshot", f"it cannot be served: {error}") from error
             await asyncio.to_thread(choice.keep, self.service.explorer.store)
             await self._serve(choice, explorer)
             return Reply(200, msgspec.json.encode(choice))
+
+    def _check_where(self, explorer: Explorer) -> None:
+        """Refuse a snapshot of which nothing could be shown: what is served can be."""
+        shop = explorer.catalogue
+        if self.settings.where and not (self.settings.fulfilling(shop) & explorer.are_open(np.arange(len(shop)))).any():
+            rule = "fulfilled by at least one of its items"
+            raise InvalidArgument("serve", "where", rule, f"{self.settings.where}, by none of {len(shop):,}")
 
     async def _follow(self) -> None:
         """Serve what another replica was told to, and know what items it was told of."""

@@ -311,7 +311,8 @@ class Service:
         for row in rows:
             unknown = [name for name in row.columns if name not in names]
             if unknown:
-                raise InvalidArgument("items", "columns", f"among {names}", unknown)
+                rule = f"among those of the items that are served ({', '.join(names)})"
+                raise InvalidArgument("items", "columns", rule, f"{', '.join(unknown)} of the item {row.item!r}")
             if row.item in self.explorer:
                 at = shop.row(row.item)
                 known = {name: value for name, value in shop.some([at]).row(0, named=True).items() if name != "id"}
@@ -380,8 +381,14 @@ def _table(ids: list[Id], columns: dict[str, list[Any]], shop: Catalogue) -> pl.
     try:
         return pl.DataFrame({"id": ids, **columns}, schema=shop.schema)
     except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
-        kinds = {name: str(kind) for name, kind in shop.schema.items()}
-        raise InvalidArgument("items", "items", f"as {kinds}", str(error).splitlines()[0]) from error
+        for name, kind in shop.schema.items():
+            for id, value in zip(ids, columns.get(name, ids), strict=True):
+                try:
+                    pl.Series([value], dtype=kind)
+                except (TypeError, OverflowError, pl.exceptions.PolarsError):
+                    rule = f"of the type that the items served have ({name}: {kind})"
+                    raise InvalidArgument("items", "columns", rule, f"{value!r:.80} of the item {id!r}") from error
+        raise InvalidArgument("items", "items", "of the columns' types", str(error).splitlines()[0]) from error
 
 
 def parse_id(text: str, integers: bool, what: str) -> Id:
