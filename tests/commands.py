@@ -11,7 +11,7 @@ from unittest import mock
 from treeward.cli import main
 
 TREEWARD = Path(sys.executable).with_name("treeward")
-LISTENS = {"demo", "serve"}  # they handle signals, so they get a process of their own
+LISTENS = {"demo", "serve"}  # they handle signals, so they get a process of their own, unless they only check
 
 
 def run(*arguments, cwd=None, code=0, width=100):
@@ -20,7 +20,9 @@ def run(*arguments, cwd=None, code=0, width=100):
     It runs in this process where it can: another one would need a second to import what is here already.
     """
     words = [str(word) for word in arguments]
-    ended, out, err = (_apart if LISTENS & set(words) else _here)(words, cwd, {"COLUMNS": str(width)})
+    ended, out, err = (_apart if LISTENS & set(words) and "--check" not in words else _here)(
+        words, cwd, {"COLUMNS": str(width)}
+    )
     assert ended == code, out + err
     assert "Traceback" not in err
     return out if code == 0 else err
