@@ -22,7 +22,7 @@ def doctor(
     """
     from treeward.cli.checkup import look
 
-    with errors.status("Looking, and deciding once (the first time ever, after compiling for a minute or two) ..."):
+    with errors.status("Looking, and deciding once (the first time ever, after compiling for half a minute) ..."):
         told = look()
     if as_json:
         typer.echo(json.dumps(plain(told), indent=1))
@@ -83,6 +83,6 @@ def _show_packages(told: "Checkup") -> None:
 
 def _kernels(told: dict[str, Any]) -> str:
     if told["folder"] is None:
-        return "nowhere to keep them: every process compiles anew, for a minute or two; set NUMBA_CACHE_DIR to a folder"
-    state = "there" if told["compiled"] else "not there yet: the first decision takes a minute or two"
+        return "nowhere to keep them: every process compiles again, for half a minute; set NUMBA_CACHE_DIR to a folder"
+    state = "there" if told["compiled"] else "not there yet: the first decision takes half a minute"
     return f"{state} ({told['folder']}{'' if told['writable'] else ', which cannot be written'})"

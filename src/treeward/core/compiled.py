@@ -95,7 +95,7 @@ class _Teller(event.Listener):
         if not self.told and event.data["dispatcher"].py_func.__module__.startswith("treeward."):
             self.told = True
             if sys.stderr.isatty():
-                sys.stderr.write("treeward compiles for this machine, once: one to two minutes, kept on disk\n")
+                sys.stderr.write("treeward compiles for this machine, once: up to a minute, kept on disk\n")
 
     def on_end(self, event: Any) -> None:
         """Say nothing."""
