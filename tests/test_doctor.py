@@ -125,11 +125,9 @@ def test_an_explorer_that_fails_is_told_in_a_line(monkeypatch):
 
 def test_kernels_that_are_not_kept_are_told(monkeypatch, tmp_path):
     monkeypatch.setattr(checkup, "kernels", lambda: {"folder": None, "writable": False, "compiled": False})
-    assert "nowhere to keep them: every process compiles anew" in asked()[1]
+    assert "nowhere to keep them: every process compiles again" in asked()[1]
     monkeypatch.setattr(checkup, "kernels", lambda: {"folder": str(tmp_path), "writable": False, "compiled": False})
-    assert (
-        f"not there yet: the first decision takes a minute or two ({tmp_path}, which cannot be written)" in asked()[1]
-    )
+    assert f"not there yet: the first decision takes half a minute ({tmp_path}, which cannot be written)" in asked()[1]
 
 
 @pytest.mark.parametrize(

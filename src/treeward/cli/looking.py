@@ -19,13 +19,12 @@ def looking(
     """Return the explorer that a service with these settings would have over a store, and the settings."""
     from treeward.serve.server import open_explorer
     from treeward.serve.settings import read_settings
-    from treeward.store.sqlite import SQLiteStore
+    from treeward.store.check import copy_at_rest
 
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
         settings = read_settings(config, flags={**flags, "store": str(copy)})
-        with closing(SQLiteStore(store, create=False)) as held:
-            held.backup(copy)
+        copy_at_rest(store, copy)
         explorer = open_explorer(settings, report)
         with closing(explorer.store):
             yield explorer, settings

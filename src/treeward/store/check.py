@@ -96,6 +96,18 @@ def check(path: str | Path, progress: Progress = silent) -> Report:
         file.close()
 
 
+def copy_at_rest(source: Path, target: Path) -> None:
+    """Copy a store that nobody has open, file and log, without opening it: it stays as it is to the bit."""
+    if not source.is_file():
+        raise StoreError(f"{source}: there is no such store")
+    write_ahead.refuse_if_used(source)
+    write_ahead.check(source)
+    for one, other in ((source, target), (write_ahead.log_of(source), write_ahead.log_of(target))):
+        if one.exists():
+            shutil.copyfile(one, other)
+            other.chmod(0o600)
+
+
 def salvage(path: str | Path, target: str | Path, progress: Progress = silent) -> Report:
     """Copy what can be read of a store to a new one, up to the first event that is not what was written."""
     source, made = Path(path), Path(target)
