@@ -1,4 +1,4 @@
-"""An explorer over a copy of a store: whoever looks changes nothing."""
+"""An explorer over a copy of a store, so that looking changes nothing."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

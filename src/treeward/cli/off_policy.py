@@ -196,7 +196,7 @@ def _said(one: "Estimate") -> tuple[str, str]:
 
 
 def _verdict(one: "OffPolicy") -> str:
-    """Say what an estimate means, beside what the log earned itself."""
+    """Say what an estimate means, compared with what the log earned itself."""
     if not one.supported:
         return "nothing can be said of it from this log"
     earned = f"would have earned {one.snips.value:.4f} per decision, the log {one.logged.value:.4f}: "

@@ -17,7 +17,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write the report of an experiment: an offline page, with the curves as PNG and the table as CSV beside it."""
+    """Write the report of an experiment: an offline page, with the curves as PNG and the table as CSV next to it."""
     from treeward.core import checks
     from treeward.experiment import load
 

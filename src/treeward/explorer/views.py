@@ -173,7 +173,7 @@ class Views:
     def check_states(self, users: int = 1_000, progress: Progress = silent) -> StateCheck:
         """Compute users' states twice and compare: event by event as they came, and at once from the log.
 
-        States that the store remembers are compared with the log as well, whoever's they are.
+        States that the store remembers are compared with the log as well, for all users.
 
         Parameters
         ----------

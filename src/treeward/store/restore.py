@@ -74,7 +74,7 @@ def _replaced(target: Path, part: Path) -> Path | None:
     """Put a file in the place of a store, and return where that is now; if anything fails, the store is as it was.
 
     Its log goes before the file is replaced: the file alone is refused, never served. The name itself is only replaced,
-    so that at no time a service finds nothing there, and begins anew.
+    so that at no time a service finds nothing there and begins with an empty store.
     """
     there = target.exists()
     kept = target.with_name(f"{target.name}.before-restore-{_moment()}")

@@ -120,7 +120,7 @@ def check(path: Path) -> None:
 
 def refuse_if_used(path: Path) -> None:
     """Raise `StoreInUse` if another process has a file open."""
-    if not log_of(path).exists():  # whoever has it open has a log, and SQLite would make one to look
+    if not log_of(path).exists():  # an open store has a log, and SQLite would make one to look
         return
     try:
         with _without_traces(path), closing(_opened(path, "mode=ro")) as file:
