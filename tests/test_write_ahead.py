@@ -203,7 +203,10 @@ def test_a_restore_that_fails_leaves_nothing_that_is_served_half(path, tmp_path,
 
     if cut == "no links":
         monkeypatch.setattr(os, "link", fail)
-        restore(tmp_path / "backup.db", path)
+        kept = restore(tmp_path / "backup.db", path).kept
+        assert kept.stat().st_mode & 0o777 == 0o600
+        with closing(SQLiteStore(kept)) as store:
+            assert store.count("ada") == 10
     else:
         monkeypatch.setattr(Path, "replace", lambda self, target, replace=Path.replace: (
             fail() if self.name.endswith(".part") else replace(self, target)

@@ -206,7 +206,7 @@ def _items(
 
 @inner
 def _offer(arm: NDArray[np.int64], rank: Floats, count: int, most: int, newcomer: int, worth: np.float32) -> int:
-    """Put somebody among the first `count`, best first, of whom at most `most` stay; return how many there are now."""
+    """Put somebody among the first `count`, best first; at most `most` stay; return how many there are now."""
     at = count if count < most else most - 1
     if at == most - 1 and count == most and worth <= rank[at]:
         return count

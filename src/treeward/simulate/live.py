@@ -49,7 +49,7 @@ class Home:
         self._room = scratch(plan), Trace.empty(), Screen.open(rounds if plan.once else 0), Desk.empty(plan)
 
     def live(self, life: Life) -> None:
-        """Run one user, of whom nothing is known, through all rounds."""
+        """Run one user who is not known yet through all rounds."""
         plan, state = self.plan, self.state
         sit(plan, state, 0)
         if plan.beams:

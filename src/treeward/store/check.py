@@ -1,5 +1,6 @@
 """What can be said of a store's file without trusting it."""
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -104,8 +105,13 @@ def copy_at_rest(source: Path, target: Path) -> None:
     write_ahead.check(source)
     for one, other in ((source, target), (write_ahead.log_of(source), write_ahead.log_of(target))):
         if one.exists():
-            shutil.copyfile(one, other)
-            other.chmod(0o600)
+            copy_private(one, other)
+
+
+def copy_private(source: Path, target: Path) -> None:
+    """Copy a file to a new one that only its owner can read."""
+    os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
+    shutil.copyfile(source, target)
 
 
 def salvage(path: str | Path, target: str | Path, progress: Progress = silent) -> Report:

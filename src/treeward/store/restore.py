@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shutil
 import time
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,7 @@ from treeward.core.disk import sync_folder
 from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError
 from treeward.core.progress import Progress, silent
 from treeward.store import write_ahead
-from treeward.store.check import Report, check
+from treeward.store.check import Report, check, copy_at_rest, copy_private
 from treeward.store.journal import connect
 
 
@@ -35,15 +34,11 @@ def restore(backup: str | Path, store: str | Path, progress: Progress = silent) 
         raise StoreError(f"{source}: there is no such backup")
     if target.is_dir() or (target.exists() and target.samefile(source)):
         raise InvalidArgument("restore", "STORE", "a file other than the backup", str(target))
-    for one in (source, target):
-        if one.exists():
-            write_ahead.refuse_if_used(one)
+    write_ahead.refuse_if_used(target)
     target = target.resolve()  # a link stays a link
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        _copy(source, part)
-        if write_ahead.log_of(source).exists():
-            _copy(write_ahead.log_of(source), write_ahead.log_of(part))
+        copy_at_rest(source, part)
         report = _checked(part, source, progress)
         with part.open("rb") as written:
             os.fsync(written.fileno())
@@ -78,13 +73,10 @@ def _replaced(target: Path, part: Path) -> Path | None:
     """
     there = target.exists()
     kept = target.with_name(f"{target.name}.before-restore-{_moment()}")
-    if there:
-        try:
-            os.link(target, kept)
-        except OSError:  # a file system without links
-            shutil.copyfile(target, kept)
     moved: list[tuple[Path, Path]] = []
     try:
+        if there:
+            _keep(target, kept)
         for suffix in ("-wal", "-journal"):
             old = target.with_name(target.name + suffix)
             if old.exists():
@@ -98,10 +90,12 @@ def _replaced(target: Path, part: Path) -> Path | None:
     return kept if there else None
 
 
+def _keep(target: Path, kept: Path) -> None:
+    try:
+        os.link(target, kept)
+    except OSError:  # a file system without links
+        copy_private(target, kept)
+
+
 def _moment() -> str:
     return f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(2)}"
-
-
-def _copy(source: Path, target: Path) -> None:
-    os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
-    shutil.copyfile(source, target)
