@@ -57,7 +57,7 @@ def main(folders):
                 both = [earned(kind(bandit, node_vectors=way), world, tree, users, 1_000) for way in ("unit", "mean")]
                 compare(f"{kind.__name__}, {label}, 1,000 rounds", *both)
         if (folder / "prior").exists():
-            prior, grown = tw.PopulationPrior.load(folder / "prior"), tw.ItemTree.load(folder / "tree-prior")
+            prior, grown = tw.Crowd.load(folder / "prior"), tw.ItemTree.load(folder / "tree-prior")
             options = {"reward": "click", "repeats": False}
             for walked, known in ((tree, None), (grown, prior)):
                 for kind in (tw.HCB, tw.PHCB):

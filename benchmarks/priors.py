@@ -79,7 +79,7 @@ def warned() -> None:
             mine = log.weighed(worth)
             own = tw.svd_vectors(mine.of_users(train), products, DIM)
             for how, items in {**fixed, "own clicks": own}.items():
-                prior = tw.PopulationPrior.fit(mine.of_users(train), items, seed=0)
+                prior = tw.Crowd.fit(mine.of_users(train), items, seed=0)
                 policy, best = tw.Beam(prior=prior), np.argsort(-prior.rates, kind="stable")[:ROUNDS]
                 new = np.arange(LOGGED, VISITORS)
                 by_list = float(np.mean([chances(new, np.full(len(new), row)).mean() for row in best]))
@@ -100,7 +100,7 @@ def trees() -> None:
     for items in (2_000, 20_000, 100_000):
         for seed in range(2):
             world = tw.World(*vivid(items=items, users=900, dim=DIM, seed=seed))
-            prior = tw.PopulationPrior.fit(tw.logged(world, range(600), shown=200, seed=seed), world.catalogue, seed=0)
+            prior = tw.Crowd.fit(tw.logged(world, range(600), shown=200, seed=seed), world.catalogue, seed=0)
             policy, plain = tw.Beam(prior=prior), tw.ItemTree.build(world.catalogue.vectors, seed=0)
             earned = [
                 tw.simulate(

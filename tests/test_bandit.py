@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 import treeward as tw
 from tests import naive
 from treeward.bandit import BANDITS, EpsilonGreedy, LinUCB, Prior, Thompson
-from treeward.bandit.population import _counted, _earned, _Fitted, _noise_of_clicks
+from treeward.bandit.crowd_fit import Fitted, _earned, counted, noise_of_clicks
 from treeward.core import rng
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import silent
 from treeward.engine import posterior as posteriors
 from treeward.engine.explore import Candidates, _sample, best_of, chance_of
+from treeward.engine.layout import CrowdArrays
 from treeward.engine.posterior import BLOCK, REFRESH, Posterior, correct, factorise, fade, observe, refresh, reset
+
+ALONE = CrowdArrays.none().root
 
 
 def posterior(dim, ridge=1.0, slots=1):
@@ -94,7 +97,7 @@ def test_slots_and_seats_do_not_touch_each_other():
 def test_linucb_honours_the_ridge_before_the_first_update(ridge):
     rule = LinUCB(alpha=1.0, ridge=ridge).rule(3)
     made, x = posterior(3, rule.ridge), fill(np.array([[1, 0, 0], [0, 2, 0]], dtype=np.float32))
-    assert best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], x.vectors, x, 0, 0, 0) == 1
+    assert best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], ALONE, x.vectors, x, 0, 0, 0) == 1
     np.testing.assert_allclose(x.width, [1 / math.sqrt(ridge), 2 / math.sqrt(ridge)], rtol=1e-6)
 
 
@@ -109,7 +112,9 @@ def test_choices_are_the_closed_form_ones(seed, count, name):
     arms = random.uniform(-1, 1, (count, dim)).astype(np.float32)
     bandit = {"linucb": LinUCB(0.7), "thompson": Thompson(v=0.5), "epsilon": EpsilonGreedy(0.5)}[name]
     rule = bandit.rule(dim)
-    chosen = best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], arms, fill(arms), seed, 5, 6)
+    chosen = best_of(
+        rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], ALONE, arms, fill(arms), seed, 5, 6
+    )
     if name == "linucb":
         scores = [x @ twin.theta() + 0.7 * twin.width(x) for x in arms.astype(float)]
     elif name == "thompson":
@@ -131,7 +136,7 @@ def test_thompson_draws_have_the_posterior_mean_and_covariance():
     factorise(made.inverse[0, 0], x.root)
     draws = np.empty((3000, 2))
     for i in range(3000):
-        _sample(x.vectors, x, made.theta[0, 0], 0.7, 0, 0, 10 * i)
+        _sample(x.vectors, x, made.inverse[0, 0], made.theta[0, 0], ALONE, 0.7, 0, 0, 10 * i)
         draws[i] = x.sampled
     assert draws.mean(axis=0) == pytest.approx(made.theta[0, 0], abs=4 * 0.7 / math.sqrt(3000))
     np.testing.assert_allclose(np.cov(draws.T), 0.49 * made.inverse[0, 0], atol=0.06)
@@ -143,7 +148,7 @@ def test_epsilon_is_drawn_as_often_as_it_says():
     learn(made, 0, 0, np.ones(1, dtype=np.float32), 1.0)
     rule = EpsilonGreedy(0.2).rule(1)
     second = [
-        best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], x.vectors, x, 0, 0, 4 * i)
+        best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], ALONE, x.vectors, x, 0, 0, 4 * i)
         for i in range(3000)
     ]
     assert np.mean(second) == pytest.approx(0.1, abs=4 * math.sqrt(0.09 / 3000))
@@ -153,7 +158,7 @@ def test_epsilon_greedy_by_the_arms_own_mean():
     made, x = posterior(1), fill(np.ones((3, 1), dtype=np.float32))
     x.visits[:], x.rewards[:] = [0, 4, 2], [0, 1, 1.5]
     rule = EpsilonGreedy(0.0, estimate="mean").rule(1)
-    assert best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], x.vectors, x, 0, 0, 0) == 2
+    assert best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], ALONE, x.vectors, x, 0, 0, 0) == 2
     assert x.mean.tolist() == [0, 0.25, 0.75]
 
 
@@ -254,9 +259,9 @@ def test_chances_are_how_often_an_arm_is_taken(bandit):
     counts, told = np.zeros(5), np.zeros(5)
     for turn in range(3000):
         at = rule.kind, rule.strength
-        chosen = best_of(*at, inverse, theta, arms.vectors, arms, 0, 0, turn << 16)
+        chosen = best_of(*at, inverse, theta, ALONE, arms.vectors, arms, 0, 0, turn << 16)
         counts[chosen] += 1
-        told[chosen] += chance_of(chosen, *at, theta, 5, arms.vectors, arms, 0, 0, turn << 16)
+        told[chosen] += chance_of(chosen, *at, inverse, theta, ALONE, 5, arms.vectors, arms, 0, 0, turn << 16)
     expected = told / np.maximum(counts, 1)
     if isinstance(bandit, Thompson):  # an estimate, whose mean over what was chosen is not that of the arm
         best = counts > 300
@@ -276,7 +281,7 @@ def test_what_somebody_liked_is_never_drawn_as_a_non_event():
     likes = random.random((30, 20)) < 0.5
     users, items = np.nonzero(likes)
     shop = tw.Catalogue(range(20), random.standard_normal((20, 3)))
-    log = _counted(tw.Interactions(users, items), shop, negatives=4, seed=0)
+    log = counted(tw.Interactions(users, items), shop, negatives=4, seed=0)
     assert (log.popularity == likes.sum(axis=0)).all()
     for user, (begin, end) in enumerate(pairwise(log.ends)):
         rows, rewards = log.row[begin:end], log.reward[begin:end]
@@ -307,7 +312,7 @@ def test_what_a_log_says_was_skipped_is_taken_before_anything_is_drawn():
     users, items = np.repeat(np.arange(4), 6), np.tile(np.arange(6), 4)
     rewards = np.tile([1.0, 0.0, 0.0, 0.0, 1.0, -1.0], 4)
     shop = tw.Catalogue(range(50), np.eye(50, 3))
-    log = _counted(tw.Interactions(users, items, rewards=rewards), shop, negatives=2, seed=0)
+    log = counted(tw.Interactions(users, items, rewards=rewards), shop, negatives=2, seed=0)
     for begin, end in pairwise(log.ends):
         assert log.row[begin:end].tolist() == [0, 4, 1, 2, 3, 5]
         assert log.reward[begin:end].tolist() == [1, 1, 0, 0, 0, 0]
@@ -330,13 +335,13 @@ def test_the_noise_to_count_with_is_the_one_that_earned_most():
             a, b = a + np.outer(x[at], x[at]), b + x[at] * click
     assert _earned(x, mean, spread, chances, 12, 3) == pytest.approx(total, rel=1e-5)
     users, items = np.nonzero(chances[np.arange(30) % 5] > 0.6)
-    held = _counted(tw.Interactions(users, items), tw.Catalogue(range(40), x), negatives=2, seed=0)
-    fitted = _Fitted(mean, spread, 0.06)
-    noise, earned = _noise_of_clicks(x, fitted, held, True, 3, silent)
+    held = counted(tw.Interactions(users, items), tw.Catalogue(range(40), x), negatives=2, seed=0)
+    fitted = Fitted(mean, spread, 0.06)
+    noise, earned = noise_of_clicks(x, fitted, held, True, 3, silent)
     rates = np.sort(np.clip(x @ mean, 0, 1))[-4:]
     factor = max(earned, key=earned.get)
     assert noise == pytest.approx(max(0.06, (rates * (1 - rates)).mean()) * float(factor), rel=1e-4)
-    assert _noise_of_clicks(x, fitted, held, False, 3, silent) == (0.06, {})
+    assert noise_of_clicks(x, fitted, held, False, 3, silent) == (0.06, {})
 
 
 def test_another_prior_needs_no_events():

@@ -7,7 +7,7 @@ import pytest
 
 import treeward as tw
 from tests.test_policy import NONE, Live, catalogue
-from treeward.bandit import EpsilonGreedy, LinUCB, PopulationPrior, Thompson
+from treeward.bandit import Crowd, EpsilonGreedy, LinUCB, Thompson
 from treeward.core.errors import InvalidArgument
 from treeward.engine.available import Flags, Screen, is_open, left, opened, shut
 from treeward.engine.layout import room
@@ -450,17 +450,17 @@ def population():
 
 def test_a_prior_knows_in_which_direction_people_differ(population, tmp_path):
     shop, log = population
-    prior = PopulationPrior.fit(log, shop, seed=1)
+    prior = Crowd.fit(log, shop, seed=1)
     spread = np.diag(np.asarray(prior.covariance))[:5]
     assert spread.argmax() == 1
     assert spread[1] > 5 * np.delete(spread, 1).max()
     assert np.asarray(prior.mean)[0] > 0
     assert prior.noise > prior.provenance["noise_of_the_log"]
     assert len(prior.provenance["tried"]) == 5
-    again = PopulationPrior.fit(log, shop, seed=1)
+    again = Crowd.fit(log, shop, seed=1)
     np.testing.assert_array_equal(again.covariance, prior.covariance)
     prior.save(tmp_path / "prior")
-    loaded = PopulationPrior.load(tmp_path / "prior")
+    loaded = Crowd.load(tmp_path / "prior")
     np.testing.assert_array_equal(loaded.covariance, prior.covariance)
     assert loaded.noise == prior.noise
     assert loaded.provenance == prior.provenance
@@ -469,7 +469,7 @@ def test_a_prior_knows_in_which_direction_people_differ(population, tmp_path):
 
 def test_a_prior_helps_newcomers(population):
     shop, log = population
-    prior = PopulationPrior.fit(log, shop, seed=1)
+    prior = Crowd.fit(log, shop, seed=1)
     x = shop.vectors / np.linalg.norm(shop.vectors, axis=1, keepdims=True)
     random = np.random.default_rng(7)
     thetas = random.multivariate_normal([0.3, 0, 0, 0, 0], np.diag([0.01, 0.5, 0.01, 0.01, 0.01]), 60)
@@ -485,10 +485,8 @@ def test_a_prior_helps_newcomers(population):
 
 def test_a_prior_does_not_depend_on_the_unit_of_rewards(population):
     shop, log = population
-    one = PopulationPrior.fit(log, shop, users=400)
-    hundred = PopulationPrior.fit(
-        tw.Interactions(log.users, log.items, rewards=np.full(len(log), 100.0)), shop, users=400
-    )
+    one = Crowd.fit(log, shop, users=400)
+    hundred = Crowd.fit(tw.Interactions(log.users, log.items, rewards=np.full(len(log), 100.0)), shop, users=400)
     np.testing.assert_allclose(np.asarray(hundred.mean) / 100, np.asarray(one.mean), rtol=1e-4, atol=1e-6)
     spread, other = np.asarray(one.covariance) * one.noise, np.asarray(hundred.covariance) * hundred.noise / 1e4
     np.testing.assert_allclose(other, spread, rtol=1e-3, atol=1e-6)
@@ -496,7 +494,7 @@ def test_a_prior_does_not_depend_on_the_unit_of_rewards(population):
 
 def test_what_a_prior_sees(population):
     shop, log = population
-    prior = PopulationPrior.fit(log, shop, users=200)
+    prior = Crowd.fit(log, shop, users=200)
     seen = prior.transform(shop)
     assert seen.dim == 7
     np.testing.assert_allclose(np.linalg.norm(seen.vectors[:, :5], axis=1), 1, rtol=1e-5)
@@ -506,7 +504,7 @@ def test_what_a_prior_sees(population):
     assert prior.transform(seen) is seen
     with pytest.raises(InvalidArgument, match="dimensions"):
         prior.transform(shop.with_vectors(seen.vectors + 1))
-    older = PopulationPrior.fit(log.of_users(log.users.unique().head(90)), shop, users=90)
+    older = Crowd.fit(log.of_users(log.users.unique().head(90)), shop, users=90)
     tree, _ = Beam(prior=prior).fitted(Beam(prior=older).grow(shop), shop)
     leaf = int(tree.leaves[0])
     assert tree.vectors[leaf, 6] == pytest.approx(seen.vectors[tree.items_of(leaf), 6].mean(), rel=1e-5)
@@ -522,20 +520,20 @@ def test_what_a_prior_sees(population):
 def test_a_prior_refuses_what_it_does_not_know(population, tmp_path):
     shop, log = population
     with pytest.raises(InvalidArgument, match="dimensions"):
-        PopulationPrior.fit(log, shop, users=50).transform(shop.with_vectors(shop.vectors[:, :3]))
+        Crowd.fit(log, shop, users=50).transform(shop.with_vectors(shop.vectors[:, :3]))
     with pytest.raises(InvalidArgument, match="vectors"):
-        PopulationPrior.fit(log, tw.Catalogue(range(600)))
+        Crowd.fit(log, tw.Catalogue(range(600)))
     with pytest.raises(tw.DataError, match="empty"):
-        PopulationPrior.fit(tw.Interactions([], []), shop)
+        Crowd.fit(tw.Interactions([], []), shop)
     with pytest.raises(tw.DataError, match="rewards no item"):
-        PopulationPrior.fit(tw.Interactions([1], [2], rewards=[0.0]), shop)
+        Crowd.fit(tw.Interactions([1], [2], rewards=[0.0]), shop)
     with pytest.raises(InvalidArgument, match="negatives"):
-        PopulationPrior.fit(log, shop, negatives=0)
-    names, prior = tw.Catalogue([f"i{i}" for i in range(600)], shop.vectors), PopulationPrior.fit(log, shop, users=50)
+        Crowd.fit(log, shop, negatives=0)
+    names, prior = tw.Catalogue([f"i{i}" for i in range(600)], shop.vectors), Crowd.fit(log, shop, users=50)
     with pytest.raises(InvalidArgument, match="ids that are"):
         prior.transform(names)
     with pytest.raises(tw.TreewardError):
-        PopulationPrior.load(tmp_path)
+        Crowd.load(tmp_path)
 
 
 def test_a_tree_over_other_vectors(shop, tree):

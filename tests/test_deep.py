@@ -223,7 +223,7 @@ def test_transform_is_done_once_and_dimensions_are_checked(world, network, log):
         network.transform(tw.Catalogue([1, 2], np.eye(2)))
     with pytest.raises(InvalidArgument, match="vectors must be of 16 dimensions"):
         network.mapped(np.eye(2))
-    prior = tw.PopulationPrior.fit(log, seen, users=100)
+    prior = tw.Crowd.fit(log, seen, users=100)
     policy = tw.Beam(features=network, prior=prior)
     both = policy.catalogue_for(shop)
     assert both.dim == network.dim + 2

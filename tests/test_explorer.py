@@ -39,7 +39,7 @@ def tree(shop):
 
 
 def explorer(shop, tree, policy=None, store=None, **options):
-    return tw.Explorer(shop, tree, policy, store, **{"seed": 0, **options})
+    return tw.Explorer(shop, tree, policy, store, **{"seed": 0, "crowd": False, **options})
 
 
 def live_a_while(made, users=("ada", "bob"), rounds=30):

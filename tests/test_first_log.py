@@ -178,7 +178,7 @@ def test_a_prior_can_be_tried_in_python(shop, fitted):
         columns={"user": "visitor", "item": "product"},
         actions={"view": 0.1, "cart": 0.5, "buy": 1},
     )
-    items, prior = tw.Catalogue.load(shop / "items"), tw.PopulationPrior.load(shop / "prior")
+    items, prior = tw.Catalogue.load(shop / "items"), tw.Crowd.load(shop / "prior")
     tried = tw.try_prior(prior, data.part("test"), items)
     assert tried.users == 300
     assert not tried.worse
@@ -208,7 +208,7 @@ def test_the_tree_of_a_prior_is_built_with_it(shop, fitted):
 
 def test_health_looks_for_items_as_the_policy_does(shop, fitted):
     """A search that looks at every item loses nothing, whichever tree it goes through."""
-    items, prior = tw.Catalogue.load(shop / "items"), tw.PopulationPrior.load(shop / "prior")
+    items, prior = tw.Catalogue.load(shop / "items"), tw.Crowd.load(shop / "prior")
     plain = tw.ItemTree.build(items.vectors, seed=0)
     found = tw.Explorer(items, plain, tw.Beam(prior=prior, means=100_000), seed=0).health(users=50)
     assert found.lost == pytest.approx(0, abs=1e-6)

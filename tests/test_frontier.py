@@ -125,7 +125,7 @@ def test_prior_fit_on_the_command_line(log, tmp_path):
     assert told.exit_code == 0, told.output
     assert "treeward tree build" in told.output
     assert "--prior" in told.output
-    prior = tw.PopulationPrior.load(tmp_path / "prior")
+    prior = tw.Crowd.load(tmp_path / "prior")
     assert prior.dim == 8
     assert isinstance(run(app, arguments).exception, tw.TreewardError)  # it is there already
     assert run(app, [*arguments, "--force"]).exit_code == 0

@@ -34,7 +34,7 @@ def prior():
     random = np.random.default_rng(7)
     items = random.integers(FIRST, size=600) ** 2 // FIRST  # some are more popular
     log = tw.Interactions(random.integers(60, size=600), items, rewards=(random.random(600) < 0.4) * 1.0)
-    return tw.PopulationPrior.fit(log, shop_of(np.random.default_rng(0), range(FIRST)))
+    return tw.Crowd.fit(log, shop_of(np.random.default_rng(0), range(FIRST)))
 
 
 def vectors_of(random, count):

@@ -168,7 +168,7 @@ def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
     monkeypatch.setenv("TREEWARD_REBUILD", "0.1")
     known = tw.Catalogue.load(shop / "items")
     log = tw.Interactions([user for user in range(50) for _ in range(4)], [i % 20 for i in range(200)])
-    tw.PopulationPrior.fit(log, known).save(tmp_path / "prior")
+    tw.Crowd.fit(log, known).save(tmp_path / "prior")
     prior = ("--prior", tmp_path / "prior")
     turned = known.vectors + 0.5 * np.random.default_rng(0).standard_normal(known.vectors.shape) * known.vectors.std()
     changed = [{"item": id, "vector": turned[id].tolist()} for id in range(50, 400)]

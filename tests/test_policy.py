@@ -441,7 +441,7 @@ def test_a_node_whose_items_cancel_stays_zero():
 def test_features_of_a_prior_are_not_scaled():
     shop = catalogue()
     log = tw.Interactions(np.repeat(np.arange(40), 3), np.arange(120) % len(shop))
-    prior = tw.PopulationPrior.fit(log, shop, seed=0)
+    prior = tw.Crowd.fit(log, shop, seed=0)
     plan = HCB(prior=prior).plan(tw.ItemTree.build(shop.vectors, (4, 12), seed=0), shop)
     own = shop.dim
     np.testing.assert_allclose(np.linalg.norm(plan.nodes[:, :own], axis=1), 1, rtol=1e-5)

@@ -248,7 +248,7 @@ def test_a_prior_of_other_vectors_is_refused(tmp_path):
     vectors = np.concatenate([2 * shop.vectors, grown.vectors[300:]])
     tw.Catalogue(grown.ids, vectors).save(tmp_path / "grown")
     log = tw.Interactions([user for user in range(50) for _ in range(4)], [i % 20 for i in range(200)])
-    tw.PopulationPrior.fit(log, shop).save(tmp_path / "prior")
+    tw.Crowd.fit(log, shop).save(tmp_path / "prior")
     for name, told in (("shop", "sound"), ("grown", "sound"), ("other", "64 of the 64 items compared have other"),
                        ("narrow", "of 8 dimensions")):  # fmt: skip
         code = 0 if told == "sound" else 1

@@ -75,4 +75,4 @@ class Primed(Treeward):
     def policy(self) -> Policy:
         users, rows, clicks = self.task.log.T
         log = tw.Interactions(users, rows, rewards=clicks.astype(np.float64))
-        return tw.Beam(tw.LinUCB(alpha=ALPHA), prior=tw.PopulationPrior.fit(log, self.shop))
+        return tw.Beam(tw.LinUCB(alpha=ALPHA), prior=tw.Crowd.fit(log, self.shop))

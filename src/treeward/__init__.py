@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from treeward.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from treeward.bandit.population import PopulationPrior as PopulationPrior
+    from treeward.bandit.crowd import Crowd as Crowd
     from treeward.bandit.prior import Prior as Prior
     from treeward.bandit.rules import EpsilonGreedy as EpsilonGreedy
     from treeward.bandit.rules import LinUCB as LinUCB
@@ -93,7 +93,7 @@ _HOME = {
     "NextClick": "treeward.learn.next_click",
     "NothingLeft": "treeward.core.errors",
     "PHCB": "treeward.policy.phcb",
-    "PopulationPrior": "treeward.bandit.population",
+    "Crowd": "treeward.bandit.crowd",
     "PostgresStore": "treeward.store.postgres",
     "Prior": "treeward.bandit.prior",
     "SQLiteStore": "treeward.store.sqlite",
@@ -130,6 +130,7 @@ __all__ = [
     "ConUCB",
     "ContextFree",
     "Crossed",
+    "Crowd",
     "DataError",
     "Decision",
     "EpsilonGreedy",
@@ -146,7 +147,6 @@ __all__ = [
     "NeuralLinear",
     "NextClick",
     "NothingLeft",
-    "PopulationPrior",
     "PostgresStore",
     "Prior",
     "SQLiteStore",

@@ -2,7 +2,7 @@
 
 from inspect import isclass
 
-from treeward.bandit.population import PopulationPrior
+from treeward.bandit.crowd import Crowd
 from treeward.bandit.prior import Prior
 from treeward.bandit.rules import Bandit, EpsilonGreedy, LinUCB, Thompson
 from treeward.core import checks
@@ -34,9 +34,9 @@ __all__ = [
     "BANDITS",
     "STRENGTHS",
     "Bandit",
+    "Crowd",
     "EpsilonGreedy",
     "LinUCB",
-    "PopulationPrior",
     "Prior",
     "Thompson",
     "bandit_named",

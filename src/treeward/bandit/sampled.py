@@ -11,7 +11,7 @@ from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 
 if TYPE_CHECKING:
-    from treeward.bandit.population import PopulationPrior
+    from treeward.bandit.crowd import Crowd
 
 _ITEMS, _DIMENSIONS = 64, 8
 _CLOSE = 0.01
@@ -40,7 +40,7 @@ def moved(sample: dict[str, Any], catalogue: Catalogue, dim: int) -> tuple[int, 
     return int((np.abs(then - now).max(axis=1) > _CLOSE).sum()), len(rows)
 
 
-def check_vectors(owner: str, prior: "PopulationPrior", catalogue: Catalogue, named: object) -> None:
+def check_vectors(owner: str, prior: "Crowd", catalogue: Catalogue, named: object) -> None:
     """Refuse a prior that was fitted to other vectors: what it expects of users would be about other things."""
     elsewhere, known = moved(prior.provenance.get("sample", {}), catalogue, prior.dim)
     if 2 * elsewhere > known:

@@ -18,7 +18,7 @@ from treeward.cli.console import console, errors, progress, say, show, timed
 from treeward.cli.simulate import show_results
 
 if TYPE_CHECKING:
-    from treeward.bandit.population import PopulationPrior
+    from treeward.bandit.crowd import Crowd
     from treeward.cli.visitors import Visitors
     from treeward.serve.settings import Settings
     from treeward.simulate import World
@@ -105,11 +105,11 @@ def _clear(store: Path) -> None:
             store.with_name(store.name + suffix).unlink(missing_ok=True)
 
 
-def _prior(world: "World", users: int, seed: int) -> "PopulationPrior":
+def _prior(world: "World", users: int, seed: int) -> "Crowd":
     """Return what the logs of earlier users say of newcomers: they were shown a few items that somebody had picked."""
     import numpy as np
 
-    from treeward.bandit.population import PopulationPrior
+    from treeward.bandit.crowd import Crowd
     from treeward.core import rng
     from treeward.data.interactions import Interactions
 
@@ -120,12 +120,10 @@ def _prior(world: "World", users: int, seed: int) -> "PopulationPrior":
     rows = picked[(drawn * count).astype(np.int64)]
     clicked = (luck < world.chances(who, rows)).astype(np.float64)
     log = Interactions(who, world.catalogue.ids[rows], rewards=clicked)
-    return PopulationPrior.fit(log, world.catalogue, seed=seed)
+    return Crowd.fit(log, world.catalogue, seed=seed)
 
 
-def _compare(
-    world: "World", tree: "ItemTree", prior: "PopulationPrior", users: int, rounds: int, seed: int, out: Path
-) -> None:
+def _compare(world: "World", tree: "ItemTree", prior: "Crowd", users: int, rounds: int, seed: int, out: Path) -> None:
     from treeward.policy import TREE_POLICIES
     from treeward.policy.base import Policy
     from treeward.simulate import draw_curves, simulate

@@ -13,7 +13,7 @@ from treeward.cli.data import Actions, As, Data, Options, read
 from treeward.cli.tables import LogColumns, fresh, load_items, sides
 
 if TYPE_CHECKING:
-    from treeward.bandit.population import PopulationPrior
+    from treeward.bandit.crowd import Crowd
     from treeward.data.catalogue import Catalogue
     from treeward.data.dataset import Dataset, Split
     from treeward.simulate.newcomers import PriorTrial
@@ -50,7 +50,7 @@ def fit(
 
     Then compare it, on users it was not fitted to, with no prior and with a list of the most popular items.
     """
-    from treeward.bandit.population import FORMAT, PopulationPrior
+    from treeward.bandit.crowd import FORMAT, Crowd
     from treeward.core import artefact
 
     artefact.check_free(out, FORMAT, ("mean", "covariance", "rates", "items"), overwrite=force)
@@ -58,9 +58,7 @@ def fit(
     shop = load_items(items, of_items)
     made = read(data, loader, options, of_log, action)
     with progress() as report:
-        prior = PopulationPrior.fit(
-            made.part("train"), shop, users=users, negatives=negatives, seed=seed, progress=report
-        )
+        prior = Crowd.fit(made.part("train"), shop, users=users, negatives=negatives, seed=seed, progress=report)
     trial = _try(prior, made, shop, seed) if compared else None
     with timed("Saving"):
         prior.save(out, overwrite=force)
@@ -80,7 +78,7 @@ def fit(
         say("Next: " + shlex.join([*words, *(word for one in of_items for word in ("--column", one))]))
 
 
-def _try(prior: "PopulationPrior", data: "Dataset", items: "Catalogue", seed: int) -> "PriorTrial | None":
+def _try(prior: "Crowd", data: "Dataset", items: "Catalogue", seed: int) -> "PriorTrial | None":
     """Try the prior on test users, or on validation users if there are none, and note in it what came out."""
     from treeward.core.errors import DataError
     from treeward.simulate.newcomers import try_prior

@@ -11,7 +11,7 @@ from treeward.core.errors import InvalidArgument
 from treeward.data.roles import ITEM_ROLES, LOG_ROLES
 
 if TYPE_CHECKING:
-    from treeward.bandit.population import PopulationPrior
+    from treeward.bandit.crowd import Crowd
     from treeward.data.catalogue import Catalogue
 
 ItemColumns = Annotated[
@@ -86,12 +86,12 @@ def load_items(
     return made
 
 
-def load_prior(owner: str, path: Path, catalogue: "Catalogue") -> "PopulationPrior":
+def load_prior(owner: str, path: Path, catalogue: "Catalogue") -> "Crowd":
     """Read a prior, and refuse one that was fitted to other vectors than the items have."""
-    from treeward.bandit.population import PopulationPrior
+    from treeward.bandit.crowd import Crowd
     from treeward.bandit.sampled import check_vectors
 
-    made = PopulationPrior.load(path)
+    made = Crowd.load(path)
     if catalogue.dim == made.dim:  # else it is refused by what it makes of them
         check_vectors(owner, made, catalogue, path)
     return made

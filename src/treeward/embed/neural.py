@@ -111,7 +111,7 @@ class NeuralLinear(Features):
         """Learn from a log the features in which the bandit's own posterior explains it best (needs torch).
 
         A user's rewards are taken for r = z' theta + noise with theta ~ N(mean, I), and theta is integrated out: the
-        network maximises how likely everybody's rewards are together, as `PopulationPrior` does for given features. A
+        network maximises how likely everybody's rewards are together, as `Crowd` does for given features. A
         tenth of the users is held out, and tells when to stop. Then features are scaled to a mean squared length of 1.
 
         Parameters

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from treeward.core.compiled import inner, whole
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.engine.available import Screen, shut
+from treeward.engine.crowd import offset_of
 from treeward.engine.explore import GREEDY_MEAN, SAMPLE, Candidates, dot
 from treeward.engine.history import tally
-from treeward.engine.layout import Known, Numbers
+from treeward.engine.layout import CrowdArrays, Known, Numbers
 from treeward.engine.places import leaf_at
 from treeward.engine.posterior import spread
 from treeward.engine.ragged import Lists
@@ -81,13 +82,20 @@ def close_behind(first_child: Integers, item_range: Integers, place: int, divers
 
 @inner
 def appraise(
-    numbers: Numbers, known: Known, seat: int, vector: Floats, candidates: Candidates, trace: Trace, made: Any
+    numbers: Numbers,
+    crowd: CrowdArrays,
+    known: Known,
+    seat: int,
+    vector: Floats,
+    candidates: Candidates,
+    trace: Trace,
+    made: Any,
 ) -> None:
     """Say what is thought of the item chosen, whose vector is given, and how likely it was."""
     items = known.theta.shape[1] - 1
     x, z = candidates.one[0], candidates.one[1]
     copy(vector, x)
-    made["mean"] = dot(x, known.theta[seat, items])
+    made["mean"] = dot(x, known.theta[seat, items]) + offset_of(crowd.offset, made["place"])
     made["width"] = np.sqrt(max(spread(known.inverse[seat, items], x, z), np.float32(0.0)))
     if numbers.kind == GREEDY_MEAN:
         place = made["place"]

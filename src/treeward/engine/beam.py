@@ -8,10 +8,10 @@ from treeward.core.compiled import apart, inner, inner_apart, inner_summing, who
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.engine.available import Screen, clear, is_open, left, nth, offered, taken
 from treeward.engine.batch import Batch, appraise, close_behind, prepare
+from treeward.engine.crowd import offset_of
 from treeward.engine.explore import SAMPLE, Candidates, best_drawn, dot, draw
 from treeward.engine.layout import BeamArrays, Known, Search
 from treeward.engine.places import leaf_at
-from treeward.engine.posterior import factorise
 from treeward.engine.sampling import (
     FRESH,
     HALF,
@@ -59,7 +59,7 @@ def choose_by_beam(
             made["nonce"], made["place"], made["node"], made["scores"], made["work"] = nonce, place, node, scores, work
             made["item"] = beam.rows[place] if place >= 0 else -1
             if place >= 0:
-                appraise(beam.numbers, known, seat, beam.items[place], candidates, trace, made)
+                appraise(beam.numbers, beam.crowd, known, seat, beam.items[place], candidates, trace, made)
                 if slots > 1:
                     close_behind(beam.first_child, beam.item_range, place, diverse, screen)
 
@@ -82,10 +82,10 @@ def decide(
     inverse, theta = known.inverse[seat, 0], known.theta[seat, 0]
     explores, rule = may_explore(numbers, draws), later(draws, ITEM + HALF)
     copy(theta, candidates.drawn)
+    taste = beam.crowd.root
     if numbers.kind == SAMPLE:
-        factorise(inverse, candidates.root)
         v = numbers.strength if explores else 0.0
-        draw(candidates, theta, v, rule.seed, rule.stream, rule.counter)
+        draw(candidates, inverse, theta, taste, v, rule.seed, rule.stream, rule.counter)
     sampled = not _any(candidates.drawn)  # nothing is known, not even what is popular
     if sampled:
         count, means = min(total, numbers.item_budget), 0
@@ -95,22 +95,22 @@ def decide(
     else:
         count, means = find(beam, candidates.drawn, screen, candidates)
     count = with_shortlist(known.short, seat, screen, candidates, count)
-    gather(numbers.kind, beam.items, beam.bonus, known.history, seat, count, candidates)
+    gather(numbers.kind, beam.items, beam.bonus, beam.crowd.offset, known.history, seat, count, candidates)
     if numbers.kind == SAMPLE:
         x = candidates.vectors[:count]
         chosen = best_drawn(theta, x, candidates, rule.seed, rule.stream, rule.counter)
     else:
-        chosen = best_gathered(numbers, inverse, theta, count, explores, candidates, rule)
+        chosen = best_gathered(numbers, inverse, theta, taste, count, explores, candidates, rule)
     found, fresh, explore = count, beam.search.fresh, numbers.explore
     if explores and fresh > 0 and rng.uniform(draws.seed, draws.stream, draws.counter + FRESH) < fresh:
         at = rng.below(draws.seed, draws.stream, draws.counter + WHICH, total)
         arm[found] = at if clear(screen) else nth(screen, whole(0), size, at)
-        candidates.mean[found] = dot(beam.items[arm[found]], theta)
+        candidates.mean[found] = dot(beam.items[arm[found]], theta) + offset_of(beam.crowd.offset, arm[found])
         chosen = _position(arm, found)
         count = max(count, chosen + 1)
     chance, plain = 0.0, 0.0
     if len(trace.seen) > 0 and chosen < found:
-        chance, plain = chances(numbers, theta, found, chosen, candidates, rule)
+        chance, plain = chances(numbers, inverse, theta, taste, found, chosen, candidates, rule)
     elif sampled:  # it was drawn, but might as well have been sampled
         chance = plain = 1.0 / found
     share = found / total if sampled else 1.0
@@ -164,12 +164,16 @@ def find(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Candidates
                 begin, end = whole(beam.item_range[child, 0]), whole(beam.item_range[child, 1])
                 middle, size, gone = dot(beam.vectors[child], theta), end - begin, whole(0)
                 popular = beam.vectors[child, len(theta) - 1]
-                rank = middle + _beyond(search, theta, length, level, child, popular, begin, size, gone)
+                rank = middle + _beyond(
+                    search, beam.crowd.crest, theta, length, level, child, popular, begin, size, gone
+                )
                 if not plain and (kept < follow or rank > new_rank[kept - 1]):  # what is closed only makes it less
                     size, gone = offered(screen, begin, end), taken(screen, begin, end)
                     if gone >= size:
                         continue
-                    rank = middle + _beyond(search, theta, length, level, child, popular, begin, size, gone)
+                    rank = middle + _beyond(
+                        search, beam.crowd.crest, theta, length, level, child, popular, begin, size, gone
+                    )
                 kept = _offer(new, new_rank, kept, follow, child, rank)
             means += last - first
         old, new, old_rank, new_rank, count = new, old, new_rank, old_rank, kept
@@ -188,20 +192,46 @@ def _items(
 ) -> tuple[int, int]:
     """Offer all items of the leaves that were reached."""
     arm, rank, plain = candidates.arm, candidates.mean, clear(screen)
-    kept, most, some_are_new = whole(0), beam.numbers.item_budget, len(beam.bonus) > 0
+    kept, most, some_are_new = (
+        _well_liked(beam, theta, screen, candidates),
+        beam.numbers.item_budget,
+        len(beam.bonus) > 0,
+    )
     flagged = not screen.only and len(screen.flags.open) > 0
     for i in range(count):
         begin, end = whole(beam.item_range[leaves[i], 0]), whole(beam.item_range[leaves[i], 1])
         for place in range(begin, end):
             if flagged and not screen.flags.open[place]:  # most likely a free place
                 continue
-            worth = dot(beam.items[place], theta)
+            worth = dot(beam.items[place], theta) + offset_of(beam.crowd.offset, place)
             if some_are_new:
                 worth += beam.bonus[place]
             if (kept < most or worth > rank[kept - 1]) and (plain or is_open(screen, place)):
-                kept = _offer(arm, rank, kept, most, place, worth)
+                known = len(beam.crowd.top) > 0 and _among(arm, kept, place)
+                kept = kept if known else _offer(arm, rank, kept, most, place, worth)
         means += end - begin
-    return kept, means
+    return kept, means + len(beam.crowd.top)
+
+
+@inner
+def _well_liked(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Candidates) -> int:
+    """Offer the items that the crowd likes best, of which a newcomer's are nearly always some; return how many stay."""
+    kept, plain, top = whole(0), clear(screen), beam.crowd.top
+    for i in range(len(top)):
+        worth = dot(beam.items[top[i]], theta) + offset_of(beam.crowd.offset, top[i]) + offset_of(beam.bonus, top[i])
+        if (kept < beam.numbers.item_budget or worth > candidates.mean[kept - 1]) and (
+            plain or is_open(screen, top[i])
+        ):
+            kept = _offer(candidates.arm, candidates.mean, kept, beam.numbers.item_budget, top[i], worth)
+    return kept
+
+
+@inner
+def _among(arm: NDArray[np.int64], count: int, place: int) -> bool:
+    found = False
+    for i in range(count):
+        found = found or arm[i] == place
+    return found
 
 
 @inner
@@ -236,6 +266,7 @@ def _any_inner(first_child: Integers, nodes: NDArray[np.int64], count: int) -> b
 @inner
 def _beyond(
     search: Search,
+    crest: Floats,
     theta: Floats,
     length: np.float32,
     level: int,
@@ -254,4 +285,6 @@ def _beyond(
     more = length * search.reach[node] * search.ranks[int(share * np.float32(255.0))]
     if search.ladder.shape[1] > 0 and theta[last] > 0:
         more += theta[last] * (search.ladder[level, begin + gone] - popular)
+    if len(crest) > 0:
+        more += crest[node, min(gone, crest.shape[1] - 1)]
     return np.float32(more)

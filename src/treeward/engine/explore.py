@@ -1,12 +1,12 @@
 """One decision: the best of a few candidate arms under a rule."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.compiled import inner, inner_summing, multiply, tight
+from treeward.core.compiled import inner, inner_apart, inner_summing, multiply, tight
 from treeward.core.types import Floats
 from treeward.engine.posterior import factorise
 
@@ -16,6 +16,8 @@ UCB, SAMPLE, GREEDY_LINEAR, GREEDY_MEAN = range(4)
 _TIES = 1 << 14
 _DRAWS = 32
 _CLOSE = np.float32(1e-6)
+_FEW = 64
+"""Of so many arms the joint distribution of their scores is cheaper to draw from than that of theta."""
 
 
 class Candidates(NamedTuple):
@@ -37,10 +39,18 @@ class Candidates(NamedTuple):
     """(most,) by which the score is multiplied; 1 in the paper."""
     bonus: Floats
     """(most,) which is added to it; 0 in the paper."""
+    offset: Floats
+    """(most,) what everybody's rewards add to the estimate; 0 in the paper."""
     spread: Floats
-    """(most, d) room for x A^-1."""
+    """(most, d) room for x A^-1 ..."""
+    shared: Floats
+    """(most, d) ... and for x A^-1 M, see `CrowdArrays`."""
     root: NDArray[np.float64]
     """(d, d) room for L, where L L' = A^-1."""
+    joint: NDArray[np.float64]
+    """(2, few, few) room for the covariance of the candidates' scores and its root; none where there may be many."""
+    normal: Floats
+    """(d or few,) room for normal draws."""
     drawn: Floats
     """(d,) room for a draw of theta ..."""
     sampled: Floats
@@ -56,6 +66,7 @@ class Candidates(NamedTuple):
     def empty(cls, most: int, dim: int, widest: int = 0, *, known: bool = False) -> "Candidates":
         """Return room for `most` candidates out of `widest`; without vectors if their means and widths are `known`."""
         vectors = 0 if known else most
+        few = most if most <= _FEW else 0
         return cls(
             np.zeros(most, dtype=np.int64),
             np.zeros((vectors, dim), dtype=np.float32),
@@ -65,8 +76,12 @@ class Candidates(NamedTuple):
             np.zeros(most),
             np.ones(most, dtype=np.float32),
             np.zeros(most, dtype=np.float32),
+            np.zeros(most, dtype=np.float32),
+            np.zeros((vectors, dim), dtype=np.float32),
             np.zeros((vectors, dim), dtype=np.float32),
             np.zeros((dim, dim)),
+            np.zeros((2, few, few)),
+            np.zeros(max(dim, few), dtype=np.float32),
             np.zeros(dim, dtype=np.float32),
             np.zeros(most, dtype=np.float32),
             np.zeros(most, dtype=np.float32),
@@ -81,6 +96,7 @@ def best_of(
     strength: float,
     inverse: Floats,
     theta: Floats,
+    taste: Floats,
     x: Floats,
     candidates: Candidates,
     seed: int,
@@ -89,8 +105,9 @@ def best_of(
 ) -> int:
     """Return which of the candidates, whose vectors are `x`, to take.
 
-    `counter` and the numbers after it are free to draw from. Scores that differ by rounding alone are ties, and ties go
-    to the first from a random start, or else users nothing is known of would all meet the same arms.
+    `taste`: the `root` of `CrowdArrays`; only Thompson sampling reads it. `counter` and the numbers after it are free
+    to draw from. Scores that differ by rounding alone are ties, and ties go to the first from a random start, or else
+    users nothing is known of would all meet the same arms.
     """
     count = len(x)
     mean = candidates.mean[:count]
@@ -102,10 +119,9 @@ def best_of(
             mean[i] = candidates.rewards[i] / candidates.visits[i] if candidates.visits[i] > 0 else 0.0
     else:
         for i in range(count):
-            mean[i] = dot(x[i], theta)
+            mean[i] = dot(x[i], theta) + candidates.offset[i]
     if kind == SAMPLE:
-        factorise(inverse, candidates.root)
-        draw(candidates, theta, strength, seed, stream, counter)
+        draw(candidates, inverse, theta, taste, strength, seed, stream, counter)
         return best_drawn(theta, x, candidates, seed, stream, counter)
     return best_scored(kind, strength, count, candidates, seed, stream, counter)
 
@@ -115,8 +131,8 @@ def best_drawn(theta: Floats, x: Floats, candidates: Candidates, seed: int, stre
     """Return which of the candidates, whose vectors are `x`, is best under the theta that was drawn."""
     count = len(x)
     for i in range(count):
-        candidates.mean[i] = dot(x[i], theta)
-        candidates.sampled[i] = dot(x[i], candidates.drawn)
+        candidates.mean[i] = dot(x[i], theta) + candidates.offset[i]
+        candidates.sampled[i] = dot(x[i], candidates.drawn) + candidates.offset[i]
     start = rng.below(seed, stream, counter + _TIES, count)
     return _highest(candidates.sampled[:count], candidates.width, np.float32(0.0), candidates, start)
 
@@ -139,7 +155,9 @@ def chance_of(
     chosen: int,
     kind: int,
     strength: float,
+    inverse: Floats,
     theta: Floats,
+    taste: Floats,
     count: int,
     x: Floats,
     candidates: Candidates,
@@ -153,10 +171,15 @@ def chance_of(
     out of a stream of their own, that choose it; only that looks at the vectors `x`.
     """
     if kind == SAMPLE:
-        wins, sampled = 1, candidates.sampled[:count]
+        wins, sampled, few = 1, candidates.sampled[:count], count <= candidates.joint.shape[1]
+        if few:
+            _join(inverse, taste, x, candidates)
         for turn in range(1, _DRAWS + 1):
             other = stream ^ turn << 56
-            _sample(x, candidates, theta, strength, seed, other, counter)
+            if few:
+                _sample_jointly(count, candidates, strength, seed, other, counter)
+            else:
+                _sample(x, candidates, inverse, theta, taste, strength, seed, other, counter)
             start = rng.below(seed, other, counter + _TIES, count)
             wins += _highest(sampled, candidates.width, np.float32(0.0), candidates, start) == chosen
         return wins / (_DRAWS + 1)
@@ -216,7 +239,7 @@ def _means_and_widths(x: Floats, theta: Floats, candidates: Candidates) -> None:
         for j in range(len(theta)):
             mean += row[j] * theta[j]
             square += row[j] * wide[j]
-        candidates.mean[i] = mean
+        candidates.mean[i] = mean + candidates.offset[i]
         candidates.width[i] = np.sqrt(max(square, np.float32(0.0)))
 
 
@@ -229,21 +252,92 @@ def dot(a: Floats, b: Floats) -> np.float32:
     return total
 
 
+@inner
+def draw(
+    candidates: Candidates,
+    inverse: Floats,
+    theta: Floats,
+    taste: Floats,
+    v: float,
+    seed: int,
+    stream: int,
+    counter: int,
+) -> None:
+    """Draw what a user likes into `candidates.drawn`: from N(theta, v^2 A^-1), or as the crowd's taste is uncertain."""
+    if len(taste) == 0:
+        factorise(inverse, candidates.root)
+    _draw(candidates, inverse, theta, taste, v, seed, stream, counter)
+
+
 @inner_summing
-def draw(candidates: Candidates, theta: Floats, v: float, seed: int, stream: int, counter: int) -> None:
-    """Draw theta + v L z from N(theta, v^2 A^-1) into `candidates.drawn`, once `candidates.root` is L."""
-    drawn, root = candidates.drawn, candidates.root
-    for i in range(len(theta)):
-        drawn[i] = theta[i]
+def _draw(
+    candidates: Candidates,
+    inverse: Floats,
+    theta: Floats,
+    taste: Floats,
+    v: float,
+    seed: int,
+    stream: int,
+    counter: int,
+) -> None:
+    """Write theta + v L z, or, with a crowd, theta + v A^-1 M z: the taste that all users share is uncertain."""
+    drawn, root, normal, one = candidates.drawn, candidates.root, candidates.normal, candidates.one[0]
     for k in range(len(theta)):
-        z = v * rng.normal(seed, stream, counter + k)
-        for i in range(k, len(theta)):
-            drawn[i] += np.float32(root[i, k] * z)
+        normal[k] = np.float32(rng.normal(seed, stream, counter + k))
+    if len(taste) > 0:
+        for i in range(len(theta)):
+            one[i] = dot(taste[i], normal)
+    for i in range(len(theta)):
+        moved: Any = 0.0
+        if len(taste) > 0:
+            moved += dot(inverse[i], one)
+        else:
+            for k in range(i + 1):
+                moved += root[i, k] * normal[k]
+        drawn[i] = np.float32(theta[i] + v * moved)
 
 
 @tight
-def _sample(x: Floats, candidates: Candidates, theta: Floats, v: float, seed: int, stream: int, counter: int) -> None:
+def _sample(
+    x: Floats,
+    candidates: Candidates,
+    inverse: Floats,
+    theta: Floats,
+    taste: Floats,
+    v: float,
+    seed: int,
+    stream: int,
+    counter: int,
+) -> None:
     """Draw theta, and write what it makes of the candidates."""
-    draw(candidates, theta, v, seed, stream, counter)
+    _draw(candidates, inverse, theta, taste, v, seed, stream, counter)
     for i in range(len(x)):
-        candidates.sampled[i] = dot(x[i], candidates.drawn)
+        candidates.sampled[i] = dot(x[i], candidates.drawn) + candidates.offset[i]
+
+
+@inner_apart
+def _join(inverse: Floats, taste: Floats, x: Floats, candidates: Candidates) -> None:
+    """Write the covariance of the candidates' scores, and its root."""
+    count, joint = len(x), candidates.joint[0]
+    spread, shared = candidates.spread[:count], candidates.shared[:count]
+    multiply(x, inverse, spread)
+    if len(taste) > 0:
+        multiply(spread, taste, shared)
+    for i in range(len(joint)):
+        for j in range(len(joint)):
+            joint[i, j] = 0.0
+            if i < count and j < count:
+                joint[i, j] = dot(shared[i], shared[j]) if len(taste) > 0 else dot(spread[i], x[j])
+    factorise(joint, candidates.joint[1])
+
+
+@inner_summing
+def _sample_jointly(count: int, candidates: Candidates, v: float, seed: int, stream: int, counter: int) -> None:
+    """Draw the scores of the candidates, once `_join` has found how they vary together."""
+    root, normal = candidates.joint[1], candidates.normal
+    for i in range(count):
+        normal[i] = np.float32(rng.normal(seed, stream, counter + i))
+        moved = 0.0
+        for k in range(i + 1):
+            moved += root[i, k] * normal[k]
+        candidates.sampled[i] = np.float32(candidates.mean[i] + v * moved)

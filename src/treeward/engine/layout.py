@@ -50,6 +50,32 @@ class Search(NamedTuple):
         return cls(np.zeros(0, dtype=np.int64), nothing, nothing, nothing.reshape(0, 0), dim, 0.0, 0.0)
 
 
+class CrowdArrays(NamedTuple):
+    """What everybody taught, as of one edition; without a crowd all arrays are empty."""
+
+    offset: Floats
+    """(items,): how much better an item is than its vector says, by place."""
+    node_offset: Floats
+    """(nodes,): the same of what a node has to show: the mean of the highest offsets under it."""
+    node_bonus: Floats
+    """(nodes,): what the score of a node gains because the shared taste is uncertain; see `Plan.bonus`."""
+    crest: Floats
+    """(nodes, k): the highest sums of offset and bonus of the items under each node, in falling order."""
+    top: NDArray[np.int64]
+    """(few,): the places that score best for somebody nothing is known of, best first: a beam always looks at them."""
+    root: Floats
+    """(d, d): M, for Thompson sampling. The shared taste varies, in units of the noise, as P^-1 M z with normal z,
+    where P is the precision of the prior. A user's theta then varies as A^-1 M z. (0, 0): a user's own posterior is
+    drawn."""
+
+    @classmethod
+    def none(cls) -> "CrowdArrays":
+        """Return that of a plan whose users learn alone."""
+        nothing = np.zeros(0, dtype=np.float32)
+        none = np.zeros(0, dtype=np.int64)
+        return cls(nothing, nothing, nothing, nothing.reshape(0, 0), none, nothing.reshape(0, 0))
+
+
 class Numbers(NamedTuple):
     """All single numbers of a plan that kernels read: one value instead of a dozen arguments."""
 
@@ -83,6 +109,7 @@ class BeamArrays(NamedTuple):
     items: Floats
     bonus: Floats
     search: Search
+    crowd: CrowdArrays
 
 
 class WalkArrays(NamedTuple):
@@ -96,6 +123,7 @@ class WalkArrays(NamedTuple):
     rows: Integers
     items: Floats
     bonus: Floats
+    crowd: CrowdArrays
 
 
 class Lesson(NamedTuple):
@@ -104,6 +132,7 @@ class Lesson(NamedTuple):
     numbers: Numbers
     items: Floats
     gates: Floats
+    offset: Floats
 
 
 class Paths(NamedTuple):
@@ -117,6 +146,7 @@ class Paths(NamedTuple):
     watched: Floats
     need_visits: NDArray[np.float64]
     need_mean: NDArray[np.float64]
+    offset: Floats
 
 
 class Rules(NamedTuple):
@@ -173,7 +203,9 @@ class Plan(NamedTuple):
     gates: Floats
     """(contexts, d): by which vectors are multiplied, elementwise, in a request's context; there may be none."""
     bonus: Floats
-    """(items,): what the score of an item that few have seen gains; none where no item is new."""
+    """(items,): what the score of an item gains: one that few have seen, or that the crowd knows little of. There may
+    be none."""
+    crowd: CrowdArrays = CrowdArrays.none()
 
     @property
     def beams(self) -> bool:
@@ -195,7 +227,7 @@ class Plan(NamedTuple):
         tree = self.tree
         return BeamArrays(
             self.numbers, tree.vectors, tree.first_child, tree.item_range, tree.items, self.items, self.bonus,
-            self.search,
+            self.search, self.crowd,
         )  # fmt: skip
 
     @property
@@ -203,13 +235,14 @@ class Plan(NamedTuple):
         """What a walk reads of it."""
         tree = self.tree
         return WalkArrays(
-            self.numbers, self.nodes, tree.level, tree.first_child, tree.item_range, tree.items, self.items, self.bonus
-        )
+            self.numbers, self.nodes, tree.level, tree.first_child, tree.item_range, tree.items, self.items, self.bonus,
+            self.crowd,
+        )  # fmt: skip
 
     @property
     def lesson(self) -> Lesson:
         """What learning reads of it ..."""
-        return Lesson(self.numbers, self.items, self.gates)
+        return Lesson(self.numbers, self.items, self.gates, self.crowd.offset)
 
     @property
     def paths(self) -> Paths:
@@ -217,7 +250,7 @@ class Plan(NamedTuple):
         tree = self.tree
         return Paths(
             self.nodes, tree.parent, tree.level, tree.first_child, tree.item_range, self.watched, self.need_visits,
-            self.need_mean,
+            self.need_mean, self.crowd.node_offset,
         )  # fmt: skip
 
     @property

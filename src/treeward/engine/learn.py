@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from treeward.core.compiled import apart, inner, inner_apart, whole
 from treeward.core.types import Floats, Integers
+from treeward.engine.crowd import offset_of
 from treeward.engine.history import History, amend, record, tally
 from treeward.engine.layout import Lesson, Numbers, Plan
 from treeward.engine.posterior import BLOCK, REFRESH, Posterior, correct, fade, move, observe, refresh
@@ -102,7 +103,8 @@ def teach_item(
     """Learn a reward for the item at `place`, in a request that told `gate`."""
     numbers = lesson.numbers
     through(lesson.items[place], lesson.gates, gate, desk.x)
-    add(numbers.keep, posterior, seat, posterior.theta.shape[1] - 1, reward, desk)
+    own = reward - offset_of(lesson.offset, place)
+    add(numbers.keep, posterior, seat, posterior.theta.shape[1] - 1, own, desk)
     if numbers.remembers:
         record(history, seat, place, reward)
     if numbers.shortlist > 0:

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from treeward.core.compiled import apart, inner, inner_apart, inner_apart_summing, whole
 from treeward.core.types import Floats, Integers
+from treeward.engine.crowd import offset_of
 from treeward.engine.explore import dot
 from treeward.engine.history import History, amend, record, tally
 from treeward.engine.layout import Board, Lesson, Paths
@@ -84,18 +85,20 @@ def teach_path(
     numbers, slot = lesson.numbers, posterior.theta.shape[1] - 1
     node = _taken_from(numbers.personal, paths, visible, seat, place, at, node)
     through(lesson.items[place], lesson.gates, gate, desk.x)
+    known = offset_of(lesson.offset, place)
     while slot >= 0:  # the item, then the nodes from below
         if kind == CHANGE:
             correct(posterior, seat, slot, desk.x, reward, desk.z)
             how, scale, surprise = MOVED, np.float32(0.0), np.float32(reward)
         else:
-            how, scale, surprise = add(numbers.keep, posterior, seat, slot, reward, desk)
+            how, scale, surprise = add(numbers.keep, posterior, seat, slot, reward - known, desk)
         if slot == 0 and numbers.watches:
             _keep_board(paths.watched, board, posterior, seat, how, scale, surprise, desk.z)
         slot = -1
         if node >= 0:
             slot = 0 if numbers.personal else paths.level[node] - 2
             through(paths.nodes[node], lesson.gates, gate, desk.x)
+            known = offset_of(paths.offset, node)
             node = -1 if numbers.personal or paths.parent[node] == 0 else paths.parent[node]
     if kind == CHANGE:
         amend(history, seat, place, reward)

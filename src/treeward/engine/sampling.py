@@ -57,7 +57,14 @@ def cost(kind: int, count: int, dim: int) -> int:
 
 @inner
 def gather(
-    kind: int, items: Floats, bonus: Floats, history: History, seat: int, count: int, candidates: Candidates
+    kind: int,
+    items: Floats,
+    bonus: Floats,
+    offset: Floats,
+    history: History,
+    seat: int,
+    count: int,
+    candidates: Candidates,
 ) -> None:
     """Write down all that the rule needs to know of candidates that are items."""
     for i in range(count):
@@ -65,6 +72,7 @@ def gather(
         copy(items[place], candidates.vectors[i])
         candidates.factor[i] = np.float32(1.0)
         candidates.bonus[i] = bonus[place] if len(bonus) > 0 else np.float32(0.0)
+        candidates.offset[i] = offset[place] if len(offset) > 0 else np.float32(0.0)
         if kind == GREEDY_MEAN:
             candidates.visits[i], candidates.rewards[i] = tally(history, seat, place, place + 1)
 
@@ -95,6 +103,7 @@ def best_gathered(
     numbers: Numbers,
     inverse: Floats,
     theta: Floats,
+    taste: Floats,
     count: int,
     explores: bool,
     candidates: Candidates,
@@ -102,7 +111,7 @@ def best_gathered(
 ) -> int:
     """Return the best of candidates whose vectors were gathered; where nothing explores, by means alone."""
     x, seed, stream, counter = candidates.vectors[:count], draws.seed, draws.stream, draws.counter
-    chosen = best_of(numbers.kind, numbers.strength, inverse, theta, x, candidates, seed, stream, counter)
+    chosen = best_of(numbers.kind, numbers.strength, inverse, theta, taste, x, candidates, seed, stream, counter)
     if not explores:
         chosen = best_scored(whole(GREEDY_LINEAR), 0.0, count, candidates, seed, stream, counter)
     return chosen

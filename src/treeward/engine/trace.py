@@ -52,7 +52,9 @@ class Trace(NamedTuple):
 @inner
 def weigh(
     numbers: Numbers,
+    inverse: Floats,
     theta: Floats,
+    taste: Floats,
     candidates: Candidates,
     chosen: int,
     count: int,
@@ -62,20 +64,29 @@ def weigh(
 ) -> None:
     """Tell a step, with the probability of what it chose, if it is to be told."""
     if len(trace.seen) > 0:
-        chance, plain = chances(numbers, theta, count, chosen, candidates, draws)
+        chance, plain = chances(numbers, inverse, theta, taste, count, chosen, candidates, draws)
         tell(trace, candidates, count, total, chosen, chance, plain)
 
 
 @inner_apart
 def chances(
-    numbers: Numbers, theta: Floats, count: int, chosen: int, candidates: Candidates, draws: Draws
+    numbers: Numbers,
+    inverse: Floats,
+    theta: Floats,
+    taste: Floats,
+    count: int,
+    chosen: int,
+    candidates: Candidates,
+    draws: Draws,
 ) -> tuple[float, float]:
     """Return how likely one of the candidates was, and, where that matters, if only means counted."""
     x = candidates.vectors[: min(count, len(candidates.vectors))]
     plain = 0.0
     for turn in range(1 if numbers.explore < 1.0 else 0, -1, -1):
         how, much = (GREEDY_LINEAR, 0.0) if turn == 1 else (numbers.kind, numbers.strength)
-        chance = chance_of(chosen, how, much, theta, count, x, candidates, draws.seed, draws.stream, draws.counter)
+        chance = chance_of(
+            chosen, how, much, inverse, theta, taste, count, x, candidates, draws.seed, draws.stream, draws.counter
+        )
         plain = chance if turn == 1 else plain
     return chance, plain
 

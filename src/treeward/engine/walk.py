@@ -7,9 +7,10 @@ an item under it. Flat, CB-Category and CB-Leaf are HCB on other trees.
 import numpy as np
 
 from treeward.core.compiled import apart, inner, inner_apart, whole
-from treeward.core.types import AnyArray
+from treeward.core.types import AnyArray, Floats
 from treeward.engine.available import Screen, clear, left, nth, opened
 from treeward.engine.batch import Batch, appraise, close_behind, prepare
+from treeward.engine.crowd import offset_of
 from treeward.engine.explore import GREEDY_MEAN, Candidates
 from treeward.engine.history import tally
 from treeward.engine.layout import Board, Known, WalkArrays, Walked
@@ -59,7 +60,7 @@ def choose_by_walk(
             made["nonce"], made["place"], made["node"], made["scores"], made["work"] = nonce, place, node, scores, work
             made["item"] = walk.rows[place] if place >= 0 else -1
             if place >= 0:
-                appraise(walk.numbers, known, seat, walk.items[place], candidates, trace, made)
+                appraise(walk.numbers, walk.crowd, known, seat, walk.items[place], candidates, trace, made)
                 if slots > 1:
                     close_behind(walk.first_child, walk.item_range, place, diverse, screen)
 
@@ -120,31 +121,34 @@ def _choose_node(
     slot = 0 if numbers.personal else walk.level[arm[0]] - 2
     inverse, theta, work = known.inverse[seat, slot], known.theta[seat, slot], 0
     if above == 0 and numbers.watches:  # the root's children, whose scores are kept up
-        _read_board(walked.board, seat, count, whole(1), candidates)
+        _read_board(walked.board, seat, count, whole(1), walk.crowd.node_offset, walk.crowd.node_bonus, candidates)
         chosen = best_known(numbers, count, explores, candidates, draws)
     else:
         for i in range(count):
             node = arm[i]
             copy(walk.nodes[node], candidates.vectors[i])
             candidates.factor[i] = walk.level[node] if numbers.by_level else 1.0
-            candidates.bonus[i] = 0.0
+            candidates.bonus[i] = offset_of(walk.crowd.node_bonus, node)
+            candidates.offset[i] = offset_of(walk.crowd.node_offset, node)
             if numbers.kind == GREEDY_MEAN:
                 first, last = whole(walk.item_range[node, 0]), whole(walk.item_range[node, 1])
                 candidates.visits[i], candidates.rewards[i] = tally(known.history, seat, first, last)
-        chosen = best_gathered(numbers, inverse, theta, count, explores, candidates, draws)
+        chosen = best_gathered(numbers, inverse, theta, walk.crowd.root, count, explores, candidates, draws)
         work = cost(numbers.kind, count, len(theta))
-    weigh(numbers, theta, candidates, chosen, count, total, draws, trace)
+    weigh(numbers, inverse, theta, walk.crowd.root, candidates, chosen, count, total, draws, trace)
     return arm[chosen], count, work
 
 
 @inner
-def _read_board(board: Board, seat: int, count: int, first: int, candidates: Candidates) -> None:
+def _read_board(
+    board: Board, seat: int, count: int, first: int, offset: Floats, bonus: Floats, candidates: Candidates
+) -> None:
     """Take means and widths of the candidates from the board, which begins with arm `first`."""
     for i in range(count):
         at = candidates.arm[i] - first
-        candidates.mean[i] = board.mean[seat, at]
+        candidates.mean[i] = board.mean[seat, at] + offset_of(offset, candidates.arm[i])
         candidates.width[i] = np.sqrt(max(board.square[seat, at], np.float32(0.0)))
-        candidates.factor[i], candidates.bonus[i] = np.float32(1.0), np.float32(0.0)
+        candidates.factor[i], candidates.bonus[i] = np.float32(1.0), offset_of(bonus, candidates.arm[i])
 
 
 @inner
@@ -208,13 +212,13 @@ def _choose_item(
     draws, slot = later(draws, HALF), known.theta.shape[1] - 1
     inverse, theta = known.inverse[seat, slot], known.theta[seat, slot]
     if slot == 0 and numbers.watches:  # all items, whose scores are kept up
-        _read_board(walked.board, seat, count, whole(0), candidates)
+        _read_board(walked.board, seat, count, whole(0), walk.crowd.offset, walk.bonus, candidates)
         chosen = best_known(numbers, count, explores, candidates, draws)
     else:
-        gather(numbers.kind, walk.items, walk.bonus, known.history, seat, count, candidates)
-        chosen = best_gathered(numbers, inverse, theta, count, explores, candidates, draws)
+        gather(numbers.kind, walk.items, walk.bonus, walk.crowd.offset, known.history, seat, count, candidates)
+        chosen = best_gathered(numbers, inverse, theta, walk.crowd.root, count, explores, candidates, draws)
         work = cost(numbers.kind, count, len(theta))
-    weigh(numbers, theta, candidates, chosen, count, total + count - drawn, draws, trace)
+    weigh(numbers, inverse, theta, walk.crowd.root, candidates, chosen, count, total + count - drawn, draws, trace)
     if chosen >= drawn:  # from the shortlist: it is taken from wherever it lies
         trace.aside[0] = True
         if numbers.personal:

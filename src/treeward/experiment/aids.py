@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from treeward.bandit import PopulationPrior
+from treeward.bandit import Crowd
 from treeward.core.errors import ArtefactError
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
@@ -33,7 +33,7 @@ def write_aids(
     if any(arm.features for arm in spec.arms):
         _write_features(spec, train, shop, folder, progress)
     if needs_prior(spec) and not (folder / "tree-prior").exists():
-        prior = PopulationPrior.fit(train, shop, negatives=spec.negatives, seed=spec.seed, progress=progress)
+        prior = Crowd.fit(train, shop, negatives=spec.negatives, seed=spec.seed, progress=progress)
         prior.save(folder / "prior", overwrite=True)
         Beam(prior=prior).grow(shop, spec.seed, progress).save(folder / "tree-prior", overwrite=True)
     if needs_factors(spec) and not (folder / "factors").exists():
@@ -61,7 +61,7 @@ def _write_features(spec: Spec, train: Interactions, shop: Catalogue, folder: Pa
     if any(arm.features and arm.prior for arm in spec.arms) and not (folder / "tree-features-prior").exists():
         known = load_features(folder / "features")
         seen = known.transform(shop)
-        prior = PopulationPrior.fit(train, seen, negatives=spec.negatives, seed=spec.seed, progress=progress)
+        prior = Crowd.fit(train, seen, negatives=spec.negatives, seed=spec.seed, progress=progress)
         prior.save(folder / "deep-prior", overwrite=True)
         grown = Beam(features=known, prior=prior).grow(seen, spec.seed, progress)
         grown.save(folder / "tree-features-prior", overwrite=True)
@@ -104,9 +104,9 @@ def needs_factors(spec: Spec) -> bool:
 def read_aids(folder: Path) -> Aids:
     """Return what arms may know of training users."""
     return Aids(
-        PopulationPrior.load(folder / "prior") if (folder / "prior").exists() else None,
+        Crowd.load(folder / "prior") if (folder / "prior").exists() else None,
         Factors.load(folder / "factors") if (folder / "factors").exists() else None,
         {name: NextClick.load(folder / name) for name in FORESEEING if (folder / name).exists()},
         load_features(folder / "features") if (folder / "features").exists() else None,
-        PopulationPrior.load(folder / "deep-prior") if (folder / "deep-prior").exists() else None,
+        Crowd.load(folder / "deep-prior") if (folder / "deep-prior").exists() else None,
     )

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from treeward.bandit.population import PopulationPrior
+from treeward.bandit.crowd import Crowd
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
 from treeward.core.errors import ArtefactError, ArtefactExists, InvalidArgument
@@ -183,7 +183,7 @@ def _prepare(spec: Living, place: Path, report: Progress) -> None:
     clicked = (luck < world.chances(who, rows)).astype(np.float64)
     report("world", 1, 3)
     shop = _some(world.catalogue, first)
-    prior = PopulationPrior.fit(Interactions(who, world.catalogue.ids[rows], rewards=clicked), shop, seed=spec.seed)
+    prior = Crowd.fit(Interactions(who, world.catalogue.ids[rows], rewards=clicked), shop, seed=spec.seed)
     report("world", 2, 3)
     world.save(place / "world", overwrite=True)
     prior.save(place / "prior", overwrite=True)
@@ -202,9 +202,9 @@ def _some(catalogue: Catalogue, rows: NDArray[np.int64]) -> Catalogue:
 
 
 @lru_cache(1)
-def _stage(place: str) -> tuple[Living, World, PopulationPrior, ItemTree]:
+def _stage(place: str) -> tuple[Living, World, Crowd, ItemTree]:
     folder = Path(place)
-    made = World.load(folder / "world", verify=False), PopulationPrior.load(folder / "prior")
+    made = World.load(folder / "world", verify=False), Crowd.load(folder / "prior")
     return read_living(folder), *made, ItemTree.load(folder / "tree", verify=False)
 
 

@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from treeward.bandit import PopulationPrior, bandit_named
+from treeward.bandit import Crowd, bandit_named
 from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
@@ -35,12 +35,12 @@ KINDS: dict[str, type[Policy]] = {**POLICIES, **BASELINES}
 class Aids(NamedTuple):
     """What arms may know of training users."""
 
-    prior: PopulationPrior | None = None
+    prior: Crowd | None = None
     factors: Factors | None = None
     models: Mapping[str, NextClick] = {}
     """Of the next click, by policy."""
     features: Features | None = None
-    deep_prior: PopulationPrior | None = None
+    deep_prior: Crowd | None = None
     """About the features."""
 
     def told_to(self, baseline: str) -> dict[str, Any]:

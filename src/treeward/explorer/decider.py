@@ -1,5 +1,6 @@
 """The deciding half of an explorer: users to items, with the state of users at hand."""
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -8,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from treeward.bandit.rules import Rule
 from treeward.core import rng
 from treeward.core.errors import NothingLeft, StoreError
 from treeward.core.types import AnyArray, Floats, Integers
@@ -15,8 +17,8 @@ from treeward.data.catalogue import Catalogue
 from treeward.embed.features import Context, Features
 from treeward.engine.available import Flags, Screen
 from treeward.engine.batch import DECISION, Batch, nothing_closed
-from treeward.engine.decide import bound_chooser
-from treeward.engine.explore import Candidates
+from treeward.engine.decide import Chooser, bound_chooser, chooser
+from treeward.engine.explore import UCB, Candidates
 from treeward.engine.layout import Plan, State, room, scratch
 from treeward.engine.posterior import Posterior
 from treeward.engine.replay import Events, absorb, sit_all
@@ -24,6 +26,7 @@ from treeward.engine.sampling import MOST_STEPS
 from treeward.engine.slack import Room, roomy
 from treeward.engine.trace import Trace
 from treeward.explorer.contexts import Contexts
+from treeward.explorer.crowd_edition import CrowdEdition
 from treeward.explorer.roster import Roster
 from treeward.explorer.tickets import Ticket
 from treeward.state.seats import Seats
@@ -32,6 +35,8 @@ from treeward.store.events import NAMELESS
 
 SLOT_BITS = 16
 """The low bits of a call's nonce are left to its slots."""
+_HELD, _HELD_BYTES = 32, 64 << 20
+"""So many editions of the crowd are held, that decisions can be explained by; fewer if they take more than that."""
 
 
 class Closed(NamedTuple):
@@ -61,6 +66,8 @@ class Calls(NamedTuple):
     """(users * n,) of dtype DECISION"""
     snapshot: int
     """The store's number of the tree, and of what the request told."""
+    edition: int = 0
+    """The crowd's edition; 0: users learn alone."""
 
 
 class Decider:
@@ -82,6 +89,8 @@ class Decider:
         By which vectors are multiplied before the leaf nearest to a newcomer is looked for.
     features
         What makes gates of what requests tell.
+    rule
+        The bandit's.
     """
 
     def __init__(
@@ -94,8 +103,9 @@ class Decider:
         spare: float,
         metric: Floats,
         features: Features | None,
+        rule: Rule,
     ) -> None:
-        self._store = store
+        self._store, self._rule = store, rule
         numbers = store.number_items(catalogue.ids)
         digest = blake2b(np.ascontiguousarray(numbers[plan.tree.items]).data, digest_size=16)
         for array in (plan.tree.first_child, plan.tree.item_range):
@@ -124,8 +134,46 @@ class Decider:
         self._largest = int(np.diff(plan.tree.item_range[leaves]).max())
         self._room = scratch(plan), Trace.empty(MOST_STEPS)
         nobody = np.zeros(0, dtype=np.int64)
-        batch = Batch(nobody, nobody, nobody, *nothing_closed(0))
-        self._kernel = bound_chooser(plan, self.seats.state, batch, self._room, made(0))
+        self._nobody = Batch(nobody, nobody, nobody, *nothing_closed(0))
+        self._kernel = self._bound(plan)
+        self.edition: CrowdEdition | None = None
+        self.moved: list[int] = []
+        """Places that got another item since the crowd was laid out."""
+        self._held: OrderedDict[int, Plan] = OrderedDict()
+
+    def _bound(self, plan: Plan) -> Chooser:
+        return bound_chooser(plan, self.seats.state, self._nobody, self._room, made(0))
+
+    def laid_out(self, edition: CrowdEdition) -> Plan:
+        """Return the plan with an edition of the crowd; takes a while, and needs no lock."""
+        self.moved.clear()
+        return edition.laid_out(self.plan, self.roster.places, self.flags.open, self._rule)
+
+    def install(self, edition: CrowdEdition, plan: Plan) -> None:
+        """Decide by an edition of the crowd from now on; `plan` is what `laid_out` returned."""
+        self.edition = edition
+        for place in self.moved:  # another item took it in the meantime
+            plan.crowd.offset[place] = 0.0
+        if plan.kind == UCB and self.moved:
+            plan.bonus[self.moved] = self.newcomers(plan.items[self.moved])
+        self.plan = plan = plan._replace(gates=self.contexts.gates)
+        self.seats.renew(plan, edition.number)
+        self._kernel = self._bound(plan)
+        self._held[edition.number] = plan
+        size = plan.crowd.offset.nbytes + plan.bonus.nbytes + plan.crowd.crest.nbytes
+        while len(self._held) > max(1, min(_HELD, _HELD_BYTES // max(1, size))):
+            self._held.popitem(last=False)
+
+    def newcomers(self, vectors: Floats) -> Floats:
+        """Return what the scores of items gain that nobody has met."""
+        assert self.edition is not None
+        return self.edition.newcomers(vectors, self._rule)
+
+    def plan_of(self, edition: int) -> Plan | None:
+        """Return the plan of an edition of the crowd, as long as it is held."""
+        if edition == self.seats.edition:
+            return self.plan
+        return self._held.get(edition)
 
     def decide(self, users: Sequence[User], n: int, closed: Closed, context: Context | None = None) -> Calls:
         """Decide n times for each user; raise `NothingLeft`, and change nothing, if that cannot be."""
@@ -134,7 +182,7 @@ class Decider:
         counters = np.arange(self._begun, self._begun + count)
         self._begun += count
         nonces = rng.lanes(self._seed, np.full(count, self._call_stream), counters) >> SLOT_BITS << SLOT_BITS
-        calls = Calls(nonces, np.zeros(count, dtype=np.int64), made(count * n), snapshot)
+        calls = Calls(nonces, np.zeros(count, dtype=np.int64), made(count * n), snapshot, self.seats.edition)
         for first in range(0, count, most):
             last = min(count, first + most)
             seats = self.seats.seat(users[first:last])
@@ -153,7 +201,8 @@ class Decider:
         """Return the calls of decisions that were made elsewhere."""
         nonce = rng.lanes(self._seed, np.array([self._call_stream]), np.array([self._begun])) >> SLOT_BITS << SLOT_BITS
         self._begun += 1
-        calls = Calls(nonce, np.array([self._store.count(user)]), made(len(rows)), self.contexts.of(context)[0])
+        calls = Calls(nonce, np.array([self._store.count(user)]), made(len(rows)), self.contexts.of(context)[0],
+                      self.seats.edition)  # fmt: skip
         calls.decisions["item"], calls.decisions["node"] = rows, -1
         calls.decisions["mean"] = calls.decisions["width"] = np.nan
         calls.decisions["propensity"], calls.decisions["exact"] = 1.0, True
@@ -162,14 +211,23 @@ class Decider:
     def state_after(self, events: Events) -> State:
         """Return a state of its own, in seat 0, that knows these events of a user."""
         self.plan = self.seats.up_to_date()
-        state, seat = room(self.plan, 1, 0), np.zeros(1, dtype=np.int64)
-        sit_all(self.plan, state, seat)
-        return absorb(self.plan, state, seat, np.array([0, len(events.kind)]), events)
+        return self._state_after(self.plan, events)
+
+    @staticmethod
+    def _state_after(plan: Plan, events: Events) -> State:
+        state, seat = room(plan, 1, 0), np.zeros(1, dtype=np.int64)
+        sit_all(plan, state, seat)
+        return absorb(plan, state, seat, np.array([0, len(events.kind)]), events)
 
     def again(self, user: User, ticket: Ticket, closed: Closed) -> tuple[State, Trace, int]:
-        """Decide as for a ticket once more, told step by step: return the state of then, the trace and the place."""
+        """Decide as for a ticket once more, told step by step: return the state of then, the trace and the place.
+
+        If the edition of the crowd that it was made by is not held any more, the latest takes its place.
+        """
         seat = np.zeros(1, dtype=np.int64)
-        state = self.state_after(self.seats.seen_by_plan(self._store.read(user)[: ticket.events]))
+        now = self.seats.up_to_date()
+        plan = (self.plan_of(ticket.edition) or now)._replace(gates=now.gates)
+        state = self._state_after(plan, self.seats.seen_by_plan(self._store.read(user)[: ticket.events]))
         candidates = scratch(self.plan)  # of its own: others may be deciding
         trace = Trace.empty(MOST_STEPS, len(candidates.arm))
         out = made(ticket.slot + 1)
@@ -177,7 +235,8 @@ class Decider:
         gate = self.contexts.gate_at(ticket.snapshot)
         with _through(state.posterior, seat, gate):
             call = np.array([ticket.call])
-            self._choose(state, seat, stream, call, ticket.slot + 1, closed, (candidates, trace), out)
+            kernel = self._kernel if plan is now else chooser(plan)
+            self._choose(state, seat, stream, call, ticket.slot + 1, closed, (candidates, trace), out, kernel)
         return state, trace, int(out["place"][-1])
 
     def rehearse(self, user: User, state: State, nonce: int) -> None:
@@ -197,6 +256,7 @@ class Decider:
         closed: Closed,
         room: tuple[Candidates, Trace],
         out: AnyArray,
+        kernel: Chooser | None = None,
     ) -> None:
         most = n + (int(np.diff(closed.ends).max()) if len(closed.extra) else 0)
         if self.plan.once:
@@ -207,7 +267,7 @@ class Decider:
         screen = Screen(closed.named, closed.only, closed.flags, *mine)
         lanes = rng.lanes(self._seed, streams, nonces)
         batch = Batch(seats, lanes, np.zeros(len(seats), dtype=np.int64), closed.extra, closed.ends)
-        self._kernel(state, batch, n, closed.diverse, screen, self._seed, *room, out)
+        (kernel or self._kernel)(state, batch, n, closed.diverse, screen, self._seed, *room, out)
 
 
 @contextmanager

@@ -13,7 +13,10 @@ from treeward.core.progress import Progress
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.growing import Growing
+from treeward.engine.layout import Plan
 from treeward.engine.slack import leave, reopen, settle
+from treeward.explorer.crowd_edition import CrowdEdition
+from treeward.explorer.crowd_keeper import CrowdKeeper
 from treeward.explorer.decider import Decider
 from treeward.explorer.filters import Filters, Where
 from treeward.policy.base import Policy, check_lengths
@@ -40,6 +43,8 @@ class How(NamedTuple):
     memory: int
     cold: float
     where: Where | None = None
+    crowd: CrowdKeeper | None = None
+    """What is learned from everybody; None: users learn alone."""
 
 
 class Since(NamedTuple):
@@ -90,7 +95,8 @@ class Edition:
         )
         plan = policy.plan_on(self.tree, seen, once=how.once, rest=how.rest)
         self._metric = policy.metric(seen.dim)
-        self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare, self._metric, policy.features)
+        self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare, self._metric, policy.features,
+                               policy.bandit.rule(seen.dim))  # fmt: skip
         if spare > 0:
             how.store.number_items(catalogue.ids.head(0))  # makes a table of them now, not at the first change
         self.filters = Filters(self, how.where)
@@ -104,6 +110,12 @@ class Edition:
         self.remove([catalogue.row(id) for id in catalogue.gone])
         self.since = self.since._replace(went=went)
         self._welcome(np.array(list(self._new), dtype=np.int64))
+        if how.crowd is not None and how.crowd.now is not None:
+            self.decider.install(how.crowd.now, self.laid_out(how.crowd.now))
+
+    def laid_out(self, edition: CrowdEdition) -> Plan:
+        """Return the plan with an edition of the crowd."""
+        return self.decider.laid_out(edition)
 
     @property
     def roomy(self) -> bool:
@@ -189,8 +201,12 @@ class Edition:
         unknown = self.decider.seats.unknown
         stale = moved | np.array([number in unknown for number in numbers.tolist()])
         self._moved(numbers, numbers[stale])
-        bonus = self.decider.plan.bonus
+        bonus, edition = self.decider.plan.bonus, self.decider.edition
         bonus[former[moved]] = bonus[places[~same]] = 0.0
+        if edition is not None:
+            self.decider.plan.crowd.offset[places[~same]] = 0.0
+            bonus[places[~same]] = self.decider.newcomers(newcomers[: int((~same).sum())])
+            self.decider.moved += places[~same].tolist()
         self._new.update(dict.fromkeys(numbers[former < 0].tolist(), 0))
         self._welcome(numbers)
         return last
@@ -215,6 +231,8 @@ class Edition:
 
     def met(self, shown: Callable[[AnyArray], AnyArray]) -> None:
         """Take it from somebody who has counted how often items that are new were shown."""
+        if not self.how.cold:
+            return
         numbers = np.array(list(self._new), dtype=np.int64)
         for number, count in zip(numbers.tolist(), shown(numbers).tolist(), strict=True):
             self._new[number] = count

@@ -1,6 +1,7 @@
 """`Explorer`: recommend and learn, over a catalogue, its tree, a policy and a store of events."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from threading import RLock
 from time import time_ns
 from typing import Literal, Self
@@ -8,6 +9,7 @@ from typing import Literal, Self
 import numpy as np
 import polars as pl
 
+from treeward.bandit.crowd import Crowd
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument, NothingLeft, StoreError, TreewardError, UnknownId
 from treeward.core.progress import Progress, silent
@@ -15,6 +17,7 @@ from treeward.data.catalogue import Catalogue, Id
 from treeward.data.interactions import Interactions
 from treeward.embed.features import Context
 from treeward.explorer.changes import first_page
+from treeward.explorer.crowd_keeper import NOTE, CrowdKeeper
 from treeward.explorer.decider import SLOT_BITS, Calls
 from treeward.explorer.edition import SPARE, Edition, How
 from treeward.explorer.filters import Exclude, Where
@@ -44,8 +47,8 @@ class Explorer(Living):
     tree
         Their tree; by default one is built from the catalogue's vectors.
     policy
-        How to explore; `Beam` with LinUCB by default, best given a `PopulationPrior`. A policy with shared state is
-        refused: a user's state must follow from the user's own events.
+        How to explore; `Beam` with LinUCB by default. A policy with shared state is refused: a user's state must follow
+        from the user's own events, and the crowd's.
     store
         Where events live; a `MemoryStore` by default.
     repeats
@@ -81,6 +84,14 @@ class Explorer(Living):
     memory
         Bytes for the state of the users asked for lately; the others' is rebuilt from their events when needed. Long
         histories come on top: 12 bytes an event of a user at hand.
+    crowd
+        True: what one user's rewards teach also helps all others, see `Crowd`; a `Crowd` that was fitted to a log, or
+        saved, is where that begins. False: every user is learned alone. A policy with a fixed `Prior`, or with features
+        that were learned, is left as it is.
+    half_life
+        Days after which a reward counts half as much to the crowd; None: it counts for ever.
+    publishes
+        Whether the crowd's editions come by themselves, as rewards come; False: `publish` makes them.
     progress
         Called with (stage, done, total) as events are counted.
 
@@ -117,24 +128,14 @@ class Explorer(Living):
         spare: float = 0.0,
         where: Where | None = None,
         memory: int = 1 << 30,
+        crowd: bool | Crowd = True,
+        half_life: float | None = None,
+        publishes: bool = True,
         progress: Progress | None = None,
     ) -> None:
         owner = "Explorer"
         policy = Beam() if policy is None else policy
-        for parameter, value, kind in (("catalogue", catalogue, Catalogue), ("policy", policy, Policy)):
-            if not isinstance(value, kind):
-                raise InvalidArgument(owner, parameter, f"a {kind.__name__}", value)
-        if tree is not None and not isinstance(tree, ItemTree):
-            raise InvalidArgument(owner, "tree", "an ItemTree, or None to build one", tree)
-        if store is not None and not hasattr(store, "rewards_of"):
-            raise InvalidArgument(owner, "store", "an EventStore, such as MemoryStore()", store)
-        if store is not None and store.unfinished:
-            raise StoreError(f"{store!r}: a copy that lacks events; `treeward store copy` finishes it")
-        if policy.shared_state or not policy.replayable:
-            rule = "one whose state of a user follows from that user's events"
-            why = "shares state between users" if policy.shared_state else "asks users questions"
-            raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which {why}")
-        self.policy = policy
+        _checked(catalogue, tree, policy, store)
         self._within = None if exposed_within is None else checks.number(owner, "exposed_within", exposed_within, low=0)
         once, rest = checks.repeats(owner, repeats)
         if rest >= len(catalogue):
@@ -146,7 +147,10 @@ class Explorer(Living):
         spare = checks.number(owner, "spare", spare, low=0)
         self.store: EventStore = MemoryStore() if store is None else store
         self._begun_with = catalogue
-        self._how = How(policy, self.store, once, rest, seed, memory, cold, where)
+        policy, keeper = _with_crowd(policy, catalogue, self.store, crowd, half_life, progress or silent)
+        cold = cold if keeper is None else 0.0  # what is new is uncertain: the crowd says how much
+        self.policy, self._crowd, self._publishes = policy, keeper, checks.flag(owner, "publishes", publishes)
+        self._how = How(policy, self.store, once, rest, seed, memory, cold, where, keeper)
         spare = spare or (SPARE if catalogue.gone else 0.0)
         self._first_page = first_page(self.store, catalogue)
         self._shown = np.zeros(0, dtype=np.bool_)
@@ -165,8 +169,11 @@ class Explorer(Living):
             None if window is None else checks.number(owner, "window", window, above=0),
             checks.flag(owner, "learns", learns),
             self._tally,
+            keeper,
         )
         self.catch_up()
+        if keeper is not None:
+            self.publish()
         if self._tally is not None:
             self._now.met(lambda numbers: self._tally.look(numbers)[0] if self._tally is not None else numbers)
 
@@ -229,6 +236,8 @@ class Explorer(Living):
         n = checks.integer(owner, "n", n, low=1, high=1 << SLOT_BITS)
         if n > len(self.catalogue):
             raise NothingLeft(f"{n} items were asked for, but there are only {len(self.catalogue)}")
+        if self._crowd is not None and self._publishes:
+            self._publish_if_due(self._crowd)
         with self._lock:
             closed = self._closed(who, exclude, allow, where, diverse)
             calls = self._decider.decide(who, n, closed, context) if who else None
@@ -281,6 +290,48 @@ class Explorer(Living):
             self.store.flush()
         return made
 
+    def publish(self) -> int:
+        """Let all that came so far count for everybody, and return the number of the crowd's edition that knows it.
+
+        This happens by itself whenever a number of rewards came (50, or a fiftieth of those there were). A service
+        does it every few seconds instead, in the background.
+
+        Raises
+        ------
+        InvalidArgument
+            If every user is learned alone.
+        """
+        keeper = self._crowd
+        if keeper is None:
+            raise InvalidArgument("Explorer.publish", "crowd", "True: every user is learned alone", False)
+        with keeper.publishing:
+            now = self._now
+            made = keeper.edition(now.decider.plan.items, now.decider.roster.places)
+            plan = now.laid_out(made)
+            self.store.take_note(NOTE, made.packed())
+            keeper.now = made
+            with self._lock:
+                if self._now is not now:  # laid out again in the meantime
+                    now, plan = self._now, self._now.laid_out(made)
+                now.decider.install(made, plan)
+        return made.number
+
+    def _publish_if_due(self, keeper: CrowdKeeper) -> None:
+        if keeper.due(len(self.catalogue)):
+            with keeper.publishing:  # of several threads, one publishes
+                if keeper.due(len(self.catalogue)):
+                    self.publish()
+
+    @property
+    def crowd(self) -> Crowd | None:
+        """What everybody taught so far, as of the latest edition; None where every user is learned alone."""
+        keeper = self._crowd
+        if keeper is None or keeper.now is None:
+            return None
+        with self._lock:
+            row_of, ids = self._decider.roster.row_of, self.catalogue.ids
+        return keeper.as_crowd(keeper.now, ids[row_of[keeper.now.numbers]])
+
     def _record_shown(self, who: list[User], n: int, calls: Calls) -> None:
         made = calls.decisions
         events = np.zeros(len(made), dtype=EVENT)
@@ -304,9 +355,9 @@ class Explorer(Living):
             _, _, _, node, mean, width, propensity, exact, scores, _, bold = made
             i, slot = divmod(at, n)
             user = who[i]
-            id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now)
-            path = self._path(node)
-            out.append(Decision(id, user, items[at], slot, mean, width, propensity, exact, path, scores, bold))
+            id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now, calls.edition)
+            path, edition = self._path(node), calls.edition
+            out.append(Decision(id, user, items[at], slot, mean, width, propensity, exact, path, scores, bold, edition))
         return out
 
     def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
@@ -366,6 +417,8 @@ class Explorer(Living):
         made = imported(interactions, ids, numbers, self.ledger.limits, skip)
         with self._lock:
             self.store.extend(made.users, made.counts, made.events)
+            if self._crowd is not None:
+                self._crowd.fold_log(made.users, made.events)
             if self._tally is not None:
                 self._tally.add(made.events)
         return Ingested(len(made.events), len(made.users), made.skipped)
@@ -377,7 +430,10 @@ class Explorer(Living):
             self._decider.seats.drop(who)
             if self._tally is not None:
                 self._tally.add(self.store.read(who), -1)
+            events = self.store.read(who) if self._crowd is not None else None
             gone = self.store.forget(who, wait=False)
+            if self._crowd is not None and events is not None:
+                self._crowd.forget(who, events)
         self.store.flush()
         return gone
 
@@ -392,6 +448,51 @@ class Explorer(Living):
             raise InvalidArgument("Explorer.merge", "known", "another user than the anonymous one", known)
         with self._lock:
             moved = self.store.merge(source, target, wait=False)
+            if self._crowd is not None:
+                self._crowd.merged(source, target)
             self._decider.seats.drop(source)
         self.store.flush()
         return moved
+
+
+def _with_crowd(
+    policy: Policy,
+    catalogue: Catalogue,
+    store: EventStore,
+    crowd: bool | Crowd,
+    half_life: float | None,
+    progress: Progress,
+) -> tuple[Policy, CrowdKeeper | None]:
+    """Return the policy as it begins, and what learns from everybody; None: nothing does."""
+    if not isinstance(crowd, bool | Crowd):
+        raise InvalidArgument("Explorer", "crowd", "True, False or a Crowd", crowd)
+    given = crowd if isinstance(crowd, Crowd) else policy.prior
+    if crowd is False or (given is None and policy.features is not None):
+        return policy, None
+    if given is None:
+        given = Crowd.nobody(catalogue)
+    if not isinstance(given, Crowd):
+        return policy, None
+    days = None if half_life is None else checks.number("Explorer", "half_life", half_life, above=0)
+    keeper = CrowdKeeper(given, store, days)
+    keeper.begin(progress)
+    return replace(policy, prior=given), keeper
+
+
+def _checked(
+    catalogue: Catalogue, tree: ItemTree | None, policy: Policy, store: EventStore | None, owner: str = "Explorer"
+) -> None:
+    """Refuse what an explorer cannot be made of."""
+    for parameter, value, kind in (("catalogue", catalogue, Catalogue), ("policy", policy, Policy)):
+        if not isinstance(value, kind):
+            raise InvalidArgument(owner, parameter, f"a {kind.__name__}", value)
+    if tree is not None and not isinstance(tree, ItemTree):
+        raise InvalidArgument(owner, "tree", "an ItemTree, or None to build one", tree)
+    if store is not None and not hasattr(store, "rewards_of"):
+        raise InvalidArgument(owner, "store", "an EventStore, such as MemoryStore()", store)
+    if store is not None and store.unfinished:
+        raise StoreError(f"{store!r}: a copy that lacks events; `treeward store copy` finishes it")
+    if policy.shared_state or not policy.replayable:
+        rule = "one whose state of a user follows from that user's events"
+        why = "shares state between users" if policy.shared_state else "asks users questions"
+        raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which {why}")

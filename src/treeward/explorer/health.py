@@ -10,7 +10,7 @@ from treeward.core.types import Floats, TreeArrays
 from treeward.engine.available import Flags, Screen
 from treeward.engine.batch import DECISION, Batch, nothing_closed
 from treeward.engine.decide import chooser
-from treeward.engine.layout import Plan, room, scratch
+from treeward.engine.layout import CrowdArrays, Plan, room, scratch
 from treeward.engine.posterior import Start
 from treeward.engine.replay import sit_all
 from treeward.engine.sampling import MOST_STEPS
@@ -142,7 +142,9 @@ class Look(NamedTuple):
     def _listed(self, thetas: Floats, count: int) -> NDArray[np.float64]:
         """Return what users think of the items that the policy itself finds best for them, in all."""
         bare = self.plan.rules._replace(explore=0.0, shortlist=0)
-        plan = self.plan._replace(tree=self.tree, once=False, rules=bare, bonus=self.plan.bonus[:0])
+        plan = self.plan._replace(
+            tree=self.tree, once=False, rules=bare, bonus=self.plan.bonus[:0], crowd=CrowdArrays.none()
+        )
         everybody = np.arange(len(thetas))
         state = room(plan, len(thetas), 0)
         sit_all(plan, state, everybody)

@@ -11,6 +11,7 @@ from treeward.core import checks
 from treeward.core.errors import FeedbackLate, InvalidArgument, TreewardError, UnknownDecision
 from treeward.core.types import AnyArray
 from treeward.data.catalogue import Id
+from treeward.explorer.crowd_keeper import CrowdKeeper
 from treeward.explorer.names import users_of
 from treeward.explorer.rewards import change_of
 from treeward.explorer.tally import Tally
@@ -46,7 +47,7 @@ class Ledger:
         The store's number of an item.
     on_repeat, limits, window, learns
         As `Explorer` has them; `limits` is its reward_range.
-    tally
+    tally, crowd
         What is told of every reward that was recorded, if anything is.
     """
 
@@ -59,9 +60,10 @@ class Ledger:
         window: float | None,
         learns: bool,
         tally: Tally | None = None,
+        crowd: CrowdKeeper | None = None,
     ) -> None:
         self._store, self._number_of, self._on_repeat, self._window = store, number_of, on_repeat, window
-        self.limits, self._tally = limits, tally
+        self.limits, self._tally, self._crowd = limits, tally, crowd
         self.sealer = Sealer(store.secret())
         self._reward, self._change = (REWARD, CHANGE) if learns else (NOTED, AMENDED)
         self.recorded: Callable[[Sequence[User], AnyArray], None] = lambda users, events: None
@@ -109,7 +111,10 @@ class Ledger:
             return
         if self._tally is not None:
             self._tally.add(events[new])
-        self.recorded([user for user, fresh in zip(users, new.tolist(), strict=True) if fresh], events[new])
+        theirs = [user for user, fresh in zip(users, new.tolist(), strict=True) if fresh]
+        if self._crowd is not None:
+            self._crowd.fold(theirs, events[new])
+        self.recorded(theirs, events[new])
 
     def settle(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
         """Record rewards by decision id, all of them or none."""

@@ -39,6 +39,8 @@ class Decision(NamedTuple):
     """How many scores were computed."""
     bold: bool = False
     """Whether something of a higher mean was passed over on the way, for the sake of what may be learned."""
+    edition: int = 0
+    """The edition of the crowd that it was decided by; 0: the user is learned alone, or nothing was published yet."""
 
 
 class Option(NamedTuple):
@@ -128,6 +130,11 @@ def estimates(posterior: Posterior, seat: int, slot: int, vectors: Floats) -> tu
     return means, np.sqrt(np.maximum(squares, 0))
 
 
+def offsets(held: Floats, at: AnyArray | int) -> AnyArray:
+    """Return what the crowd adds to the means of some places or nodes."""
+    return held[at] if len(held) else np.float32(0.0)  # type: ignore[return-value]
+
+
 def steps_of(plan: Plan, state: State, seat: int, trace: Trace, tree: ItemTree, catalogue: Catalogue) -> list[Step]:
     """Return a trace in words."""
     made: list[Step] = []
@@ -143,6 +150,7 @@ def steps_of(plan: Plan, state: State, seat: int, trace: Trace, tree: ItemTree, 
             vectors, ids = plan.nodes[arms], [int(arm) for arm in arms]
             names = [node_name(tree, int(arm)) for arm in arms]
         means, widths = estimates(state.posterior, seat, slot, vectors)
+        means = means + offsets(plan.crowd.offset if at == last else plan.crowd.node_offset, arms)
         if len(arms) > 1:
             means = trace.mean[at, : len(arms)]
         options = _options(ids, names, means, widths, int(trace.chosen[at]))
@@ -156,6 +164,7 @@ def way_to(plan: Plan, state: State, tree: ItemTree, path: tuple[int, ...]) -> l
     found = []
     for node in path:
         [mean], [width] = estimates(state.posterior, 0, slot_of(plan, tree, node), plan.nodes[node : node + 1])
+        mean += offsets(plan.crowd.node_offset, node)
         found.append(Option(node, node_name(tree, node), float(mean), float(width), True))
     return found
 
@@ -185,6 +194,7 @@ def survey(
     learned = (events.kind != SHOWN) & (events.place >= 0)
     for node in nodes.tolist():
         [mean], [width] = estimates(state.posterior, seat, slot_of(plan, tree, node), plan.nodes[node : node + 1])
+        mean += offsets(plan.crowd.node_offset, node)
         first, last = plan.tree.item_range[node].tolist()
         mine = learned & (events.place >= first) & (events.place < last)
         visits, reward = int(np.isin(events.kind[mine], (REWARD, NOTED)).sum()), float(events.reward[mine].sum())

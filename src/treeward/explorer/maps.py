@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.engine.layout import Plan, State
 from treeward.engine.replay import Events
-from treeward.explorer.looks import estimates, slot_of
+from treeward.explorer.looks import estimates, offsets, slot_of
 from treeward.store.events import NOTED, REWARD, SHOWN
 from treeward.tree.item_tree import ItemTree
 
@@ -87,6 +87,7 @@ def field(
     for slot in np.unique(slots).tolist():
         mine = slots == slot
         mean[mine], width[mine] = estimates(state.posterior, 0, slot, plan.nodes[nodes[mine]])
+    mean += offsets(plan.crowd.node_offset, nodes)
     visible = np.isin(nodes, opened) if plan.personal else np.ones(len(nodes), dtype=np.bool_)
     return Field(
         nodes, visible, mean, width, upto_visits[end] - upto_visits[begin], upto_reward[end] - upto_reward[begin],

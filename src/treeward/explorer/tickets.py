@@ -10,8 +10,8 @@ from typing import NamedTuple
 from treeward.core.errors import UnknownDecision
 from treeward.store.base import User, spelled
 
-_VERSION = 1
-_HEAD = struct.Struct("<BHiiHqIIq")
+_VERSION = 2
+_HEAD = struct.Struct("<BHiiHqIIqI")
 _SEAL = 12
 _LONGEST = 4096
 
@@ -34,6 +34,8 @@ class Ticket(NamedTuple):
     """The store's epoch."""
     time: int
     """Milliseconds since 1970."""
+    edition: int
+    """The crowd's edition; 0: there was none."""
     user: User
 
     @property

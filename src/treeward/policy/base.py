@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from treeward.bandit import Bandit, LinUCB, Prior
-from treeward.bandit.population import PopulationPrior
+from treeward.bandit.crowd import Crowd
 from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress
@@ -45,7 +45,7 @@ class Policy:
         decision does not use is lost. ``"authors"``: as in the paper's authors' code, the nodes share one budget and
         the item has another of the same size, and pHCB multiplies a node's score by its level.
     prior
-        What is believed of a user before the first event; by default theta ~ N(0, I / ridge). A `PopulationPrior` also
+        What is believed of a user before the first event; by default theta ~ N(0, I / ridge). A `Crowd` also
         says which features items have: the catalogue and the tree get them when they have not.
     shortlist
         Of the scores for items, so many go to those that served this user best so far; of use where items repeat.
@@ -91,7 +91,7 @@ class Policy:
 
     def catalogue_for(self, catalogue: Catalogue) -> Catalogue:
         """Return the catalogue as this policy sees it: with its features, and those its prior is about."""
-        prior = self.prior if isinstance(self.prior, PopulationPrior) else None
+        prior = self.prior if isinstance(self.prior, Crowd) else None
         if self.features is not None and not (prior is not None and prior.knows(catalogue)):
             catalogue = self.features.transform(catalogue)
         return catalogue if prior is None else prior.transform(catalogue)
@@ -107,7 +107,7 @@ class Policy:
         threads: int | None = None,
     ) -> ItemTree:
         """Return a tree for a catalogue: over its vectors, or spaced as this policy's prior sees them."""
-        seen, prior = self.catalogue_for(catalogue), self.prior if isinstance(self.prior, PopulationPrior) else None
+        seen, prior = self.catalogue_for(catalogue), self.prior if isinstance(self.prior, Crowd) else None
         tree = ItemTree.build(
             seen.vectors if prior is None else prior.spaced(seen),
             widths,
@@ -124,7 +124,7 @@ class Policy:
 
     def metric(self, dim: int) -> Floats:
         """Return what vectors of so many dimensions are multiplied by before they are clustered."""
-        return self.prior.metric if isinstance(self.prior, PopulationPrior) else np.eye(dim, dtype=np.float32)
+        return self.prior.metric if isinstance(self.prior, Crowd) else np.eye(dim, dtype=np.float32)
 
     def tree_for(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
         """Return the tree this policy walks, given the catalogue's."""
@@ -146,7 +146,7 @@ class Policy:
     def fitted(self, tree: ItemTree, catalogue: Catalogue) -> tuple[ItemTree, Catalogue]:
         """Return the tree this policy walks and the catalogue as it sees it."""
         seen = self.catalogue_for(catalogue)
-        special = self.features is not None or isinstance(self.prior, PopulationPrior)
+        special = self.features is not None or isinstance(self.prior, Crowd)
         if special and len(tree) == len(seen):
             tree = tree.over(seen.vectors)  # also one grown for an earlier prior, or over vectors without features
         self.check_tree(tree, seen)
@@ -208,7 +208,7 @@ class Policy:
 
     def _own(self, dim: int) -> int:
         """Return how many of `dim` dimensions are the items' own, and not features of the prior."""
-        return dim - self.prior.features if isinstance(self.prior, PopulationPrior) else dim
+        return dim - self.prior.features if isinstance(self.prior, Crowd) else dim
 
     def _node_vectors(self, tree: ItemTree, items: Floats) -> Floats:
         """Return the vectors that nodes are scored and learned by."""

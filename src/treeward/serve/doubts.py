@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from treeward.bandit.population import PopulationPrior
+from treeward.bandit.crowd import Crowd
 from treeward.data.catalogue import Catalogue
 from treeward.policy.base import PRIOR, Policy
 from treeward.serve.settings import Settings
@@ -18,7 +18,7 @@ def doubts(settings: Settings, catalogue: Catalogue, policy: Policy, tree: ItemT
             f"--column id=NAME says which holds their ids (it has {', '.join(catalogue.table.columns[1:])})"
         )
     prior = policy.prior
-    if not isinstance(prior, PopulationPrior):
+    if not isinstance(prior, Crowd):
         return
     if prior.provenance.get("trial", {}).get("worse"):
         told = prior.provenance["trial"]

@@ -12,7 +12,7 @@ import numpy as np
 import uvicorn
 from threadpoolctl import threadpool_limits
 
-from treeward.bandit.population import PopulationPrior
+from treeward.bandit.crowd import Crowd
 from treeward.bandit.sampled import check_vectors
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.core.progress import Progress, silent
@@ -67,7 +67,7 @@ def parts(settings: Settings, *, accepted: bool = False) -> tuple[Catalogue, Pol
     them says nothing.
     """
     catalogue = settings.load_items()
-    prior = PopulationPrior.load(settings.prior) if settings.prior else None
+    prior = Crowd.load(settings.prior) if settings.prior else None
     features = load_features(settings.features) if settings.features else None
     policy = settings.make_policy(prior=prior, features=features)
     if prior is not None and len(catalogue):

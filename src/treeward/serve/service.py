@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from msgspec import UNSET
 
-from treeward.bandit.population import PopulationPrior
+from treeward.bandit.crowd import Crowd
 from treeward.bandit.sampled import turned
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownDecision, UnknownId
 from treeward.core.types import AnyArray
@@ -285,7 +285,7 @@ class Service:
 
     def _check_space(self, items: Catalogue) -> None:
         """Refuse vectors of another embedding: the prior that is served was fitted to those there are."""
-        if not isinstance(self.explorer.policy.prior, PopulationPrior):
+        if not isinstance(self.explorer.policy.prior, Crowd):
             return
         shop, at = self.explorer.catalogue, [i for i, id in enumerate(items.ids.to_list()) if id in self.explorer]
         if len(at) < _ENOUGH:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from treeward.bandit.population import PopulationPrior
+from treeward.bandit.crowd import Crowd
 from treeward.core import checks, rng
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
@@ -79,7 +79,7 @@ class PriorTrial(NamedTuple):
 
 
 def try_prior(
-    prior: PopulationPrior,
+    prior: Crowd,
     interactions: Interactions,
     catalogue: Catalogue,
     *,
@@ -99,7 +99,7 @@ def try_prior(
     Parameters
     ----------
     prior
-        What `PopulationPrior.fit` made.
+        What `Crowd.fit` made.
     interactions
         The log of users it was not fitted to: ``dataset.part("test")``, with the same rewards.
     catalogue
@@ -114,7 +114,7 @@ def try_prior(
         Called with (stage, done, total).
     """
     owner = "try_prior"
-    checks.kinds(owner, ("prior", prior, PopulationPrior), ("interactions", interactions, Interactions))
+    checks.kinds(owner, ("prior", prior, Crowd), ("interactions", interactions, Interactions))
     checks.kinds(owner, ("catalogue", catalogue, Catalogue))
     checks.integer(owner, "users", users, low=_LEAST)
     checks.integer(owner, "rounds", rounds, low=1)

@@ -93,6 +93,9 @@ class Seats:
         self.streams = np.zeros(self.most, dtype=np.int64)
         self._seen = [0] * self.most
         self._epoch = [0] * self.most
+        self._edition = [0] * self.most
+        self.edition = 0
+        """The crowd's edition that the plan knows; 0: users learn alone, or nothing was published yet."""
         self._version = [0] * self.most
         self._free = list(range(self.most))[::-1]
         self._seat_of: OrderedDict[User, int] = OrderedDict()
@@ -219,7 +222,7 @@ class Seats:
             self._keep(longest_ago, seat)
         self._seat_of[user] = seat
         self._epoch[seat] = self.store.epoch
-        self._version[seat] = len(self._moves)
+        self._version[seat], self._edition[seat] = len(self._moves), self.edition
         self.streams[seat] = rng.stream("user", user)
         if kept is not None and kept.events <= self.store.count(user):
             thawed = thaw(self.plan, self.state, seat, self.digest, kept.state)
@@ -229,6 +232,10 @@ class Seats:
         fresh.append(seat)
         self._seen[seat] = 0
         return seat
+
+    def renew(self, plan: Plan, edition: int) -> None:
+        """Go by another edition of the crowd: users are rebuilt from their events when they next come."""
+        self.plan, self.edition = plan, edition
 
     def items_moved(self, numbers: NDArray[np.int32], digest: bytes) -> None:
         """Take note that items have other vectors, and places, than before: states that know of them are outdated.
@@ -241,7 +248,9 @@ class Seats:
         self.digest = digest
 
     def _outdated(self, user: User, seat: int) -> bool:
-        """Tell whether the state in a seat knows of items that have changed since."""
+        """Tell whether the state in a seat knows another edition of the crowd, or items that have changed since."""
+        if self._edition[seat] != self.edition:
+            return True
         if self._version[seat] == len(self._moves):
             return False
         changed = np.concatenate(self._moves[self._version[seat] :])
@@ -261,8 +270,8 @@ class Seats:
         return False
 
     def _keep(self, user: User, seat: int) -> None:
-        if self._moved(user, seat) or self._outdated(user, seat):
-            return
+        if self.edition or self._moved(user, seat) or self._outdated(user, seat):
+            return  # with a crowd, what was derived is soon out of date
         kept = self.store.kept(user)
         fresh = kept is not None and kept.events == self._seen[seat] and belongs(kept.state, self.digest)
         if self.state.posterior.pulls[seat].max() >= _WORTH_KEEPING and not fresh:

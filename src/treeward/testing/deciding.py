@@ -5,6 +5,7 @@ import numpy as np
 from treeward.bandit import Bandit, Prior
 from treeward.core.types import AnyArray
 from treeward.engine.explore import Candidates, best_of
+from treeward.engine.layout import CrowdArrays
 from treeward.engine.posterior import Posterior, learn, reset
 from treeward.explorer.explorer import Explorer
 from treeward.policy.base import Policy
@@ -34,8 +35,9 @@ def check_bandit(bandit: Bandit) -> None:
 
     def choices(seed: int) -> list[int]:
         inverse, theta = made.inverse[0, 0], made.theta[0, 0]
+        alone, x = CrowdArrays.none().root, candidates.vectors
         return [
-            best_of(rule.kind, rule.strength, inverse, theta, candidates.vectors, candidates, seed, 0, turn << 16)
+            best_of(rule.kind, rule.strength, inverse, theta, alone, x, candidates, seed, 0, turn << 16)
             for turn in range(1_000)
         ]
 
@@ -111,7 +113,7 @@ def _check_users_apart(policy: Policy, world: World, tree: ItemTree) -> None:
 
 
 def _check_explorer(policy: Policy, world: World, tree: ItemTree) -> None:
-    live = Explorer(world.catalogue, tree, policy, seed=0)
+    live = Explorer(world.catalogue, tree, policy, seed=0, crowd=False)
     waiting = []
     for turn in range(40):
         waiting.append(live.recommend(["ada"])[0])
@@ -121,6 +123,6 @@ def _check_explorer(policy: Policy, world: World, tree: ItemTree) -> None:
             before = live.store.count("ada")
             live.feedback(rewards)
             require(live.store.count("ada") == before, "feedback given again changes nothing")
-    rebuilt = Explorer(world.catalogue, tree, policy, live.store, seed=0)
+    rebuilt = Explorer(world.catalogue, tree, policy, live.store, seed=0, crowd=False)
     for one, other in zip(live.interests("ada"), rebuilt.interests("ada"), strict=True):
         require(one == other, "what is rebuilt from the events is what was there live, to the bit")

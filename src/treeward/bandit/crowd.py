@@ -1,0 +1,278 @@
+"""`Crowd`: what everybody taught, and so what is expected of somebody nothing is known of yet."""
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from treeward.bandit.crowd_fit import counted, expectation_maximisation, noise_of_clicks
+from treeward.bandit.prior import Prior
+from treeward.bandit.sampled import sample_of
+from treeward.core import artefact, checks, rng
+from treeward.core.artefact import StrPath
+from treeward.core.errors import ArtefactCorrupt, DataError, InvalidArgument
+from treeward.core.progress import Progress, silent
+from treeward.core.types import Floats
+from treeward.core.version import __version__
+from treeward.data.catalogue import Catalogue
+from treeward.data.interactions import Interactions
+
+FORMAT, VERSION = "treeward.crowd", 1
+FEATURES = ("bias", "popularity or length")
+"""What is appended to items' own dimensions: a level, and how popular items were in the log that the crowd was fitted
+to, or, without a log, how long their vectors are: vectors learned from clicks are longer for what is popular."""
+
+_WEIGHT = 0.3
+"""Of the last feature, next to directions of length 1: a third of the distance between two directions or less."""
+_HELD_OUT = 200
+_FARTHEST = 3.0
+"""Standard deviations beyond which a length says no more."""
+SPREAD = 0.3
+"""How far tastes are apart before anybody has come: their variance per dimension, in units of the noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd(Prior):
+    """What users have in common: theta ~ N(mean, covariance / ridge), over items' own dimensions and two features.
+
+    There are two ways to get one. `fit` learns it from an existing log. An `Explorer` learns it from what it shows,
+    from the first visitor on, starting with `nobody` or with one that was fitted, and publishes editions of it. A
+    policy that has one sees items with the features, and gives a newcomer what most people like, leaning from the first
+    click on in the directions in which people differ.
+
+    Parameters
+    ----------
+    noise
+        Variance of a reward around x' theta; `covariance` is in units of it.
+    ids
+        Of the items that were in the log.
+    rates
+        How popular each of them is: the share of rewards among the events and non-events that were counted for it.
+    provenance
+        How it was made.
+    lengths
+        Mean and standard deviation of the logarithms of the vectors' lengths, where the last feature is the length;
+        None: it is the popularity in a log.
+    users
+        How many users' tastes the mean is known from; 0: it is a guess.
+    times, earned
+        How many rewards an explorer has seen for each of the ids, and what they come to; there may be none.
+    """
+
+    noise: float = 1.0
+    ids: pl.Series = field(default_factory=lambda: pl.Series([], dtype=pl.String))
+    rates: Floats = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    provenance: dict[str, Any] = field(default_factory=dict)
+    lengths: tuple[float, float] | None = None
+    users: int = 0
+    times: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    earned: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def features(self) -> int:
+        """How many dimensions come behind the items' own."""
+        return len(FEATURES)
+
+    @property
+    def dim(self) -> int:
+        """How many dimensions items have of their own."""
+        return len(np.asarray(self.mean)) - self.features
+
+    def __repr__(self) -> str:
+        return f"Crowd({self.dim} + {self.features} dimensions, from {self.users:,} users)"
+
+    @classmethod
+    def nobody(cls, catalogue: Catalogue) -> Self:
+        """Return the crowd that nobody has taught yet: every item is as good as another, to everybody.
+
+        Examples
+        --------
+        >>> from treeward.data.synthetic import synthetic_catalogue
+        >>> Crowd.nobody(synthetic_catalogue(200, dim=4, seed=0))
+        Crowd(4 + 2 dimensions, from 0 users)
+        """
+        if not catalogue.dim:
+            raise InvalidArgument("Crowd.nobody", "catalogue", "one with vectors", "none")
+        logs = np.log(np.maximum(_lengths(catalogue.vectors), 1e-12))
+        spread = float(logs.std())
+        dim = catalogue.dim + len(FEATURES)
+        told = {"vectors_sha256": artefact.digest(catalogue.vectors), "treeward": __version__}
+        lengths = float(logs.mean()), spread if spread > 1e-3 else 0.0  # else they are all of one length
+        return cls(np.zeros(dim), SPREAD * np.eye(dim), provenance=told, lengths=lengths)
+
+    def knows(self, catalogue: Catalogue) -> bool:
+        """Tell whether a catalogue has the features already."""
+        return catalogue.dim == self.dim + self.features and bool((catalogue.vectors[:, self.dim] == 1).all())
+
+    def transform(self, catalogue: Catalogue) -> Catalogue:
+        """Return the catalogue with its vectors at length 1 and the features behind them. Idempotent."""
+        if self.knows(catalogue):
+            return catalogue
+        if catalogue.dim != self.dim:
+            rule = f"of {self.dim} dimensions, as that it was fitted to"
+            raise InvalidArgument("Crowd", "catalogue", rule, f"{catalogue.dim}")
+        if len(self.ids) and self.ids.dtype.is_integer() != catalogue.ids.dtype.is_integer():
+            rule = f"with ids that are {self.ids.dtype}, as those it was fitted to"
+            raise InvalidArgument("Crowd", "catalogue", rule, catalogue.ids.dtype)
+        if self.lengths is not None:
+            mean, spread = self.lengths
+            far = (np.log(np.maximum(_lengths(catalogue.vectors), 1e-12)) - mean) / (spread or 1.0)
+            last = np.clip(far, -_FARTHEST, _FARTHEST) if spread else np.zeros(len(catalogue))
+            return catalogue.with_vectors(_augmented(catalogue.vectors, last.astype(np.float32)))
+        if catalogue.ids.equals(self.ids):
+            return catalogue.with_vectors(_augmented(catalogue.vectors, self.rates))
+        known = pl.DataFrame({"id": self.ids, "rate": self.rates})
+        rates = catalogue.ids.to_frame("id").join(known, on="id", how="left", maintain_order="left")["rate"]
+        # Of an item that came later nothing is known: it is taken to be as popular as the others are on average.
+        usual = float(self.rates.mean()) if len(self.rates) else 0.0
+        return catalogue.with_vectors(_augmented(catalogue.vectors, rates.fill_null(usual).to_numpy()))
+
+    def spaced(self, catalogue: Catalogue) -> Floats:
+        """Return vectors that lie as far apart as the prior expects users to tell the items apart.
+
+        The squared distance of two is the mean square of the difference between what somebody drawn from the prior
+        would think of the items: clusters of them are of one worth to anybody, which is what a search needs.
+        """
+        spaced: Floats = self.transform(catalogue).vectors @ self.metric
+        return spaced
+
+    @property
+    def metric(self) -> Floats:
+        """What vectors with features are multiplied by to lie so far apart."""
+        mean = np.asarray(self.mean, dtype=np.float64)
+        if not mean.any():  # nobody has taught it yet: the vectors' own metric
+            return np.eye(len(mean), dtype=np.float32)
+        second = np.asarray(self.covariance, dtype=np.float64) * self.noise + np.outer(mean, mean)
+        values, directions = np.linalg.eigh(second)
+        made: Floats = (directions * np.sqrt(np.maximum(values, 0.0))).astype(np.float32)
+        return made
+
+    @classmethod
+    def fit(
+        cls,
+        interactions: Interactions,
+        catalogue: Catalogue,
+        *,
+        negatives: int = 4,
+        users: int = 3_000,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Fit mean and covariance by empirical Bayes: the ones under which what these users did is most likely.
+
+        Every user's rewards are taken for r = x' theta + noise. What the noise comes to matters more than it seems: a
+        log tells rewards from drawn non-events, most of which are easy to tell, but a bandit sees what it shows, which
+        is about as likely to be clicked as not, and a click says less there. So the noise is that of clicks on the
+        items the prior itself prefers, times a factor that earns most on users held out, whose clicks are drawn from
+        what their whole log says of them.
+
+        Parameters
+        ----------
+        interactions
+            The log: rewards above 0 count, others are non-events. Give it training users only.
+        catalogue
+            The items, with vectors.
+        negatives
+            Non-events a reward: those that the log does not have are drawn from all items.
+        users
+            At most so many of the log's users are looked at.
+        seed
+            Same seed and log: same prior.
+        progress
+            Called with (stage, done, total).
+
+        Examples
+        --------
+        >>> from treeward.data.synthetic import synthetic_catalogue
+        >>> shop = synthetic_catalogue(200, dim=4, seed=0)
+        >>> log = Interactions([user for user in range(50) for _ in range(4)], [i % 20 for i in range(200)])
+        >>> prior = Crowd.fit(log, shop)
+        >>> prior, prior.transform(shop).dim
+        (Crowd(4 + 2 dimensions, from 50 users), 6)
+        """
+        owner = "Crowd.fit"
+        checks.kinds(owner, ("interactions", interactions, Interactions), ("catalogue", catalogue, Catalogue))
+        if not catalogue.dim:
+            raise InvalidArgument(owner, "catalogue", "one with vectors", "none")
+        checks.integer(owner, "negatives", negatives, low=1)
+        checks.integer(owner, "users", users, low=2)
+        checks.integer(owner, "seed", seed, low=0)
+        told = progress or silent
+        if not len(interactions):
+            raise DataError("the log is empty")
+        log = counted(interactions, catalogue, negatives, seed)
+        rates = log.popularity / np.maximum(log.popularity + negatives * log.popularity.mean(), 1e-12)
+        x = _augmented(catalogue.vectors, rates.astype(np.float32))
+        people = rng.sample(seed, rng.stream("prior", "users"), log.users, min(users, log.users))
+        held = people[: min(_HELD_OUT, len(people) // 5)]
+        scale = float(np.sqrt(np.mean(log.reward[log.reward > 0] ** 2)))  # it begins from guesses about rewards near 1
+        log = log._replace(reward=log.reward / scale)
+        fitted = expectation_maximisation(x, log.of(np.sort(people[len(held) :])), told)
+        noise, tried = noise_of_clicks(x, fitted, log.of(np.sort(held)), log.binary, seed, told)
+        provenance = {
+            "users": log.users,
+            "users_fitted": len(people) - len(held),
+            "users_held_out": len(held),
+            "negatives": negatives,
+            "seed": seed,
+            "noise_of_the_log": fitted.noise * scale**2,
+            "tried": tried,
+            "treeward": __version__,
+            "vectors_sha256": artefact.digest(catalogue.vectors),
+            "sample": sample_of(catalogue),
+        }
+        return cls(
+            fitted.mean * scale,
+            fitted.covariance / noise,
+            noise * scale**2,
+            catalogue.ids,
+            rates.astype(np.float32),
+            provenance,
+            users=len(people) - len(held),
+        )
+
+    def save(self, path: StrPath, *, overwrite: bool = False) -> None:
+        """Write it to a directory, checksummed."""
+        arrays = {"mean": np.asarray(self.mean), "covariance": np.asarray(self.covariance), "rates": self.rates,
+                  "times": self.times, "earned": self.earned}  # fmt: skip
+        info = {**self.provenance, "noise": self.noise, "lengths": self.lengths, "known_from": self.users}
+        contents = artefact.Contents(arrays, {"items": pl.DataFrame({"id": self.ids})}, {}, info)
+        artefact.write(path, FORMAT, VERSION, contents, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: StrPath) -> Self:
+        """Read what `save` wrote."""
+        held = artefact.read(path, FORMAT, VERSION)
+        info = dict(held.info)
+        try:
+            made = cls(
+                np.array(held.arrays["mean"]),
+                np.array(held.arrays["covariance"]),
+                float(info.pop("noise")),
+                held.tables["items"]["id"],
+                np.array(held.arrays["rates"]),
+                lengths=None if (lengths := info.pop("lengths")) is None else (float(lengths[0]), float(lengths[1])),
+                users=int(info.pop("known_from")),
+                provenance=info,
+                times=np.array(held.arrays["times"]),
+                earned=np.array(held.arrays["earned"]),
+            )
+            made.start(made.dim + made.features, 1.0)
+        except (KeyError, InvalidArgument) as error:
+            raise ArtefactCorrupt(f"{path}: does not hold a crowd: {error}") from error
+        return made
+
+
+def _lengths(vectors: Floats) -> Any:
+    return np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+
+
+def _augmented(vectors: Floats, last: Floats) -> Floats:
+    """Return vectors at length 1 with a bias of 1 and a last feature behind them."""
+    made = np.empty((len(vectors), vectors.shape[1] + len(FEATURES)), dtype=np.float32)
+    lengths = _lengths(vectors)
+    made[:, : -len(FEATURES)] = vectors / np.where(lengths > 0, lengths, 1.0)[:, None]
+    made[:, -2], made[:, -1] = 1.0, _WEIGHT * last
+    return made

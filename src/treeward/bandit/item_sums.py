@@ -1,0 +1,123 @@
+"""`ItemSums`: what is left of everybody's rewards: how many each item got, and what they come to."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core.types import AnyArray
+from treeward.store.events import CHANGE, REWARD
+
+_UNIT = float(1 << 24)
+"""Rewards are summed in whole numbers of 1 / 2^24: sums are then the same in any order, and erasing leaves no trace."""
+_DAY = 86_400.0
+_LATE = 20.0
+"""After so many half-lives sums are scaled down: weights grow with time instead, which spares a pass per reward."""
+
+
+class ItemSums:
+    """Counts and sums of rewards by the store's item numbers. Additive: a user's events can be subtracted again.
+
+    Parameters
+    ----------
+    half_life
+        Days after which a reward counts half as much; None: rewards count for ever. Sums are then floating-point
+        numbers, and the same in any order only up to rounding.
+
+    Examples
+    --------
+    >>> from treeward.store.events import event
+    >>> sums = ItemSums()
+    >>> sums.add(event(item=3, reward=1.0))
+    >>> sums.count.tolist(), sums.mean_of(3), sums.rewards
+    ([0, 0, 0, 1], 1.0, 1)
+    """
+
+    def __init__(self, half_life: float | None = None) -> None:
+        self.half_life = half_life
+        kind = np.int64 if half_life is None else np.float64
+        self._count: AnyArray = np.zeros(0, dtype=kind)
+        self._total: AnyArray = np.zeros(0, dtype=kind)
+        self._squares: float = 0
+        self._since: float | None = None
+        self._latest = 0.0
+        self.rewards = 0
+        """How many rewards were added, less those that were subtracted."""
+
+    def __len__(self) -> int:
+        """Return one more than the largest item number there is room for."""
+        return len(self._count)
+
+    def add(self, events: AnyArray, sign: int = 1) -> None:
+        """Add the rewards among some events, or, with a sign of -1, subtract them."""
+        kinds = events["kind"]
+        taught = events[(kinds == REWARD) | (kinds == CHANGE)]
+        if not len(taught):
+            return
+        numbers, first = taught["item"].astype(np.int64), taught["kind"] == REWARD
+        self._widen(int(numbers.max()) + 1)
+        weights = sign * self._weights(taught["time"])
+        whole = np.rint(taught["reward"] * _UNIT).astype(np.int64)
+        np.add.at(self._count, numbers[first], weights[first].astype(self._count.dtype))
+        np.add.at(self._total, numbers, (weights * whole).astype(self._total.dtype))
+        self._squares += (weights * np.rint(taught["reward"] ** 2 * _UNIT).astype(np.int64))[first].sum().item()
+        self.rewards += sign * int(first.sum())
+
+    def _weights(self, times: AnyArray) -> AnyArray:
+        """Return what rewards of some times count for, compared with those of the time `_since`."""
+        if self.half_life is None:
+            return np.ones(len(times), dtype=np.int64)
+        known = np.where(times > 0, times.astype(np.float64), self._latest)
+        self._latest = max(self._latest, float(known.max()))
+        if self._since is None or self._latest - self._since > _LATE * self.half_life * _DAY:
+            faded = self._faded()
+            self._count, self._total, self._squares = self._count * faded, self._total * faded, self._squares * faded
+            self._since = self._latest
+        return np.exp2((known - self._since) / (self.half_life * _DAY))
+
+    def _faded(self) -> float:
+        """Return by what sums are to be multiplied to count as of the latest reward."""
+        if self.half_life is None or self._since is None:
+            return 1.0
+        return float(np.exp2(-(self._latest - self._since) / (self.half_life * _DAY)))
+
+    def _widen(self, size: int) -> None:
+        if size > len(self._count):
+            more = max(size, len(self._count) + len(self._count) // 8) - len(self._count)
+            if size <= 64:
+                more = size - len(self._count)
+            self._count, self._total = np.pad(self._count, (0, more)), np.pad(self._total, (0, more))
+
+    @property
+    def count(self) -> AnyArray:
+        """(item numbers,): how many rewards each got, those of long ago faded."""
+        return self._count if self.half_life is None else self._count * self._faded()
+
+    @property
+    def total(self) -> NDArray[np.float64]:
+        """(item numbers,): what they come to."""
+        made: NDArray[np.float64] = self._total * (self._faded() / _UNIT)
+        return made
+
+    @property
+    def squares(self) -> float:
+        """The sum of the squares of all rewards as they first came."""
+        return self._squares * self._faded() / _UNIT
+
+    def mean_of(self, number: int) -> float:
+        """Return an item's mean reward; 0 if it got none."""
+        count = float(self.count[number]) if number < len(self) else 0.0
+        return float(self.total[number]) / count if count > 0 else 0.0
+
+    def equals(self, other: "ItemSums") -> bool:
+        """Tell whether two are the same, to the bit."""
+        size = max(len(self), len(other))
+        for mine, theirs in ((self._count, other._count), (self._total, other._total)):
+            if not np.array_equal(np.pad(mine, (0, size - len(mine))), np.pad(theirs, (0, size - len(theirs)))):
+                return False
+        return self.rewards == other.rewards
+
+    def copy(self) -> "ItemSums":
+        """Return one that does not change any more."""
+        made = ItemSums(self.half_life)
+        made._count, made._total = self._count.copy(), self._total.copy()
+        made._squares, made._since, made._latest, made.rewards = self._squares, self._since, self._latest, self.rewards
+        return made

@@ -1,0 +1,164 @@
+"""`CrowdEdition`: the crowd as of one moment: what it learned by then, for any layout of the items, and as bytes."""
+
+import json
+import struct
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.bandit.crowd import Crowd
+from treeward.bandit.rules import Rule
+from treeward.bandit.shared_taste import SharedTaste, Sums, doubt, item_effects, shared_taste
+from treeward.core.errors import ArtefactCorrupt
+from treeward.core.types import AnyArray, Floats
+from treeward.engine.crowd import CREST, crests
+from treeward.engine.explore import SAMPLE, UCB
+from treeward.engine.layout import CrowdArrays, Plan, first_board
+
+VERSION = 1
+_HEAD = struct.Struct("<4sI")
+_MAGIC = b"twce"
+_SEAL = 16
+_TOP = 512
+"""So many items that the crowd likes best are looked at for everybody."""
+
+
+class CrowdEdition(NamedTuple):
+    """What everybody taught, as of so many rewards: a function of the sums of these rewards and of the spread."""
+
+    number: int
+    rewards: int
+    """How many rewards it knows."""
+    epoch: int
+    """The store's epoch then: users who were erased or merged later are still in it."""
+    time: float
+    """Seconds since 1970."""
+    taste: SharedTaste
+    numbers: NDArray[np.int32]
+    """The store's numbers of the items that rewards came for ..."""
+    times: NDArray[np.float64]
+    """... how many came ..."""
+    earned: NDArray[np.float64]
+    """... what they come to ..."""
+    effects: Floats
+    """... and by how much each item is better than its vector says."""
+    squares: float
+
+    @property
+    def mean_reward(self) -> float:
+        """What a reward was on average."""
+        return float(self.earned.sum() / max(self.times.sum(), 1e-12))
+
+    def same_as(self, other: "CrowdEdition") -> bool:
+        """Tell whether two know the same, to the bit, whatever their numbers and times."""
+        mine, theirs = (one._replace(number=0, time=0.0, epoch=0).packed() for one in (self, other))
+        return mine == theirs
+
+    def packed(self) -> bytes:
+        """Return it as bytes, with a checksum."""
+        taste = self.taste
+        told = {
+            "version": VERSION, "number": self.number, "rewards": self.rewards, "epoch": self.epoch, "time": self.time,
+            "noise": taste.noise, "squares": self.squares, "dim": len(taste.mean), "items": len(self.numbers),
+        }  # fmt: skip
+        head = json.dumps(told).encode()
+        arrays = [taste.mean, taste.precision, taste.spread, self.times, self.earned, self.effects, self.numbers]
+        body = _HEAD.pack(_MAGIC, len(head)) + head + b"".join(np.ascontiguousarray(one).tobytes() for one in arrays)
+        return body + blake2b(body, digest_size=_SEAL).digest()
+
+    @classmethod
+    def unpacked(cls, content: bytes) -> "CrowdEdition":
+        """Return the edition that `packed` wrote."""
+        body, seal = content[:-_SEAL], content[-_SEAL:]
+        if len(content) < _HEAD.size + _SEAL or blake2b(body, digest_size=_SEAL).digest() != seal:
+            raise ArtefactCorrupt("the crowd's edition in the store is not what was written")
+        magic, length = _HEAD.unpack_from(body)
+        told = json.loads(body[_HEAD.size : _HEAD.size + length]) if magic == _MAGIC else {}
+        if told.get("version") != VERSION:
+            raise ArtefactCorrupt(f"the crowd's edition in the store is of version {told.get('version')}")
+        dim, items, at = told["dim"], told["items"], _HEAD.size + length
+        made: list[AnyArray] = []
+        for kind, count in (("<f8", dim), ("<f8", dim * dim), ("<f8", dim * dim), ("<f8", items), ("<f8", items),
+                            ("<f4", items), ("<i4", items)):  # fmt: skip
+            made.append(np.frombuffer(body, dtype=kind, count=count, offset=at).copy())
+            at += made[-1].nbytes
+        mean, precision, spread, times, earned, effects, numbers = made
+        taste = SharedTaste(mean, precision.reshape(dim, dim), spread.reshape(dim, dim), told["noise"])
+        counts = told["number"], told["rewards"], told["epoch"], told["time"]
+        return cls(*counts, taste, numbers, times, earned, effects, told["squares"])
+
+    def laid_out(self, plan: Plan, places: AnyArray, open: NDArray[np.bool_], rule: Rule) -> Plan:
+        """Return a plan that knows this edition.
+
+        With LinUCB, scores gain the width of what everybody's rewards say of an item, alpha times its standard
+        deviation. A user's own width counts for nothing: in a few visits nobody gets a chance to earn from it.
+
+        `places`: the place of every item number; `open`: which places may be shown, or nothing if all.
+        """
+        known = self.numbers < len(places)
+        at = np.where(known, places[np.minimum(self.numbers, len(places) - 1)], -1)
+        offset = np.zeros(len(plan.items), dtype=np.float32)
+        offset[at[at >= 0]] = self.effects[at >= 0]
+        start, strength = self.taste.start(rule.ridge), rule.strength
+        bonus, node_bonus = plan.bonus, np.zeros(0, dtype=np.float32)
+        worth, nodes = offset, len(plan.tree.parent)
+        if plan.kind == UCB:
+            times = np.zeros(len(plan.items), dtype=np.float32)
+            times[at[at >= 0]] = self.times[at >= 0]
+            bonus = np.float32(strength) * doubt(self.taste, plan.items, times)
+            node_bonus = np.float32(strength) * doubt(self.taste, plan.nodes, times[:0])
+            worth, strength = offset + bonus, 0.0
+        crest, node_offset = np.empty((nodes, CREST), dtype=np.float32), np.empty(nodes, dtype=np.float32)
+        tree = plan.tree.first_child, plan.tree.item_range
+        crests(offset, open, *tree, crest, node_offset)
+        if worth is not offset:
+            crests(worth, open, *tree, crest, np.empty(nodes, dtype=np.float32))
+        root = self.taste.root(rule.ridge) if plan.kind == SAMPLE else CrowdArrays.none().root
+        arrays = CrowdArrays(
+            offset, node_offset, node_bonus, crest, _best(worth + plan.items @ start.theta, open), root
+        )
+        board = first_board(plan.watched, start)
+        return plan._replace(prior=start, board=board, strength=strength, bonus=bonus, crowd=arrays)
+
+    def newcomers(self, vectors: Floats, rule: Rule) -> Floats:
+        """Return what the scores of items gain that nobody has met."""
+        if rule.kind != UCB:
+            return np.zeros(len(vectors), dtype=np.float32)
+        made: Floats = np.float32(rule.strength) * doubt(self.taste, vectors, np.zeros(len(vectors)))
+        return made
+
+
+def _best(scores: Floats, open: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the open places of the highest scores, best first."""
+    if len(open):
+        scores = np.where(open, scores, -np.inf)
+    count = min(_TOP, len(scores))
+    found = np.argpartition(scores, len(scores) - count)[len(scores) - count :]
+    made: NDArray[np.int64] = found[np.argsort(-scores[found], kind="stable")].astype(np.int64)
+    return made
+
+
+def make_edition(
+    number: int,
+    base: Crowd,
+    vectors: Floats,
+    places: AnyArray,
+    sums: tuple[AnyArray, AnyArray, float, int],
+    spread: NDArray[np.float64] | None,
+    moment: tuple[int, float],
+) -> CrowdEdition:
+    """Return the edition that follows from counts, totals, squares and number of rewards; `moment`: epoch and time."""
+    count, total, squares, rewards = sums
+    numbers = np.flatnonzero(count > 0)
+    known = numbers[numbers < len(places)]
+    known = known[places[known] >= 0]  # of other items there is no vector to learn from
+    given = Sums(
+        places[known].astype(np.int64), count[known].astype(np.float64), total[known].astype(np.float64), squares
+    )
+    taste = shared_taste(base, vectors, given, spread)
+    effects = item_effects(taste, vectors, given).astype(np.float32)
+    return CrowdEdition(
+        number, rewards, *moment, taste, known.astype(np.int32), given.times, given.earned, effects, squares
+    )
