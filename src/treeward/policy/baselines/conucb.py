@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import checks
-from treeward.core.compiled import kernel, summing_kernel, tight, tight_summing
+from treeward.core.compiled import kernel, summing_kernel, tight_summing
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
@@ -172,7 +172,7 @@ class Work(NamedTuple):
 
 
 @kernel
-def work(most: int, dim: int) -> Work:
+def _work(most: int, dim: int) -> Work:
     """Return room for `most` candidates."""
     single = np.float32
     return Work(
@@ -200,16 +200,16 @@ def _select(
     places: NDArray[np.int64],
     judged: NDArray[np.float64],
 ) -> None:
-    here = work(drawn.place.shape[1], vectors.shape[1])
+    here = _work(drawn.place.shape[1], vectors.shape[1])
     for i in range(len(who)):
         count = drawn.taken[i]
         if count > 0:
-            chosen = choose(state, rule, vectors, who[i], drawn.place[i, :count], seed, streams[i], counter, here)
+            chosen = _choose(state, rule, vectors, who[i], drawn.place[i, :count], seed, streams[i], counter, here)
             places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], here.mean[chosen], here.width[chosen]
 
 
 @summing_kernel
-def choose(
+def _choose(
     state: State,
     rule: Rule,
     vectors: NDArray[np.float64],
@@ -290,17 +290,10 @@ def _update(
 ) -> None:
     z = np.empty(vectors.shape[1])
     for i in range(len(who)):
-        learn(state, weight, vectors[places[i]], who[i], rewards[i], z)
-
-
-@tight
-def learn(
-    state: State, weight: float, x: NDArray[np.float64], user: int, reward: float, z: NDArray[np.float64]
-) -> None:
-    """Add what came of showing an item."""
-    _shrink(state.inverse[user], x, weight, z)
-    for j in range(len(x)):
-        state.sums[user, j] += reward * x[j]
+        user, x = who[i], vectors[places[i]]
+        _shrink(state.inverse[user], x, weight, z)
+        for j in range(len(x)):
+            state.sums[user, j] += rewards[i] * x[j]
 
 
 @kernel
@@ -313,16 +306,11 @@ def _hear(
 ) -> None:
     z = np.empty(terms.shape[1])
     for i in range(len(who)):
-        hear(state, terms[groups[i]], who[i], rewards[i], z)
-
-
-@kernel
-def hear(state: State, x: NDArray[np.float64], user: int, reward: float, z: NDArray[np.float64]) -> None:
-    """Add what a user said of a key-term."""
-    _shrink(state.key_inverse[user], x, 1.0, z)
-    for j in range(len(x)):
-        state.key_sums[user, j] += reward * x[j]
-    state.key_theta[user] = np.dot(state.key_inverse[user], state.key_sums[user])
+        user, x = who[i], terms[groups[i]]
+        _shrink(state.key_inverse[user], x, 1.0, z)
+        for j in range(len(x)):
+            state.key_sums[user, j] += rewards[i] * x[j]
+        state.key_theta[user] = np.dot(state.key_inverse[user], state.key_sums[user])
 
 
 @tight_summing
@@ -344,11 +332,11 @@ def _ask(
     groups: NDArray[np.int64],
 ) -> None:
     for i in range(len(who)):
-        groups[i] = question(state, vectors, terms, who[i], drawn.place[i, : drawn.taken[i]])
+        groups[i] = _question(state, vectors, terms, who[i], drawn.place[i, : drawn.taken[i]])
 
 
 @kernel
-def question(
+def _question(
     state: State,
     vectors: NDArray[np.float64],
     terms: NDArray[np.float64],
