@@ -129,7 +129,9 @@ class Conversation(RoundSession):
         values = np.asarray(rewards, dtype=np.float64)
         if values.shape != questions.user.shape or not np.isfinite(values).all():
             raise InvalidArgument("session", "rewards", f"{len(questions.user)} finite numbers", rewards)
-        _hear(self.state, self.terms, questions.user, questions.group, values)
+        key_inverse, key_sums = self.state.key_inverse, self.state.key_sums
+        _learn(key_inverse, key_sums, 1.0, self.terms, questions.user, questions.group, values)
+        _solve(self.state, questions.user)
 
     def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
         """Decide once for each of the users."""
@@ -144,7 +146,8 @@ class Conversation(RoundSession):
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Learn what came of decisions, in the order given."""
         values = self.rewards(decisions, rewards)
-        _update(self.state, self.rule.weight, self.vectors, decisions.user, decisions.place, values)
+        inverse, sums = self.state.inverse, self.state.sums
+        _learn(inverse, sums, self.rule.weight, self.vectors, decisions.user, decisions.place, values)
 
 
 def questions_by(round: int) -> int:
@@ -280,36 +283,27 @@ def _finish(
 
 
 @kernel
-def _update(
-    state: State,
+def _learn(
+    inverse: NDArray[np.float64],
+    sums: NDArray[np.float64],
     weight: float,
     vectors: NDArray[np.float64],
     who: NDArray[np.int64],
-    places: NDArray[np.int64],
+    rows: NDArray[np.int64],
     rewards: NDArray[np.float64],
 ) -> None:
+    """Add rewards of items, or answers about key-terms, to what is known of users."""
     z = np.empty(vectors.shape[1])
     for i in range(len(who)):
-        user, x = who[i], vectors[places[i]]
-        _shrink(state.inverse[user], x, weight, z)
+        x = vectors[rows[i]]
+        _shrink(inverse[who[i]], x, weight, z)
         for j in range(len(x)):
-            state.sums[user, j] += rewards[i] * x[j]
+            sums[who[i], j] += rewards[i] * x[j]
 
 
 @kernel
-def _hear(
-    state: State,
-    terms: NDArray[np.float64],
-    who: NDArray[np.int64],
-    groups: NDArray[np.int64],
-    rewards: NDArray[np.float64],
-) -> None:
-    z = np.empty(terms.shape[1])
-    for i in range(len(who)):
-        user, x = who[i], terms[groups[i]]
-        _shrink(state.key_inverse[user], x, 1.0, z)
-        for j in range(len(x)):
-            state.key_sums[user, j] += rewards[i] * x[j]
+def _solve(state: State, who: NDArray[np.int64]) -> None:
+    for user in who:
         state.key_theta[user] = np.dot(state.key_inverse[user], state.key_sums[user])
 
 
