@@ -2,7 +2,6 @@ import json
 import os
 import signal
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import httpx
 import pytest
 from hypothesis import settings
 
-from treeward.cli.warm import STAGES, compile_for
+from treeward.cli.warm import JOBS, compile_for
 
 # The first call of a kernel compiles it, which no deadline should count.
 settings.register_profile("treeward", deadline=None)
@@ -18,21 +17,11 @@ settings.load_profile("treeward")
 
 
 def pytest_sessionstart(session):
-    """Compile the largest kernels first, each in one worker: left alone, all would compile all at the same time."""
-    worker, run = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    if worker is None or count == 1 or "NUMBA_DISABLE_JIT" in os.environ:
-        return
-    for step, jobs in enumerate(STAGES):
-        work = {f"gw{at}": jobs[at::count] for at in range(min(count, len(jobs)))}
-        marks = {name: Path(tempfile.gettempdir()) / f"treeward-{run}-{step}-{name}" for name in work}
-        if worker in work:
-            for job in work[worker]:
-                compile_for(job)
-            marks[worker].touch()
-        end = time.monotonic() + 300
-        while not all(mark.exists() for mark in marks.values()) and time.monotonic() < end:
-            time.sleep(0.2)
+    """Compile the largest kernels first, each in one worker: left alone, all would wait for the same ones."""
+    worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if worker is not None and count > 1 and "NUMBA_DISABLE_JIT" not in os.environ:
+        for job in list(JOBS)[int(worker.removeprefix("gw")) :: count]:
+            compile_for(job)
 
 
 @pytest.fixture(scope="session", autouse=True)

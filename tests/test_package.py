@@ -1,11 +1,8 @@
-import io
-import json
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -87,20 +84,3 @@ def test_every_dependency_is_pinned_and_justified():
     assert wanted - pinned == set()
     decisions = (ROOT / "docs" / "decisions.md").read_text()
     assert {name for name in wanted if name not in decisions} == set()
-
-
-def test_who_waits_for_the_compiler_at_a_terminal_is_told_why_once(monkeypatch):
-    from treeward.core import compiled
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    screen, teller = Terminal(), compiled._Teller()
-    monkeypatch.setattr("sys.stderr", screen)
-    for function in (json.dumps, compiled.kernel, compiled.kernel):
-        teller.on_start(SimpleNamespace(data={"dispatcher": SimpleNamespace(py_func=function)}))
-    assert screen.getvalue().count("compiles for this machine, once") == 1
-    monkeypatch.setattr("sys.stderr", quiet := io.StringIO())
-    compiled._Teller().on_start(SimpleNamespace(data={"dispatcher": SimpleNamespace(py_func=compiled.kernel)}))
-    assert quiet.getvalue() == ""

@@ -24,13 +24,11 @@ def warm() -> None:
     kept = kernels()
     if kept["folder"] is None or not kept["writable"]:
         raise TreewardError("compiled kernels cannot be kept: set NUMBA_CACHE_DIR to a folder that can be written to")
-    start, done, total = perf_counter(), 0, sum(map(len, STAGES))
+    start = perf_counter()
     with progress() as report, tasks("processes", max(2, cores())) as workers:
-        report("kernels", 0, total)
-        for stage in STAGES:
-            for _ in workers.each(compile_for, [(name,) for name in stage]):
-                done += 1
-                report("kernels", done, total)
+        report("kernels", 0, len(JOBS))
+        for done, _ in enumerate(workers.each(compile_for, [(name,) for name in JOBS]), start=1):
+            report("kernels", done, len(JOBS))
     say(f"Compiled in {perf_counter() - start:.0f} s, kept in {kept['folder']}")
 
 
@@ -108,7 +106,6 @@ def changing() -> None:
 
 
 JOBS: dict[str, Callable[[], None]] = {
-    job.__name__: job for job in (deciding, replaying, baselines, simulating, changing)
+    job.__name__: job for job in (deciding, baselines, replaying, simulating, changing)
 }
-STAGES = (("deciding", "replaying"), ("simulating", "baselines", "changing"))
-"""The jobs of a stage share no large kernel; those of the second need what the first compiled."""
+"""What shares few kernels goes first: a job waits while another one compiles what both need."""

@@ -1,8 +1,11 @@
-"""The one place that knows numba: how kernels are compiled."""
+"""The one place that knows numba (with `shared_cache`, which it leaves out where need be): how kernels are compiled."""
 
+import multiprocessing
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from time import perf_counter
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
@@ -10,6 +13,11 @@ import numpy as np
 from numba.core import event
 from numba.core.cpu import CPUTargetOptions
 from numpy.typing import NDArray
+
+try:
+    from treeward.core import shared_cache
+except ImportError:  # a numba that is built otherwise: every process compiles for itself
+    shared_cache = None  # type: ignore[assignment]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,28 +94,80 @@ def inner_apart_summing(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class _Teller(event.Listener):
-    """Tell somebody at a terminal why nothing happens, when the first kernel is compiled that is not on disk yet."""
+    """Show somebody at a terminal why nothing happens, while kernels compile that are not on disk yet."""
 
-    told = False
+    def __init__(self) -> None:
+        self._depth, self._done, self._seconds = 0, 0, 0.0
+        self._since = perf_counter()
+        self._waits = False
+        self._status: Any = None
 
     def on_start(self, event: Any) -> None:
-        """Say it, once."""
-        if not self.told and event.data["dispatcher"].py_func.__module__.startswith("treeward."):
-            self.told = True
-            if sys.stderr.isatty():
-                sys.stderr.write("treeward compiles for this machine, once: up to a minute, kept on disk\n")
+        """Show the line, if this is not a kernel that another one calls."""
+        if _ours(event):
+            self._depth += 1
+            if self._depth == 1:
+                self._show()
 
     def on_end(self, event: Any) -> None:
-        """Say nothing."""
+        """Count the kernel, and hide the line again."""
+        if _ours(event):
+            self._depth -= 1
+            self._done += 1
+            if not self._depth:
+                self._hide()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Show meanwhile that another process compiles."""
+        self._waits = True
+        if not self._depth:
+            self._show()
+        try:
+            yield
+        finally:
+            self._waits = False
+            if not self._depth:
+                self._hide()
+
+    def _show(self) -> None:
+        self._since = perf_counter()
+        with suppress(Exception):  # no display is worth an error
+            if not sys.stderr.isatty() or multiprocessing.parent_process() is not None:  # whose parent has a display
+                return
+            if self._status is None:
+                from treeward.core.compile_status import CompileStatus
+
+                instead = "treeward compiles for this machine, once: up to a minute, kept on disk"
+                self._status = CompileStatus(self._text, instead)
+            self._status.show()
+
+    def _hide(self) -> None:
+        self._seconds += perf_counter() - self._since
+        with suppress(Exception):
+            if self._status is not None:
+                self._status.hide()
+
+    def _text(self) -> str:
+        seconds = self._seconds + perf_counter() - self._since
+        doing = "waits for another process that compiles" if self._waits else "compiles for this machine, once"
+        return f"treeward {doing} ({self._done} done, {seconds:.0f} s)"
 
 
-event.register("numba:compile", _Teller())  # type: ignore[no-untyped-call]
+def _ours(event: Any) -> bool:
+    return bool(event.data["dispatcher"].py_func.__module__.startswith("treeward."))
+
+
+_teller = _Teller()
+event.register("numba:compile", _teller)  # type: ignore[no-untyped-call]
+if shared_cache is not None:
+    shared_cache.turns.waiting = _teller.waiting
 
 _NO_WAY_IN = {"no_cpython_wrapper": True}
 _NO_C = {"no_cfunc_wrapper": True}  # a way in for C, which nobody needs
 # Some of these are numba's own affair: without them kernels compile and run more slowly, to the same results.
 _PRIVATE = "_nrt", "forceinline", "no_cpython_wrapper", "no_cfunc_wrapper"
-_KNOWN = {name for name in _PRIVATE if hasattr(CPUTargetOptions, name)} | {"signature_or_function"}
+_KNOWN = {name for name in _PRIVATE if hasattr(CPUTargetOptions, name)}
 
 
 def _closed(made: Callable[P, R]) -> Callable[P, R]:
@@ -161,6 +221,8 @@ def _compiled(function: Callable[P, R], fastmath: set[str], **options: object) -
         made = numba.njit(cache=True, **chosen)(function)
     except RuntimeError:  # nowhere to keep it, as in a read-only container
         made = numba.njit(**chosen)(function)
+    if shared_cache is not None:
+        shared_cache.share(made)
     return cast("Callable[P, R]", made)
 
 
@@ -170,7 +232,11 @@ def _compiled(function: Callable[P, R], fastmath: set[str], **options: object) -
 
 def _beforehand(signature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        return _compiled(function, set(), signature_or_function=signature)
+        made: Any = _compiled(function, set())
+        if hasattr(made, "compile"):  # else kernels are interpreted
+            made.compile(signature)
+            made.disable_compile()
+        return cast("Callable[P, R]", made)
 
     return decorate
 

@@ -1,4 +1,4 @@
-"""The loop round by round: for policies whose users learn from each other, for logs, and for users with a past."""
+"""The loop round by round: for the baselines, which have sessions of their own, for logs, and for users with a past."""
 
 from time import perf_counter
 
@@ -50,9 +50,10 @@ class Run:
 
 
 def by_rounds(run: Run, log: bool, progress: Progress) -> tuple[float, list[Decisions]]:
-    """Run round by round, for a policy whose users learn from each other; return the seconds it took.
+    """Run all users through one round after the other, on one thread; return the seconds it took.
 
-    Also return the decisions, if they are to be logged.
+    A policy whose users learn from each other can run in no other way; one that asks questions asks them here. Also
+    return the decisions, if they are to be logged.
     """
     kept: list[Decisions] = []
     stage = Stage(progress, run.policy.name, run.rounds)

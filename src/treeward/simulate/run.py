@@ -13,10 +13,7 @@ from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
 from treeward.core.version import __version__
-from treeward.engine.available import Screen
 from treeward.policy.base import Policy
-from treeward.policy.baselines.conucb import ConUCB, Conversation, questions_by
-from treeward.simulate.converse import converse
 from treeward.simulate.live import Home, Life
 from treeward.simulate.result import Result
 from treeward.simulate.rounds import Run, by_rounds, logged
@@ -71,7 +68,8 @@ def simulate(
         (users, k): rows of items that each user is known to have liked before; taught with reward 1, and not shown
         where items are shown once. Runs round by round.
     threads
-        By default the cores this process may use.
+        By default the cores this process may use. What runs round by round uses one: the baselines (HMAB, ICTR, ConUCB,
+        ContextFree), logs, and users with a past.
     progress
         Called with (stage, done, total) as the work goes on.
 
@@ -99,12 +97,11 @@ def simulate(
     run.start = begun
     checks.flag(owner, "log", log)
     made = None
-    if log or run.start.size or policy.shared_state or not (policy.replayable or isinstance(policy, ConUCB)):
+    if log or run.start.size or policy.shared_state or not policy.replayable:
         seconds, decisions = by_rounds(run, log, progress or silent)
         made = logged(run, decisions) if log else None
     else:
-        live = _talker(run) if isinstance(policy, ConUCB) else _walker(run)
-        seconds = _by_users(run, live, threads, progress or silent)
+        seconds = _by_users(run, _walker(run), threads, progress or silent)
     best = np.zeros((0, 0), dtype=np.float32)
     if regret:
         best = np.zeros_like(run.rewards)
@@ -151,38 +148,6 @@ def _walker(run: Run) -> Callable[[], _Live]:
                 )
             )  # fmt: skip
             run.rows[i, :turns] = plan.tree.items[places[:turns]]
-
-        return live
-
-    return make
-
-
-def _talker(run: Run) -> Callable[[], _Live]:
-    """Return what makes a `_Live` for ConUCB."""
-
-    def begin() -> Conversation:
-        made = run.session(1)
-        assert isinstance(made, Conversation)
-        return made
-
-    first = begin()
-    empty, shared = first.state, (first.rule, first.vectors, first.items, first.terms)
-    opinions = run.world.opinions(run.who, first.groups)
-    run.work[:] = first.budget * first.each
-    each = np.diff([0, *(questions_by(turn) for turn in range(run.rounds))]) * (len(first.terms) > 0)
-    run.asked = int(each.sum()) * len(run.who)
-
-    def make() -> _Live:
-        screen = Screen.open(run.rounds if run.once else 0)
-
-        def live(i: int, turns: int) -> None:
-            state = type(empty)(*(array.copy() for array in empty))
-            stream, coins, answers = (rng.stream(name, run.who[i]) for name in ("user", "coin", "answer"))
-            converse(
-                state, *shared, opinions[i], each, first.budget, run.once, screen, run.world.tastes, run.who[i],
-                run.clicks, run.seed, stream, coins, answers, run.rewards[i, :turns], run.expected[i, :turns],
-                run.scores[i, :turns], run.rows[i, :turns],
-            )  # fmt: skip
 
         return live
 

@@ -1,47 +1,31 @@
-"""One user's state as bytes, and back."""
+"""One user's state as bytes, and back: a copy of the user's row of every array, and of the user's lists."""
 
 import struct
+from collections.abc import Iterator
 from hashlib import blake2b
 
 import numpy as np
 
-from treeward.core.types import AnyArray, Integers
+from treeward.core.types import AnyArray
 from treeward.engine.history import History
 from treeward.engine.layout import Plan, State
 from treeward.engine.posterior import BLOCK
-from treeward.engine.ragged import Lists, widened
+from treeward.engine.ragged import LEAST, Lists, widened
 
-_VERSION = 3
+_VERSION = 4
 _HEAD = struct.Struct("<B16sqqqq")
 _SEAL = 16
+_OF_ALL = {"prior_precision", "prior_moment", "work", "wide"}
+"""Arrays without a row per seat: the prior follows from the plan, the others are room to work in."""
 
 
 def freeze(state: State, seat: int, digest: bytes) -> bytes:
     """Return a seat's state; `digest` names the plan it belongs to."""
-    posterior, history = state.posterior, state.history
-    lower = np.tril_indices(posterior.theta.shape[2])
-    places = history.places.of(seat)
-    visible, shown, short = state.visible.of(seat), state.shown.of(seat), state.short.of(seat)
-    start = int(history.places.start[seat])
+    posterior = state.posterior
     waiting = np.arange(BLOCK) < (posterior.pulls[seat] % BLOCK)[:, None]
-    parts: list[AnyArray] = [
-        posterior.pulls[seat],
-        posterior.products[seat][:, lower[0], lower[1]],
-        posterior.rewards[seat],
-        history.rewards[start : start + len(places)],
-        np.where(waiting[:, :, None], posterior.pending[seat], np.float32(0)),  # the other rows are of before
-        posterior.inverse[seat],
-        posterior.theta[seat],
-        state.board.mean[seat],
-        state.board.square[seat],
-        places,
-        visible,
-        shown,
-        short,
-    ]
-    body = _HEAD.pack(_VERSION, digest, len(places), len(visible), len(shown), len(short)) + b"".join(
-        np.ascontiguousarray(part).tobytes() for part in parts
-    )
+    posterior.pending[seat][~waiting] = 0  # nobody reads these again: equal states are equal bytes
+    head = _HEAD.pack(_VERSION, digest, *(lists.length[seat] for lists in _ragged(state)))
+    body = head + b"".join(row.tobytes() for row in _rows(state, seat))
     return body + blake2b(body, digest_size=_SEAL).digest()
 
 
@@ -58,44 +42,36 @@ def thaw(plan: Plan, state: State, seat: int, digest: bytes, frozen: bytes) -> S
     version, made_for, *counts = _HEAD.unpack_from(body)
     if version != _VERSION or made_for != digest:
         return None
-    state = _roomy(state, seat, counts, plan.least_field)
-    reader = _Reader(body, _HEAD.size)
-    posterior = state.posterior
-    slots, dim = posterior.theta.shape[1:]
-    posterior.pulls[seat] = reader.take(np.int64, slots)
-    lower = np.tril_indices(dim)
-    triangle = reader.take(np.float64, slots * len(lower[0])).reshape(slots, -1)
-    posterior.products[seat][:, lower[0], lower[1]] = triangle
-    posterior.products[seat][:, lower[1], lower[0]] = triangle
-    posterior.rewards[seat] = reader.take(np.float64, slots * dim).reshape(slots, dim)
-    rewards = reader.take(np.float64, counts[0])
-    for array in (posterior.pending, posterior.inverse, posterior.theta, state.board.mean, state.board.square):
-        array[seat] = reader.take(np.float32, array[seat].size).reshape(array[seat].shape)
-    start = int(state.history.places.start[seat])
-    state.history.rewards[start : start + counts[0]] = rewards
-    for lists, count in zip((state.history.places, state.visible, state.shown, state.short), counts, strict=True):
-        _fill(lists, seat, reader.take(np.int32, count))
+    state = _with_room(state, seat, counts, plan.least_field)
+    for lists, count in zip(_ragged(state), counts, strict=True):
+        lists.length[seat] = count
+    at = _HEAD.size
+    for row in _rows(state, seat):
+        row[...] = np.frombuffer(body, row.dtype, row.size, at).reshape(row.shape)
+        at += row.nbytes
     return state
 
 
-def _roomy(state: State, seat: int, counts: list[int], least: int) -> State:
-    places, [rewards] = widened(state.history.places, seat, counts[0], state.history.rewards)
-    visible, _ = widened(state.visible, seat, counts[1], least=least)
-    shown, _ = widened(state.shown, seat, counts[2])
-    return state._replace(history=History(places, rewards), visible=visible, shown=shown)
+def _ragged(state: State) -> list[Lists]:
+    """Return the lists of a state."""
+    return [part.places if isinstance(part, History) else part for part in state if isinstance(part, History | Lists)]
 
 
-def _fill(lists: Lists, seat: int, values: Integers) -> None:
-    start = int(lists.start[seat])
-    lists.values[start : start + len(values)] = values
-    lists.length[seat] = len(values)
+def _rows(state: State, seat: int) -> Iterator[AnyArray]:
+    """Yield all that is known of a seat's user, as views."""
+    for part in state:
+        if isinstance(part, Lists):
+            yield part.of(seat)
+        elif isinstance(part, History):
+            yield part.places.of(seat)
+            yield part.places._replace(values=part.rewards).of(seat)  # type: ignore[arg-type]  # laid out alike
+        else:
+            yield from (array[seat] for name, array in part._asdict().items() if name not in _OF_ALL)
 
 
-class _Reader:
-    def __init__(self, body: bytes, at: int) -> None:
-        self.body, self.at = body, at
-
-    def take(self, dtype: type[np.generic], count: int) -> AnyArray:
-        made: AnyArray = np.frombuffer(self.body, dtype=dtype, count=count, offset=self.at)
-        self.at += made.nbytes
-        return made
+def _with_room(state: State, seat: int, counts: list[int], least: int) -> State:
+    """Return the state with room for lists of these lengths in a seat."""
+    history, *others = zip(_ragged(state), counts, (LEAST, least, LEAST, LEAST), strict=True)
+    places, [rewards] = widened(history[0], seat, history[1], state.history.rewards)
+    visible, shown, short = (widened(lists, seat, count, least=room)[0] for lists, count, room in others)
+    return state._replace(history=History(places, rewards), visible=visible, shown=shown, short=short)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import checks
-from treeward.core.compiled import kernel, summing_kernel, tight, tight_summing
+from treeward.core.compiled import kernel, summing_kernel, tight_summing
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
@@ -129,7 +129,9 @@ class Conversation(RoundSession):
         values = np.asarray(rewards, dtype=np.float64)
         if values.shape != questions.user.shape or not np.isfinite(values).all():
             raise InvalidArgument("session", "rewards", f"{len(questions.user)} finite numbers", rewards)
-        _hear(self.state, self.terms, questions.user, questions.group, values)
+        key_inverse, key_sums = self.state.key_inverse, self.state.key_sums
+        _learn(key_inverse, key_sums, 1.0, self.terms, questions.user, questions.group, values)
+        _solve(self.state, questions.user)
 
     def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
         """Decide once for each of the users."""
@@ -144,7 +146,8 @@ class Conversation(RoundSession):
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Learn what came of decisions, in the order given."""
         values = self.rewards(decisions, rewards)
-        _update(self.state, self.rule.weight, self.vectors, decisions.user, decisions.place, values)
+        inverse, sums = self.state.inverse, self.state.sums
+        _learn(inverse, sums, self.rule.weight, self.vectors, decisions.user, decisions.place, values)
 
 
 def questions_by(round: int) -> int:
@@ -172,7 +175,7 @@ class Work(NamedTuple):
 
 
 @kernel
-def work(most: int, dim: int) -> Work:
+def _work(most: int, dim: int) -> Work:
     """Return room for `most` candidates."""
     single = np.float32
     return Work(
@@ -200,16 +203,16 @@ def _select(
     places: NDArray[np.int64],
     judged: NDArray[np.float64],
 ) -> None:
-    here = work(drawn.place.shape[1], vectors.shape[1])
+    here = _work(drawn.place.shape[1], vectors.shape[1])
     for i in range(len(who)):
         count = drawn.taken[i]
         if count > 0:
-            chosen = choose(state, rule, vectors, who[i], drawn.place[i, :count], seed, streams[i], counter, here)
+            chosen = _choose(state, rule, vectors, who[i], drawn.place[i, :count], seed, streams[i], counter, here)
             places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], here.mean[chosen], here.width[chosen]
 
 
 @summing_kernel
-def choose(
+def _choose(
     state: State,
     rule: Rule,
     vectors: NDArray[np.float64],
@@ -280,49 +283,28 @@ def _finish(
 
 
 @kernel
-def _update(
-    state: State,
+def _learn(
+    inverse: NDArray[np.float64],
+    sums: NDArray[np.float64],
     weight: float,
     vectors: NDArray[np.float64],
     who: NDArray[np.int64],
-    places: NDArray[np.int64],
+    rows: NDArray[np.int64],
     rewards: NDArray[np.float64],
 ) -> None:
+    """Add rewards of items, or answers about key-terms, to what is known of users."""
     z = np.empty(vectors.shape[1])
     for i in range(len(who)):
-        learn(state, weight, vectors[places[i]], who[i], rewards[i], z)
-
-
-@tight
-def learn(
-    state: State, weight: float, x: NDArray[np.float64], user: int, reward: float, z: NDArray[np.float64]
-) -> None:
-    """Add what came of showing an item."""
-    _shrink(state.inverse[user], x, weight, z)
-    for j in range(len(x)):
-        state.sums[user, j] += reward * x[j]
+        x = vectors[rows[i]]
+        _shrink(inverse[who[i]], x, weight, z)
+        for j in range(len(x)):
+            sums[who[i], j] += rewards[i] * x[j]
 
 
 @kernel
-def _hear(
-    state: State,
-    terms: NDArray[np.float64],
-    who: NDArray[np.int64],
-    groups: NDArray[np.int64],
-    rewards: NDArray[np.float64],
-) -> None:
-    z = np.empty(terms.shape[1])
-    for i in range(len(who)):
-        hear(state, terms[groups[i]], who[i], rewards[i], z)
-
-
-@kernel
-def hear(state: State, x: NDArray[np.float64], user: int, reward: float, z: NDArray[np.float64]) -> None:
-    """Add what a user said of a key-term."""
-    _shrink(state.key_inverse[user], x, 1.0, z)
-    for j in range(len(x)):
-        state.key_sums[user, j] += reward * x[j]
-    state.key_theta[user] = np.dot(state.key_inverse[user], state.key_sums[user])
+def _solve(state: State, who: NDArray[np.int64]) -> None:
+    for user in who:
+        state.key_theta[user] = np.dot(state.key_inverse[user], state.key_sums[user])
 
 
 @tight_summing
@@ -344,11 +326,11 @@ def _ask(
     groups: NDArray[np.int64],
 ) -> None:
     for i in range(len(who)):
-        groups[i] = question(state, vectors, terms, who[i], drawn.place[i, : drawn.taken[i]])
+        groups[i] = _question(state, vectors, terms, who[i], drawn.place[i, : drawn.taken[i]])
 
 
 @kernel
-def question(
+def _question(
     state: State,
     vectors: NDArray[np.float64],
     terms: NDArray[np.float64],

@@ -1,0 +1,120 @@
+"""Kernels that several processes need at once are compiled by one of them; the others wait, and load them from disk.
+
+The only users of numba's own classes besides `compiled`, which does without this module where a numba lacks them.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from hashlib import blake2b
+from time import monotonic, sleep
+from typing import Any
+
+from numba.core.caching import FunctionCache
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
+
+PATIENCE = 120.0
+"""Seconds after which a process compiles itself: another one may have been stopped, and keeps its lock."""
+_POLL = 0.02
+
+
+class Turns:
+    """Locks of this process, one per kernel that it compiles.
+
+    A lock is one byte of a file in the cache folder, and the system takes it back when a process ends, however it ends.
+    Whoever compiles a kernel compiles those it calls meanwhile, so locks are taken from caller to callee: always in the
+    same direction, and so no two processes wait for each other.
+
+    Not for several threads: callers hold the compiler's lock.
+    """
+
+    def __init__(self) -> None:
+        self.held: list[tuple[int, int]] = []
+        self._files: dict[str, int | None] = {}
+        self.waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+        """Entered while another process has the lock."""
+
+    def take(self, folder: str, name: str) -> bool:
+        """Wait for the lock of a kernel; False if there is none to be had, or this process has it already."""
+        file = self._file(folder)
+        if file is None:
+            return False
+        at = int.from_bytes(blake2b(name.encode(), digest_size=7).digest(), "little")
+        if (file, at) in self.held:
+            return False
+        try:
+            if not _locked(file, at):
+                with self.waiting():
+                    self._wait(file, at)
+        except OSError:  # patience is at an end, or the file system has no locks
+            self._files[folder] = None
+            return False
+        self.held.append((file, at))
+        return True
+
+    def leave(self, count: int) -> None:
+        """Give locks back, the last ones first, until `count` are left."""
+        while len(self.held) > count:
+            file, at = self.held.pop()
+            with suppress(OSError):
+                fcntl.lockf(file, fcntl.LOCK_UN, 1, at)
+
+    def _file(self, folder: str) -> int | None:
+        """Return the folder's file, which stays open: closing it would give back every lock of this process."""
+        if folder not in self._files:
+            self._files[folder] = None
+            with suppress(OSError):
+                self._files[folder] = os.open(os.path.join(folder, "treeward.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        return self._files[folder]
+
+    @staticmethod
+    def _wait(file: int, at: int) -> None:
+        until = monotonic() + PATIENCE
+        while not _locked(file, at):
+            if monotonic() > until:
+                raise TimeoutError
+            sleep(_POLL)
+
+
+def _locked(file: int, at: int) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+turns = Turns()
+
+
+class SharedCache(FunctionCache):
+    """A cache folder that several processes fill."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what is on disk; else take the lock, and look once more: another process may just have saved it."""
+        found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        if found is None and turns.take(self.cache_path, f"{self._py_func.__module__}.{self._py_func.__qualname__}"):
+            found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        return found
+
+
+class SharedKernel(CPUDispatcher):
+    """A kernel whose cache folder several processes fill."""
+
+    def compile(self, sig: Any) -> Any:
+        """Load or compile for these types; locks taken on the way are given back once the kernel is on disk."""
+        with global_compiler_lock:
+            before = len(turns.held)
+            try:
+                return super().compile(sig)
+            finally:
+                turns.leave(before)
+
+
+def share(made: Any) -> None:
+    """Let other processes wait for what this one compiles, and the other way round, if the kernel is kept on disk."""
+    cache = getattr(made, "_cache", None)
+    if type(made) is CPUDispatcher and type(cache) is FunctionCache:
+        made.__class__, cache.__class__ = SharedKernel, SharedCache
