@@ -25,22 +25,21 @@ class Kind(NamedTuple):
     version: int
 
 
-def plain(spec: "DataclassInstance") -> dict[str, Any]:
-    """Return a spec as JSON has it."""
-    made: dict[str, Any] = json.loads(json.dumps(asdict(spec)))
-    return made
+def digest(spec: "DataclassInstance", free: Sequence[str] = ()) -> str:
+    """Return what distinguishes a spec from all others, whatever its `free` fields are."""
+    told = {name: value for name, value in asdict(spec).items() if name not in free}
+    return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
-def digest(spec: "DataclassInstance") -> str:
-    """Return what distinguishes a spec from all others."""
-    return sha256(json.dumps(asdict(spec), sort_keys=True).encode()).hexdigest()
+def claim(place: Path, spec: "DataclassInstance", free: Sequence[str] = ()) -> None:
+    """Make the folder this experiment's; refuse one that holds another experiment, or anything else.
 
-
-def claim(place: Path, spec: "DataclassInstance") -> None:
-    """Make the folder this experiment's; refuse one that holds another experiment, or anything else."""
-    held, mine = place / SPEC, plain(spec)
+    The `free` fields of the spec that is there may differ; those of this one replace them.
+    """
+    held = place / SPEC
     if held.exists():
-        theirs = _read(held)
+        mine, theirs = json.loads(json.dumps(asdict(spec))), _read(held)
+        theirs |= {name: mine[name] for name in free}
         if theirs != mine:
             differs = ", ".join(name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name))
             what = f"holds another experiment, which differs in {differs} (see {SPEC} there)"
