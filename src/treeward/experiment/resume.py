@@ -1,6 +1,7 @@
 """A folder with a spec and one checksummed cell per piece of work, so that a run can be stopped and resumed."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -93,6 +94,8 @@ def run_cells(
     report("cells", before, len(cells))
     if not left:
         return
+    for name in left:  # also what is damaged
+        shutil.rmtree(place / "cells" / name, ignore_errors=True)
     with tasks(on, processes) as workers:
         folder = workers.share(place, [SPEC, *shared])
         pieces = [(folder, *cells[name]) for name in left]

@@ -292,7 +292,7 @@ def _stage(place: str) -> tuple[Stream, Stage]:
 def play_cell(shared: Share, label: str, repeat: int) -> artefact.Contents:
     """Compute a cell: one arm through all visits."""
     spec, stage = _stage(str(shared.folder()))
-    seed, visits = cell_seed(spec.seed, repeat), spec.arrivals(len(stage.users), len(stage.popular), repeat)
+    seed, visits = cell_seed(spec.seed, repeat), spec.arrivals(len(stage.users), stage.items, repeat)
     player = ARMS[label].make(stage._replace(longest=int(visits.visit.max())), seed)
     rows, clicks, seconds = play(player, visits, stage, spec.batch)
     table = pl.DataFrame(

@@ -43,6 +43,11 @@ class Stage(NamedTuple):
     longest: int
     """Most visits of a user."""
 
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+        return len(self.popular)
+
 
 class Player:
     """An arm at work. Users are numbered from 0, items by their rows; a user is shown nothing twice."""
@@ -317,6 +322,8 @@ class Arm(NamedTuple):
     """One way to choose what visitors see."""
 
     label: str
+    what: str
+    """What it does, for the report."""
     make: Callable[[Stage, int], Player]
     """From the stage and a seed."""
     needs: tuple[str, ...] = ()
@@ -325,17 +332,21 @@ class Arm(NamedTuple):
 
 BEAM, LIST = "Beam", "popularity list"
 """What the other arms are compared with."""
+_ALONE = "treeward's policy of this name; each user is learned alone"
 _ALL = (
-    Arm("random", lambda stage, seed: Random(len(stage.popular), len(stage.users), seed)),
-    Arm("online popularity", lambda stage, seed: OnlinePopularity(len(stage.popular), len(stage.users), seed)),
-    Arm("ALS, daily", lambda stage, seed: DailyALS(len(stage.popular), len(stage.users), stage.world.catalogue.dim,
-                                                   seed), needs=("als",)),
-    Arm("HCB", lambda stage, seed: Explored(stage, seed, HCB())),
-    Arm("pHCB", lambda stage, seed: Explored(stage, seed, PHCB())),
-    Arm(BEAM, lambda stage, seed: Explored(stage, seed, Beam())),
-    Arm(LIST, lambda stage, seed: Listed(stage.popular, len(stage.users))),
-    Arm("Beam, offline prior", _with_prior, needs=("prior",)),
-    Arm("own best", lambda stage, seed: OwnBest(stage)),
+    Arm("random", "any item", lambda stage, seed: Random(stage.items, len(stage.users), seed)),
+    Arm("online popularity", "Thompson sampling of one click rate per item (Beta posterior), learned from all users",
+        lambda stage, seed: OnlinePopularity(stage.items, len(stage.users), seed)),
+    Arm("ALS, daily", "implicit's ALS, refitted every morning on the clicks so far; popular items for users without",
+        lambda stage, seed: DailyALS(stage.items, len(stage.users), stage.world.catalogue.dim, seed), ("als",)),
+    Arm("HCB", _ALONE, lambda stage, seed: Explored(stage, seed, HCB())),
+    Arm("pHCB", _ALONE, lambda stage, seed: Explored(stage, seed, PHCB())),
+    Arm(BEAM, _ALONE, lambda stage, seed: Explored(stage, seed, Beam())),
+    Arm(LIST, "the items with the highest mean chance of a click over the stream's users, known in advance",
+        lambda stage, seed: Listed(stage.popular, len(stage.users))),
+    Arm("Beam, offline prior", "Beam with a population prior fitted to training users' events", _with_prior,
+        ("prior",)),
+    Arm("own best", "each user's own best items, known in advance: the ceiling", lambda stage, seed: OwnBest(stage)),
 )  # fmt: skip
 ARMS = {arm.label: arm for arm in _ALL}
 """By label, in the order of reports."""

@@ -10,7 +10,7 @@ from treeward.core.artefact import StrPath, write_file
 from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
 from treeward.core.version import __version__
 from treeward.experiment.stream import Streamed
-from treeward.experiment.stream_arms import BEAM, LIST
+from treeward.experiment.stream_arms import ARMS, BEAM, LIST
 from treeward.experiment.stream_summary import BINS, OFTEN, Line, Rate, by_day, by_visit, lines_of, tidy
 
 _MADE_OF = {
@@ -98,7 +98,7 @@ def _page(streamed: Streamed) -> bytes:
         _by_visit(streamed),
         _numbers(streamed),
         heading("The arms"),
-        facts(_ARMS.items()),
+        facts((arm, ARMS[arm].what) for arm in spec.arms),
         heading("How this was made"),
         facts(
             [(name, getattr(spec, name)) for name in spec.__dataclass_fields__ if name != "arms"]
@@ -106,17 +106,6 @@ def _page(streamed: Streamed) -> bytes:
         ),
     ]
     return page("A shop from its first day", parts)
-
-
-_ARMS = {
-    "random": "any item",
-    "online popularity": "Thompson sampling of one click rate per item (Beta posterior), learned from all users",
-    "ALS, daily": "implicit's ALS, refitted every morning on the clicks so far; popular items for users without clicks",
-    "HCB, pHCB, Beam": "treeward's policies; each user is learned alone",
-    "Beam, offline prior": "Beam with a population prior fitted to training users' events",
-    LIST: "the items with the highest mean chance of a click over the stream's users, known in advance",
-    "own best": "each user's own best items, known in advance: the ceiling",
-}
 
 
 def _few(streamed: Streamed) -> str:
