@@ -49,7 +49,7 @@ def stream(
     from treeward.core import checks
     from treeward.experiment.stream import Stream, able_als, run_stream
     from treeward.experiment.stream_arms import ARMS
-    from treeward.experiment.stream_page import HEAD, cells_of, size_of, write_stream
+    from treeward.experiment.stream_page import cells_of, size_of, write_stream
     from treeward.experiment.stream_summary import lines_of
 
     left_out = {checks.one_of("experiment stream", "--without", one, ARMS) for one in without or ()}
@@ -65,10 +65,11 @@ def stream(
     with progress() as report:
         streamed = run_stream(spec, out, processes=processes, on=on, progress=report)
     table = Table(title=f"Clicks per visit: {size_of(streamed)}", title_justify="left", box=SIMPLE_HEAD, padding=0)
-    for head in HEAD:
-        table.add_column(head, justify="left" if head == "arm" else "right")
-    for line in lines_of(streamed):
-        table.add_row(*cells_of(line))
+    for head in ("arm", "clicks\nper visit", "last\nthird", "over\nBeam", "over\nlist", "items\nshown", "µs"):
+        table.add_column(head, justify="left" if head == "arm" else "right", no_wrap=True)
+    for line in lines_of(streamed):  # what fits into 80 columns; the report has the rest
+        label, clicks, _, *gaps, shown, _, _, time = (cell.replace("± 0.", "± .") for cell in cells_of(line))
+        table.add_row(label, clicks, f"{line.last.mean:.3f}", *gaps, shown, time)
     console.print(table)
     for path in write_stream(streamed, out):
         say(f"Wrote {path}")

@@ -281,7 +281,8 @@ def _popularity(world: World, users: NDArray[np.int64], report: Progress) -> NDA
 
 
 @lru_cache(1)
-def _stage(place: str) -> tuple[Stream, Stage]:
+def open_stage(place: str) -> tuple[Stream, Stage]:
+    """Return the spec of a prepared folder and what its arms have in common; `Stage.longest` is 0."""
     folder = Path(place)
     arrays = artefact.read(folder / "stage", *STAGE).arrays
     world = World.load(folder / "world", verify=False)
@@ -291,7 +292,7 @@ def _stage(place: str) -> tuple[Stream, Stage]:
 
 def play_cell(shared: Share, label: str, repeat: int) -> artefact.Contents:
     """Compute a cell: one arm through all visits."""
-    spec, stage = _stage(str(shared.folder()))
+    spec, stage = open_stage(str(shared.folder()))
     seed, visits = cell_seed(spec.seed, repeat), spec.arrivals(len(stage.users), stage.items, repeat)
     player = ARMS[label].make(stage._replace(longest=int(visits.visit.max())), seed)
     rows, clicks, seconds = play(player, visits, stage, spec.batch)

@@ -60,14 +60,16 @@ def size_of(streamed: Streamed) -> str:
     spec, told = streamed.spec, streamed.prepared
     visits = streamed.visits.height // (len(spec.arms) * spec.repeats)
     seeds = "1 seed" if spec.repeats == 1 else f"{spec.repeats} seeds"
-    return f"{told['users']:,} users, {visits:,} visits, {spec.days} days, {told['items']:,} items, {seeds}"
+    each = "" if spec.repeats == 1 else " per seed"
+    return f"{told['users']:,} users, {visits:,} visits{each}, {spec.days} days, {told['items']:,} items, {seeds}"
 
 
 def _page(streamed: Streamed) -> bytes:
     spec, told = streamed.spec, streamed.prepared
     lines = lines_of(streamed)
     interval = (
-        f"± is half of a 95 % interval over {spec.repeats} seeds, each with other visits and other luck."
+        f"± is half of a 95 % interval over {spec.repeats} seeds, each with other visits and other luck. From few "
+        "seeds it may come out much too narrow or too wide by chance."
         if spec.repeats > 1
         else "± is half of a 95 % interval from a bootstrap over users of one seed. It leaves out that users of arms "
         "that learn from everybody depend on each other; run more seeds for that."
