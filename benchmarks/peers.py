@@ -1,4 +1,4 @@
-"""treeward beside its peers, on the same task, in one run: ``python benchmarks/peers.py [--quick] [--write PAGE]``.
+"""treeward and its peers, on the same tasks: ``python benchmarks/peers.py [--quick] [--stream RUN] [--write PAGE]``.
 
 Needs package registries at first: every peer is installed in an environment of its own (``.peers/NAME``; the versions
 are in ``benchmarks/peers.txt``). Every side then runs in its own interpreter, one after the other, one decision at a
@@ -16,6 +16,11 @@ sides that fit models to logs (implicit, treeward's population prior) also get a
 shown 100 random items each. gorse and metarank are servers in Go and Scala, which no registry of Python, npm or Debian
 packages carries; they are named, and not run.
 
+**The stream.** A shop from its first day (`treeward experiment stream`): users arrive over 20 days, most of them a few
+times, and every visit shows an item that the user has not seen. It is played in a synthetic world of 5,000 items with
+1,000 users; ``--stream RUN`` plays nothing but the first seed of a finished run. Vowpal Wabbit and mabwiser choose
+among 50 drawn items and get feedback at once; treeward's arms get it in batches of 50 visits.
+
 **The other job.** Open Bandit Pipeline is for off-policy evaluation: both estimate the same policy from the same log.
 
 Prints the tables as Markdown; writes bench-out/peers/peers.json (versions, seeds, settings, machine, reward by user).
@@ -29,6 +34,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +45,9 @@ sys.path.insert(0, str(HERE / "side"))
 from task import Task  # noqa: E402
 
 import treeward as tw  # noqa: E402
+from treeward.experiment.stream import Stream, Streamed, load_stream, open_stage, run_stream  # noqa: E402
+from treeward.experiment.stream_page import size_of  # noqa: E402
+from treeward.experiment.stream_summary import lines_of  # noqa: E402
 from treeward.simulate.logged import logged  # noqa: E402
 from treeward.simulate.synthetic import vivid  # noqa: E402
 
@@ -78,6 +87,11 @@ SIDES = (
     Side("RePlay", "LinUCB, an item an arm, fitted every 50 rounds", "replay", "factors:RePlay"),
     Side("implicit", "ALS from the log, clicks folded in", "implicit", "factors:ALS"),
 )
+STREAM_SIDES = (
+    Side("Vowpal Wabbit", "SquareCB, 50 drawn items", "vw", "vw:Visited"),
+    Side("Vowpal Wabbit", "SquareCB, large action space, 50 drawn items", "vw", "vw:VisitedLarge"),
+    Side("mabwiser", "LinUCB, one model of all users, 50 drawn items", "mabwiser", "bandits:MabwiserVisited"),
+)
 NOT_RUN = {
     "gorse": "a server in Go; PyPI and npm carry clients only, Debian nothing",
     "metarank": "a server in Scala; on neither PyPI, npm nor Debian",
@@ -109,6 +123,64 @@ def export_log(folder: Path, seed: int, decisions: int = 10_000, items: int = 20
     folder.mkdir(parents=True, exist_ok=True)
     told = {"user": who, "row": rows, "propensity": logging[who, rows], "reward": rewards}
     np.savez(folder / "log.npz", **told, target=target, model=model)
+
+
+def make_stream(folder: Path, seed: int, items: int, users: int) -> None:
+    """Run treeward's arms through a stream in a synthetic world, unless it was done."""
+    world = folder.with_name(f"{folder.name}-world")
+    tw.World.synthetic(items=items, users=2 * users, dim=32, seed=seed).save(world, overwrite=True)
+    run_stream(Stream(str(world), vectors="own", users=users, repeats=1, seed=seed), folder)
+
+
+def export_stream(run: Path, folder: Path) -> Streamed:
+    """Write the first seed of a finished stream for the other sides; return what treeward's arms made of it."""
+    streamed = load_stream(run)
+    spec, stage = open_stage(str(run))
+    visits = spec.arrivals(len(stage.users), stage.items, 0)
+    coins = np.ones((len(stage.users), int(visits.visit.max())))
+    coins[visits.user, visits.visit - 1] = visits.luck
+    chances = np.array([stage.world.probabilities(int(user)) for user in stage.users])
+    vectors = stage.world.catalogue.vectors
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    Task(unit, chances, coins, np.zeros((0, 3), dtype=np.int64), spec.seed).save(folder)
+    np.save(folder / "visits.npy", visits.user.astype(np.int64))
+    return streamed._replace(
+        spec=replace(spec, repeats=1),
+        visits=streamed.visits.filter(repeat=0),
+        cells=streamed.cells.filter(repeat=0),
+    )
+
+
+def stream_peers(folder: Path, limit: float, absent: dict[str, str], wanted: set[str]) -> dict[str, Result]:
+    """Run the peers through an exported stream."""
+    told = {}
+    for side in STREAM_SIDES:
+        key = f"{side.name}, {side.how}"
+        if side.environment not in wanted:
+            continue
+        if absent.get(side.environment):
+            told[key] = {"failed": absent[side.environment]}
+            continue
+        out = (OUT / "result.json").absolute()
+        arguments = [side.arm, str(folder.absolute()), str(out), str(limit)]
+        told[key] = run(side.environment, "stream.py", arguments, out, 3 * limit + 60)
+        print(f"{key}: {told[key]}", flush=True)
+    return told
+
+
+def stream_table(streamed: Streamed, told: dict[str, Result]) -> str:
+    """Return the stream as Markdown: treeward's arms, then the peers."""
+    lines = [["", "clicks per visit", "last third", "time per visit"], ["---"] * 4]
+    for line in lines_of(streamed):
+        lines.append([line.arm, f"{line.clicks.mean:.3f}", f"{line.last.mean:.3f}", duration(line.microseconds / 1e6)])
+    for key, result in told.items():
+        if "clicks" in result:
+            lines.append([key, f"{result['clicks']:.3f}", f"{result['last']:.3f}", duration(result["each"])])
+        else:
+            slow = f"too slow, {duration(result['each'])}" if "gave_up" in result else "-"
+            lines.append([key, slow, "", ""])
+    notes = [f"not run: {key}: {one['failed']}" for key, one in told.items() if "failed" in one]
+    return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + ["", size_of(streamed), *notes])
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
@@ -269,6 +341,9 @@ def main() -> int:
     parser.add_argument("--limit", type=float, help="seconds a side may take for one size (100; quick: 5)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into docs/compare.md")
+    parser.add_argument(
+        "--stream", type=Path, metavar="RUN", help="only this: the stream of a finished `experiment stream`"
+    )
     given = parser.parse_args()
     users, rounds, sizes = (10, 20, SIZES[:1]) if given.quick else (50, 200, SIZES)
     limit = given.limit or (5.0 if given.quick else 100.0)
@@ -279,6 +354,10 @@ def main() -> int:
         for name, steps in recipes((HERE / "peers.txt").read_text()).items()
         if name in wanted
     }
+    if given.stream:
+        streamed = export_stream(given.stream, OUT / "visits")
+        print(stream_table(streamed, stream_peers(OUT / "visits", 20 * limit, absent, wanted)))
+        return 0
     tasks = {}
     for items in sizes:
         tasks[items] = (OUT / f"world-{items}").absolute()
@@ -290,6 +369,11 @@ def main() -> int:
     also = judged(given.seed, absent) if "obp" in wanted else {}
     if also:
         print(estimates(also))
+    begun = OUT / f"stream-{given.seed}{'-quick' * given.quick}"
+    make_stream(begun, given.seed, *((500, 60) if given.quick else (5_000, 1_000)))
+    streamed = export_stream(begun, OUT / "visits")
+    visited = stream_peers(OUT / "visits", 20 * limit, absent, wanted)
+    print(f"\n{stream_table(streamed, visited)}\n")
     if given.write:
         page = fill(given.write.read_text(), "measured", shown.partition("\n\n")[0])
         given.write.write_text(fill(page, "estimates", estimates(also)) if also else page)
@@ -300,6 +384,11 @@ def main() -> int:
         "not_run": NOT_RUN,
         "results": told,
         "off_policy": also,
+        "stream": {
+            "task": size_of(streamed),
+            "treeward": [line._asdict() for line in lines_of(streamed)],
+            "peers": visited,
+        },
         "table": shown,
     }
     (OUT / "peers.json").write_text(json.dumps(facts, indent=1))

@@ -326,6 +326,7 @@ def test_sequences(tmp_path):
     ]  # fmt: skip
     assert dropped(data) == {"no items after the user": 1, "bad number": 1}
     assert data.catalogue.categories.to_list() == [None, None, None]  # of three items, none is in under a tenth
+    assert data.catalogue.table["attributes"].to_list() == ["1|2", "2", None]
     (tmp_path / "item2attributes.json").write_text('["wrong"]')
     with pytest.raises(DataError, match="must hold a list of attributes for each item number"):
         load_dataset(tmp_path)

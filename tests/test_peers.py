@@ -118,3 +118,56 @@ def test_whatever_breaks_is_told(peers, monkeypatch, tmp_path):
     made = peers.run("", "play.py", ["nowhere:Nothing", str(tmp_path), str(tmp_path / "x"), "1"], tmp_path / "x", 60)
     assert "Error" in made["failed"]
     assert peers.run("absent", "play.py", [], tmp_path / "x", 60)["failed"]
+
+
+@pytest.fixture(scope="module")
+def visited(peers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stream")
+    peers.make_stream(folder / "run", 0, 120, 20)
+    streamed = peers.export_stream(folder / "run", folder / "visits")
+    return streamed, folder / "visits"
+
+
+def test_peers_meet_the_same_visits_with_the_same_luck(peers, visited):
+    import stream
+    import task as tasks
+
+    streamed, folder = visited
+    task, visits = peers.Task.load(folder), np.load(folder / "visits.npy")
+
+    class Popular(tasks.Once):
+        def choose(self, user):
+            best = np.argsort(-task.chances.mean(axis=0), kind="stable")
+            return next(int(row) for row in best if row not in self.seen[user])
+
+        def learn(self, user, row, reward):
+            self.seen[user].add(row)
+
+    made = stream.play(Popular(task), task, visits, limit=1e9)
+    ours = streamed.visits.filter(arm="popularity list")
+    assert made["visits"] == ours.height
+    assert made["clicks"] == pytest.approx(ours["click"].mean())
+    arm = tasks.Once(task)
+    arm.seen[3] = set(range(100))
+    assert min(arm.unseen(3)) >= 100
+    assert "gave_up" in stream.play(Popular(task), task, visits, limit=0.0)
+
+
+def test_a_stream_is_told_with_its_peers(peers, visited):
+    streamed, _ = visited
+    told = {
+        "a, quick": {"clicks": 0.5, "last": 0.25, "each": 0.0012, "visits": 9},
+        "b, slow": {"gave_up": 99.0, "each": 2.0, "visits": 1},
+        "c, broken": {"failed": "no c"},
+    }
+    lines = peers.stream_table(streamed, told).splitlines()
+    assert lines[0] == "|  | clicks per visit | last third | time per visit |"
+    assert "| a, quick | 0.500 | 0.250 | 1.2 ms |" in lines
+    assert "| b, slow | too slow, 2 s |  |  |" in lines
+    assert lines[-1] == "not run: c, broken: no c"
+    assert any(line.startswith("| Beam, offline prior | 0.") for line in lines)
+
+
+def test_peers_that_are_not_there_are_passed_over(peers):
+    told = peers.stream_peers(None, 1.0, {"vw": "not installed"}, {"vw"})
+    assert [one["failed"] for one in told.values()] == ["not installed"] * 2

@@ -9,7 +9,7 @@ user has a model of their own, of one arm, and items are contexts; the best item
 from typing import Any
 
 import numpy as np
-from task import ALPHA, Arm, Profiled, Task
+from task import ALPHA, Arm, Once, Profiled, Task
 
 
 class MabwiserItems(Profiled):
@@ -54,6 +54,30 @@ class MabwiserUsers(Arm):
 
     def learn(self, user: int, row: int, reward: float) -> None:
         self.mabs[user].partial_fit(["taste"], [reward], self.vectors[row : row + 1])
+
+
+class MabwiserVisited(Once):
+    """For a stream of visits: one model of all users; 50 items that the user has not seen are the contexts."""
+
+    package = "mabwiser"
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        from mabwiser.mab import MAB, LearningPolicy
+
+        self.vectors = np.hstack([task.vectors, np.ones((task.items, 1))]).astype(np.float64)
+        self.mab = MAB(["taste"], LearningPolicy.LinUCB(alpha=ALPHA), seed=task.seed % 2**31)
+        self.mab.fit(["taste"], [0], np.zeros((1, self.vectors.shape[1])))
+
+    def choose(self, user: int) -> int:
+        rows = self.unseen(user)
+        told = self.mab.predict_expectations(self.vectors[rows])
+        each = told if isinstance(told, list) else [told]  # of one context: no list
+        return rows[int(np.argmax([one["taste"] for one in each]))]
+
+    def learn(self, user: int, row: int, reward: float) -> None:
+        self.seen[user].add(row)
+        self.mab.partial_fit(["taste"], [reward], self.vectors[row : row + 1])
 
 
 class ContextualItems(Profiled):

@@ -73,6 +73,21 @@ class Arm:
         return self.random.choice(self.task.items, min(DRAWN, self.task.items), replace=False)
 
 
+class Once(Arm):
+    """An arm that shows a user nothing twice: it chooses among items that are drawn from those they have not seen."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.seen: list[set[int]] = [set() for _ in range(task.users)]
+
+    def unseen(self, user: int) -> list[int]:
+        """Return the rows of a shortlist, drawn from all items that the user has not seen."""
+        found: list[int] = []
+        while not found:
+            found = [row for row in self.drawn().tolist() if row not in self.seen[user]]
+        return found
+
+
 class Profiled(Arm):
     """An arm whose library has a model an item, of the user: what a user liked so far, on average, and a constant."""
 

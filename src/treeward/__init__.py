@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from treeward.data.interactions import Interactions as Interactions
     from treeward.data.loaders import load_dataset as load_dataset
     from treeward.data.open_bandit import write_open_bandit as write_open_bandit
+    from treeward.embed.attributes import attribute_vectors as attribute_vectors
     from treeward.embed.crossed import Crossed as Crossed
     from treeward.embed.features import Features as Features
     from treeward.embed.features import load_features as load_features
@@ -102,6 +103,7 @@ _HOME = {
     "UnknownDecision": "treeward.core.errors",
     "UnknownId": "treeward.core.errors",
     "World": "treeward.simulate.world",
+    "attribute_vectors": "treeward.embed.attributes",
     "fold_in": "treeward.embed.fold",
     "gru_vectors": "treeward.embed.gru",
     "load_dataset": "treeward.data.loaders",
@@ -155,6 +157,7 @@ __all__ = [
     "UnknownDecision",
     "UnknownId",
     "World",
+    "attribute_vectors",
     "fold_in",
     "gru_vectors",
     "load_dataset",

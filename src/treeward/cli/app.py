@@ -28,6 +28,7 @@ from treeward.cli import (
     serve,
     simulate,
     store,
+    stream,
     swap,
     tree,
     warm,
@@ -47,6 +48,7 @@ app.add_typer(embed.app, name="embed")
 experiment.app.command()(living.living)
 experiment.app.command()(reference.reference)
 experiment.app.command()(regret.regret)
+experiment.app.command()(stream.stream)
 app.add_typer(experiment.app, name="experiment")
 app.add_typer(items.app, name="items")
 app.add_typer(prior.app, name="prior")
@@ -83,9 +85,9 @@ def _options(
 
 def main() -> None:
     """Run the command line; a bad input is one line on stderr and exit code 1, never a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a name the terminal cannot show is no reason to stop
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="replace")  # a name the terminal cannot show is no reason to stop
     try:
         app()
         console.file.flush()

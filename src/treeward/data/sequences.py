@@ -17,6 +17,7 @@ from treeward.data.lines import Problems, read_pieces
 SIGNS = ("sequences.txt",)
 
 _COMMON = 0.1
+_SEPARATOR = "|"
 
 
 def load(
@@ -28,9 +29,10 @@ def load(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Read `sequences.txt`, or the folder it is in, with `item2attributes.json` beside it if there is one.
+    """Read `sequences.txt`, or the folder it is in, with `item2attributes.json` next to it if there is one.
 
-    An item's category is the most frequent of its attributes that under a tenth of the items have.
+    The column `attributes` holds an item's attributes, separated by ``|``. Its category is the most frequent of those
+    that under a tenth of the items have.
 
     Parameters
     ----------
@@ -64,18 +66,21 @@ def load(
     if not events.height:
         raise DataError(f"{file}: holds no sequences")
     ids = events["item"].unique().sort()
-    categories = _categories(file.parent / "item2attributes.json", ids, digest)
+    attributes = _attributes(file.parent / "item2attributes.json", ids, digest)
     source = {
         "loader": "sequences", "file": file.name, "sha256": digest.hexdigest(), "read": {"events": events.height},
         "test": test, "validation": validation, "seed": seed,
     }  # fmt: skip
     splits = split_users(events["user"], Sizes(test, validation), seed)
     log = Interactions(events["user"], events["item"])
-    catalogue = Catalogue(ids, categories=categories)
+    catalogue = Catalogue(ids)
+    if attributes is not None:
+        listed = {"attributes": [_SEPARATOR.join(some) or None for some in attributes]}
+        catalogue = Catalogue(ids, categories=_categories(attributes), columns=listed)
     return Dataset(file.parent.name, catalogue, log, splits, dropped=problems.found, source=source)
 
 
-def _categories(path: Path, ids: pl.Series, digest: "hashlib._Hash") -> list[str | None] | None:
+def _attributes(path: Path, ids: pl.Series, digest: "hashlib._Hash") -> list[list[str]] | None:
     if not path.is_file():
         return None
     raw = path.read_bytes()
@@ -84,7 +89,10 @@ def _categories(path: Path, ids: pl.Series, digest: "hashlib._Hash") -> list[str
         attributes = {int(item): [str(attribute) for attribute in held] for item, held in json.loads(raw).items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: must hold a list of attributes for each item number: {error}") from error
-    held = [attributes.get(item, []) for item in ids.to_list()]
-    counts = Counter(attribute for some in held for attribute in set(some))
-    rare = {attribute for attribute, count in counts.items() if count < _COMMON * len(held)}
-    return [max((a for a in some if a in rare), key=lambda a: (counts[a], a), default=None) for some in held]
+    return [attributes.get(item, []) for item in ids.to_list()]
+
+
+def _categories(attributes: list[list[str]]) -> list[str | None]:
+    counts = Counter(attribute for some in attributes for attribute in set(some))
+    rare = {attribute for attribute, count in counts.items() if count < _COMMON * len(attributes)}
+    return [max((a for a in some if a in rare), key=lambda a: (counts[a], a), default=None) for some in attributes]

@@ -39,22 +39,13 @@ class Factors(NamedTuple):
     @classmethod
     def fit(cls, interactions: Interactions, catalogue: Catalogue, dim: int, seed: int) -> "Factors":
         """Factorise who rewarded what with `implicit`, as its users would."""
-        try:
-            from implicit.als import AlternatingLeastSquares
-        except ImportError as error:
-            raise ExtraMissing.of("ALS", error.name, "als") from error
         log = numbered("ALS", interactions, catalogue)
         pairs = log.filter(pl.col("reward") > 0).select("user", "row").unique().sort("user", "row").collect()
         users = pairs["user"].rank("dense").to_numpy().astype(np.int64) - 1
         shape = (int(users.max()) + 1, len(catalogue))
         seen = scipy.sparse.csr_matrix((np.ones(len(users), np.float32), (users, pairs["row"].to_numpy())), shape=shape)
-        with workers(1):  # its threads and those of BLAS would be in each other's way
-            model: Any = AlternatingLeastSquares(
-                factors=dim, regularization=_REGULARIZATION, alpha=_CONFIDENCE, iterations=15, num_threads=1,
-                use_gpu=False, random_state=seed,
-            )  # fmt: skip
-            model.fit(seen, show_progress=False)
-        return cls(np.asarray(model.item_factors), np.asarray(model.user_factors).mean(axis=0))
+        people, items = factorise(seen, dim, seed)
+        return cls(items, people.mean(axis=0))
 
     def save(self, path: StrPath) -> None:
         """Write them to a directory, checksummed."""
@@ -64,6 +55,21 @@ class Factors(NamedTuple):
     def load(cls, path: StrPath) -> "Factors":
         """Read what `save` wrote."""
         return cls(**artefact.read(path, FORMAT, VERSION).arrays)
+
+
+def factorise(seen: scipy.sparse.csr_matrix, dim: int, seed: int) -> tuple[Floats, Floats]:
+    """Return the vectors of users and items by alternating least squares on a matrix of who rewarded what."""
+    try:
+        from implicit.als import AlternatingLeastSquares
+    except ImportError as error:
+        raise ExtraMissing.of("ALS", error.name, "als") from error
+    with workers(1):  # its threads and those of BLAS would be in each other's way
+        model: Any = AlternatingLeastSquares(
+            factors=dim, regularization=_REGULARIZATION, alpha=_CONFIDENCE, iterations=15, num_threads=1,
+            use_gpu=False, random_state=seed,
+        )  # fmt: skip
+        model.fit(seen, show_progress=False)
+    return np.asarray(model.user_factors), np.asarray(model.item_factors)
 
 
 @dataclass(frozen=True, eq=False)

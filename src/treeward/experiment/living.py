@@ -1,9 +1,7 @@
 """`experiment living`: a catalogue of which part comes and goes every day, and four ways to keep its tree."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,12 +12,13 @@ from numpy.typing import NDArray
 from treeward.bandit.crowd import Crowd
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
-from treeward.core.errors import ArtefactError, ArtefactExists, InvalidArgument
+from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress, silent
-from treeward.core.tasks import Share, tasks
+from treeward.core.tasks import Share
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
+from treeward.experiment import resume
 from treeward.experiment.cells import cell_seed
 from treeward.experiment.run import alone
 from treeward.explorer.explorer import Explorer
@@ -28,7 +27,7 @@ from treeward.simulate.synthetic import vivid
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-FORMAT, VERSION = "treeward.living", 1
+KIND = resume.Kind("treeward.living", 1)
 _EARLIER, _SHOWINGS = 2_000, 30
 _ITS_USERS = 0.002
 """An item's users are those for whom it is among the best so many of what there is on the day it comes."""
@@ -84,7 +83,7 @@ class Living:
     @property
     def digest(self) -> str:
         """What tells this experiment from others."""
-        return sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return resume.digest(self)
 
 
 class Lived(NamedTuple):
@@ -109,23 +108,12 @@ def run_living(
     spec.check()
     place, report = Path(folder), progress or silent
     with alone(place):
-        held = place / "spec.json"
-        if held.exists() and json.loads(held.read_text()) != json.loads(json.dumps(asdict(spec))):
-            raise ArtefactExists(f"{place}: holds another experiment (see spec.json there); choose another folder")
-        if not held.exists() and any(one.name != ".lock" for one in place.iterdir()):
-            raise ArtefactExists(f"{place}: is not empty, and holds no experiment; choose another folder")
-        artefact.write_file(held, json.dumps(asdict(spec), indent=1).encode())
+        resume.claim(place, spec)
         _prepare(spec, place, report)
-        cells = [(way.label, share, repeat) for share in spec.churn for way in WAYS for repeat in range(spec.repeats)]
-        left = [cell for cell in cells if _held(place, cell, spec) is None]
-        report("cells", len(cells) - len(left), len(cells))
-        if left:
-            with tasks(on, processes) as workers:
-                shared = workers.share(place, ["spec.json", "world", "prior", "tree"])
-                pieces = [(shared, *cell) for cell in left]
-                for done, (number, made) in enumerate(workers.each(live, pieces), len(cells) - len(left) + 1):
-                    artefact.write(_path(place, left[number]), FORMAT, VERSION, made, overwrite=True)
-                    report("cells", done, len(cells))
+        resume.run_cells(
+            place, _cells(spec), KIND, spec.digest, live, ["world", "prior", "tree"],
+            processes=processes, on=on, report=report,
+        )  # fmt: skip
         return load_living(place)
 
 
@@ -133,38 +121,28 @@ def load_living(folder: StrPath) -> Lived:
     """Return what a finished run found."""
     place = Path(folder)
     spec = read_living(place)
-    rewards, waits = [], []
-    for share in spec.churn:
-        for way in WAYS:
-            for repeat in range(spec.repeats):
-                found = _held(place, (way.label, share, repeat), spec)
-                if found is None:
-                    rule = "of a finished experiment; run it again to go on where it stopped"
-                    raise InvalidArgument("report", "folder", rule, str(place))
-                told = [pl.lit(value).alias(name) for name, value in
-                        (("way", way.label), ("churn", share), ("repeat", repeat))]  # fmt: skip
-                rewards.append(found.tables["rewards"].with_columns(told))
-                waits.append(found.tables["waits"].with_columns(told))
+    cells, rewards, waits = _cells(spec), [], []
+    for cell, found in zip(cells.values(), resume.finished(place, list(cells), KIND, spec.digest), strict=True):
+        told = [pl.lit(value).alias(name) for name, value in zip(("way", "churn", "repeat"), cell, strict=True)]
+        rewards.append(found.tables["rewards"].with_columns(told))
+        waits.append(found.tables["waits"].with_columns(told))
     return Lived(spec, pl.concat(rewards), pl.concat(waits))
 
 
 def read_living(place: Path) -> Living:
     """Return the experiment of a folder."""
-    told = json.loads((place / "spec.json").read_text())
+    told = resume.read_spec(place)
     return Living(**{**told, "churn": tuple(told["churn"])})
 
 
-def _path(place: Path, cell: tuple[str, float, int]) -> Path:
-    way, share, repeat = cell
-    return place / "cells" / f"{[one.label for one in WAYS].index(way)}-{share:g}-{repeat}"
-
-
-def _held(place: Path, cell: tuple[str, float, int], spec: Living) -> artefact.Contents | None:
-    try:
-        found = artefact.read(_path(place, cell), FORMAT, VERSION)
-    except ArtefactError:
-        return None
-    return found if found.info.get("spec_sha256") == spec.digest else None
+def _cells(spec: Living) -> dict[str, tuple[str, float, int]]:
+    """Return what every cell is about, by its name."""
+    return {
+        f"{number}-{share:g}-{repeat}": (way.label, share, repeat)
+        for share in spec.churn
+        for number, way in enumerate(WAYS)
+        for repeat in range(spec.repeats)
+    }
 
 
 def _prepare(spec: Living, place: Path, report: Progress) -> None:

@@ -146,7 +146,7 @@ def _made(spec: Spec, folder: Path, progress: Progress, reused: Source | None) -
     if needs_factors(spec) and find_spec("implicit") is None:  # said now, not when the world is fitted
         raise ExtraMissing.of("ALS", "implicit", "als")
     data = load_dataset(spec.data, spec.loader or None, progress=progress, **spec.loader_options)
-    source: dict[str, Any] = {"data": data.name, **data.source, "content_sha256": _content(data)}
+    source: dict[str, Any] = {"data": data.name, **data.source, "content_sha256": content_digest(data)}
     source["own_vectors"] = bool(data.catalogue.dim)
     if reused is not None:
         reused.check_data(source)
@@ -177,14 +177,14 @@ def _made(spec: Spec, folder: Path, progress: Progress, reused: Source | None) -
     if any(one.user_ids is None or not one.user_ids.equals(names) for one in worlds):
         raise DataError("the worlds were fitted to different users: choose another seed")
     if begun is None:
-        return _Stage(worlds, tree, _rows_of(worlds[0], data.users(spec.split), spec.split), source)
+        return _Stage(worlds, tree, rows_of(worlds[0], data.users(spec.split), spec.split), source)
     tested, chosen = begun
     numbers = {name: row for row, name in enumerate(names.to_list())}
     rows = [numbers[tested.start.users[user]] for user in chosen]
     return _Stage(worlds, tree, np.array(rows, dtype=np.int64), source)
 
 
-def _content(data: Dataset) -> str:
+def content_digest(data: Dataset) -> str:
     """Return a digest of items, events and splits as they were read, whatever the loader and its options."""
     found = sha256()
     for frame in (data.catalogue.ids.to_frame("id"), data.interactions.table, data.splits):
@@ -202,8 +202,13 @@ def _kind_of_vectors(spec: Spec, source: dict[str, Any]) -> str:
 def _fit(spec: Spec, data: Dataset, shop: Catalogue, number: int, progress: Progress) -> World:
     """Fit a world to the log; the first with the experiment's seed, the others with seeds of their own."""
     seed = spec.seed if number == 0 else int.from_bytes(sha256(f"{spec.seed}/world/{number}".encode()).digest()[:4])
+    return fit_world(data, shop, spec.exposure, spec.negatives, seed, progress)
+
+
+def fit_world(data: Dataset, shop: Catalogue, exposure: str, negatives: int, seed: int, progress: Progress) -> World:
+    """Fit a world to all users of a log, over items with the vectors that policies are to see."""
     return World.fit(
-        data.interactions, shop, exposure=spec.exposure, negatives=spec.negatives, seed=seed, twin=False,
+        data.interactions, shop, exposure=exposure, negatives=negatives, seed=seed, twin=False,
         device=usual_device(), progress=progress,
     )  # fmt: skip
 
@@ -308,7 +313,7 @@ def _saved_vectors(path: str, catalogue: Catalogue) -> Catalogue:
     return catalogue.with_vectors(held.vectors[rows.to_numpy()])
 
 
-def _rows_of(world: World, users: pl.Series, split: str) -> NDArray[np.int64]:
+def rows_of(world: World, users: pl.Series, split: str) -> NDArray[np.int64]:
     """Return which of the world's users are of the split."""
     ids = pl.DataFrame({"user": world.user_ids, "row": np.arange(world.users)})
     wanted = users if users.dtype.is_integer() else users.cast(pl.String)
