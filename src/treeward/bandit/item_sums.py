@@ -13,6 +13,17 @@ _LATE = 20.0
 """After so many half-lives sums are scaled down: weights grow with time instead, which spares a pass per reward."""
 
 
+def of_decisions(events: AnyArray) -> NDArray[np.bool_]:
+    """Tell which events are rewards of decisions, or changes to them.
+
+    Events from elsewhere are left out: a log of clicks alone would say that everything is clicked. `Crowd.fit` learns
+    from such a log.
+    """
+    kinds = events["kind"]
+    found: NDArray[np.bool_] = ((kinds == REWARD) | (kinds == CHANGE)) & (events["nonce"] != 0)
+    return found
+
+
 class ItemSums:
     """Counts and sums of rewards by the store's item numbers. Additive: a user's events can be subtracted again.
 
@@ -26,7 +37,7 @@ class ItemSums:
     --------
     >>> from treeward.store.events import event
     >>> sums = ItemSums()
-    >>> sums.add(event(item=3, reward=1.0))
+    >>> sums.add(event(item=3, reward=1.0, nonce=77))
     >>> sums.count.tolist(), sums.mean_of(3), sums.rewards
     ([0, 0, 0, 1], 1.0, 1)
     """
@@ -48,8 +59,7 @@ class ItemSums:
 
     def add(self, events: AnyArray, sign: int = 1) -> None:
         """Add the rewards among some events, or, with a sign of -1, subtract them."""
-        kinds = events["kind"]
-        taught = events[(kinds == REWARD) | (kinds == CHANGE)]
+        taught = events[of_decisions(events)]
         if not len(taught):
             return
         numbers, first = taught["item"].astype(np.int64), taught["kind"] == REWARD

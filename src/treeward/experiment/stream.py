@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from treeward.bandit.population import PopulationPrior
+from treeward.bandit.crowd import Crowd
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
 from treeward.core.errors import ArtefactError, DataError, ExtraMissing, InvalidArgument
@@ -204,7 +204,7 @@ def _prepare(spec: Stream, place: Path, report: Progress) -> None:
         artefact.write(place / "stage", *STAGE, artefact.Contents(arrays, {}, {}, told), overwrite=True)
     if "prior" in spec.needs and not artefact.is_artefact(place / "tree-prior"):
         world, train = World.load(place / "world"), Interactions.load(place / "training")
-        prior = PopulationPrior.fit(train, world.catalogue, negatives=_NEGATIVES, seed=spec.seed, progress=report)
+        prior = Crowd.fit(train, world.catalogue, negatives=_NEGATIVES, seed=spec.seed, progress=report)
         prior.save(place / "prior", overwrite=True)
         Beam(prior=prior).grow(world.catalogue, spec.seed, report).save(place / "tree-prior", overwrite=True)
 

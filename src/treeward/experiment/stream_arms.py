@@ -12,7 +12,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from treeward.bandit.population import PopulationPrior
+from treeward.bandit.crowd import Crowd
 from treeward.core import rng
 from treeward.experiment.baselines import factorise
 from treeward.explorer.explorer import Explorer
@@ -280,8 +280,6 @@ class Explored(Player):
         How to explore.
     tree
         The name of its tree in the stage's folder.
-    published
-        Called with the explorer after every batch of visits.
     options
         Of `Explorer`.
     """
@@ -293,7 +291,6 @@ class Explored(Player):
         policy: Policy,
         *,
         tree: str = "tree",
-        published: Callable[[Explorer], object] | None = None,
         **options: Any,
     ) -> None:
         shop, grown = stage.world.catalogue, ItemTree.load(stage.folder / tree, verify=False)
@@ -303,7 +300,7 @@ class Explored(Player):
             trial.recommend([0, 1])  # which learns from the feedback
         self._explorer = Explorer(shop, grown, policy, memory=MEMORY, **given)
         self._rows = {id: row for row, id in enumerate(shop.ids.to_list())}
-        self._published, self._ids, self._scores = published, list[str](), 0
+        self._ids, self._scores = list[str](), 0
 
     def choose(self, users: Rows) -> Rows:
         """Ask for one recommendation per user."""
@@ -315,8 +312,6 @@ class Explored(Player):
     def learn(self, users: Rows, rows: Rows, clicks: NDArray[np.bool_]) -> None:
         """Give feedback on all of them."""
         self._explorer.feedback(dict(zip(self._ids, clicks.astype(float).tolist(), strict=True)))
-        if self._published is not None:
-            self._published(self._explorer)
 
     @property
     def scores(self) -> float:
@@ -324,9 +319,9 @@ class Explored(Player):
         return float(self._scores)
 
 
-def _with_prior(stage: Stage, seed: int) -> Player:
-    policy = Beam(prior=PopulationPrior.load(stage.folder / "prior"))
-    return Explored(stage, seed, policy, tree="tree-prior")
+def _with_prior(stage: Stage, seed: int, *, crowd: bool = False) -> Player:
+    policy = Beam(prior=Crowd.load(stage.folder / "prior"))
+    return Explored(stage, seed, policy, tree="tree-prior", crowd=crowd)
 
 
 class Arm(NamedTuple):
@@ -344,19 +339,26 @@ class Arm(NamedTuple):
 BEAM, LIST = "Beam", "popularity list"
 """What the other arms are compared with."""
 _ALONE = "treeward's policy of this name; each user is learned alone"
+_TOGETHER = "learns from everybody, from the first visitor on"
 _ALL = (
     Arm("random", "any item", lambda stage, seed: Random(stage.items, len(stage.users), seed)),
     Arm("online popularity", "Thompson sampling of one click rate per item (Beta posterior), learned from all users",
         lambda stage, seed: OnlinePopularity(stage.items, len(stage.users), seed)),
     Arm("ALS, daily", "implicit's ALS, refitted every morning on the clicks so far; popular items for users without",
         lambda stage, seed: DailyALS(stage.items, len(stage.users), _FACTORS, seed), ("als",)),
-    Arm("HCB", _ALONE, lambda stage, seed: Explored(stage, seed, HCB())),
-    Arm("pHCB", _ALONE, lambda stage, seed: Explored(stage, seed, PHCB())),
-    Arm(BEAM, _ALONE, lambda stage, seed: Explored(stage, seed, Beam())),
+    Arm("HCB", _ALONE, lambda stage, seed: Explored(stage, seed, HCB(), crowd=False)),
+    Arm("pHCB", _ALONE, lambda stage, seed: Explored(stage, seed, PHCB(), crowd=False)),
+    Arm(BEAM, _ALONE, lambda stage, seed: Explored(stage, seed, Beam(), crowd=False)),
+    Arm("HCB, crowd", _TOGETHER, lambda stage, seed: Explored(stage, seed, HCB())),
+    Arm("pHCB, crowd", _TOGETHER, lambda stage, seed: Explored(stage, seed, PHCB())),
+    Arm("Beam, crowd", f"{_TOGETHER}; an Explorer does so by default",
+        lambda stage, seed: Explored(stage, seed, Beam())),
     Arm(LIST, "the items with the highest mean chance of a click over the stream's users, known in advance",
         lambda stage, seed: Listed(stage.popular, len(stage.users))),
     Arm("Beam, offline prior", "Beam with a population prior fitted to training users' events", _with_prior,
         ("prior",)),
+    Arm("Beam, prior and crowd", "the same, and learning from everybody from there on",
+        lambda stage, seed: _with_prior(stage, seed, crowd=True), ("prior",)),
     Arm("own best", "each user's own best items, known in advance: the ceiling", lambda stage, seed: OwnBest(stage)),
 )  # fmt: skip
 ARMS = {arm.label: arm for arm in _ALL}

@@ -12,14 +12,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.bandit.crowd import Crowd
-from treeward.bandit.item_sums import ItemSums
+from treeward.bandit.item_sums import ItemSums, of_decisions
 from treeward.bandit.shared_taste import spread_of
 from treeward.core.errors import ArtefactCorrupt
 from treeward.core.progress import Progress, Stage
 from treeward.core.types import AnyArray, Floats
 from treeward.explorer.crowd_edition import CrowdEdition, make_edition
 from treeward.store.base import EventStore, User, spelled
-from treeward.store.events import CHANGE, EVENT, REWARD
+from treeward.store.events import EVENT, REWARD
 
 NOTE = "crowd"
 """Under which the store keeps the latest edition."""
@@ -29,7 +29,7 @@ _FIRST_FIT, _GROWTH = 500, 1.25
 """The spread is fitted once so many rewards came, and again whenever there are a quarter more."""
 _MOST_REWARDS = 200
 """So many of a user's latest rewards take part in that."""
-_LEAST, _SHARE, _ITEMS = 50, 50, 2_000
+_LEAST, _SHARE, _ITEMS = 50, 500, 2_000
 _WAITING = 4_096
 
 
@@ -102,18 +102,12 @@ class CrowdKeeper:
 
     def fold(self, users: Sequence[User], events: AnyArray) -> None:
         """Take in rewards that were recorded, each a user's."""
-        taught = np.isin(events["kind"], (REWARD, CHANGE))
+        taught = of_decisions(events)
         if not taught.any():
             return
         for user, counts in zip(users, taught.tolist(), strict=True):
             if counts:
                 self._notice(user)
-        self._add(events, 1)
-
-    def fold_log(self, users: Sequence[User], events: AnyArray) -> None:
-        """Take in many users' events at once."""
-        for user in users:
-            self._notice(user)
         self._add(events, 1)
 
     def forget(self, user: User, events: AnyArray) -> None:
@@ -230,7 +224,7 @@ class CrowdKeeper:
         mean = made.taste.mean.astype(np.float32)
         wide: list[tuple[Floats, NDArray[np.float64]]] = []
         for events in self._store.newer(users, [0] * len(users)):
-            mine = events[events["kind"] == REWARD][-_MOST_REWARDS:]
+            mine = events[of_decisions(events) & (events["kind"] == REWARD)][-_MOST_REWARDS:]
             items = mine["item"]
             where = np.where(items < len(places), places[np.minimum(items, len(places) - 1)], -1)
             mine, where = mine[where >= 0], where[where >= 0]

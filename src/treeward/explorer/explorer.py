@@ -293,7 +293,7 @@ class Explorer(Living):
     def publish(self) -> int:
         """Let all that came so far count for everybody, and return the number of the crowd's edition that knows it.
 
-        This happens by itself whenever a number of rewards came (50, or a fiftieth of those there were). A service
+        This happens by itself whenever a number of rewards came (50, or a five-hundredth of those there were). A service
         does it every few seconds instead, in the background.
 
         Raises
@@ -395,7 +395,8 @@ class Explorer(Living):
         """Take in a log of earlier events, so that its users do not start from nothing.
 
         An event counts through its item: it teaches every level as if a decision had led there. Taking in the same log
-        twice counts it twice.
+        twice counts it twice. It teaches its users alone: the crowd learns from decisions, and from a log by
+        `Crowd.fit`, because a log of clicks does not say what was not clicked.
 
         Parameters
         ----------
@@ -417,8 +418,6 @@ class Explorer(Living):
         made = imported(interactions, ids, numbers, self.ledger.limits, skip)
         with self._lock:
             self.store.extend(made.users, made.counts, made.events)
-            if self._crowd is not None:
-                self._crowd.fold_log(made.users, made.events)
             if self._tally is not None:
                 self._tally.add(made.events)
         return Ingested(len(made.events), len(made.users), made.skipped)
