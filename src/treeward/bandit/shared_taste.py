@@ -24,8 +24,8 @@ ITEM_SHRINKAGE = 5.0
 """K: an item's effect is believed half once so many rewards came."""
 RIDGE = 4.0
 """A_0 before anybody has come: so many rewards' worth of doubt about the shared taste, per direction."""
-_FITTED_USERS = 100
-"""A mean that was fitted to a log counts at most as if so many users had been asked: this shop may differ."""
+FITTED_SHRINKAGE = 50.0
+"""K on top of a crowd that was fitted to a log, which says much of the items already."""
 _PULL = 20.0
 """The spread of tastes is pulled towards where it began as if by so many users: from few rewards each, likelihood alone
 finds too little."""
@@ -58,6 +58,13 @@ class SharedTaste(NamedTuple):
     spread: NDArray[np.float64]
     """(d, d): the covariance of users' own tastes around mu."""
     noise: float
+    fitted: bool = False
+    """Whether it began with a crowd that was fitted to a log: then nothing is shown for the crowd's sake alone."""
+
+    @property
+    def shrinkage(self) -> float:
+        """K."""
+        return FITTED_SHRINKAGE if self.fitted else ITEM_SHRINKAGE
 
     def start(self, ridge: float) -> Start:
         """Return what is believed of a user before their first event."""
@@ -99,11 +106,12 @@ def shared_taste(base: Crowd, vectors: Floats, sums: Sums, spread: NDArray[np.fl
         base.noise / noise if base.users else 1.0
     )
     if base.users:
-        precision = min(base.users, _FITTED_USERS) * np.linalg.inv(given).astype(np.float64, copy=False)
+        precision = base.users * np.linalg.inv(given).astype(np.float64, copy=False)
     else:
         precision = RIDGE * np.eye(len(mean))
     moment = precision @ mean
-    weight = sums.times / (1.0 + sums.times / ITEM_SHRINKAGE)
+    shrinkage = FITTED_SHRINKAGE if base.users else ITEM_SHRINKAGE
+    weight = sums.times / (1.0 + sums.times / shrinkage)
     for first in range(0, len(sums.place), _ROWS):
         part = slice(first, first + _ROWS)
         x = vectors[sums.place[part]].astype(np.float64)
@@ -112,7 +120,7 @@ def shared_taste(base: Crowd, vectors: Floats, sums: Sums, spread: NDArray[np.fl
         moment += weighed.T @ (sums.earned[part] / sums.times[part])
     precision = (precision + precision.T) / 2
     found = np.linalg.solve(precision, moment).astype(np.float64, copy=False)
-    return SharedTaste(found, precision, given if spread is None else spread, noise)
+    return SharedTaste(found, precision, given if spread is None else spread, noise, base.users > 0)
 
 
 def item_effects(taste: SharedTaste, vectors: Floats, sums: Sums) -> NDArray[np.float64]:
@@ -122,7 +130,7 @@ def item_effects(taste: SharedTaste, vectors: Floats, sums: Sums) -> NDArray[np.
     for first in range(0, len(made), _ROWS):
         part = slice(first, first + _ROWS)
         expected = vectors[sums.place[part]] @ mean
-        made[part] = (sums.earned[part] - sums.times[part] * expected) / (sums.times[part] + ITEM_SHRINKAGE)
+        made[part] = (sums.earned[part] - sums.times[part] * expected) / (sums.times[part] + taste.shrinkage)
     return made
 
 
@@ -138,7 +146,7 @@ def doubt(taste: SharedTaste, vectors: Floats, count: AnyArray) -> Floats:
         along = vectors[part] @ half
         made[part] = np.einsum("ij,ij->i", along, along)
     if len(count):
-        made += 1.0 / (count + ITEM_SHRINKAGE)
+        made += 1.0 / (count + taste.shrinkage)
     made *= taste.noise
     return np.sqrt(made, out=made)
 

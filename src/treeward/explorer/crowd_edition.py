@@ -61,7 +61,8 @@ class CrowdEdition(NamedTuple):
         taste = self.taste
         told = {
             "version": VERSION, "number": self.number, "rewards": self.rewards, "epoch": self.epoch, "time": self.time,
-            "noise": taste.noise, "squares": self.squares, "dim": len(taste.mean), "items": len(self.numbers),
+            "noise": taste.noise, "fitted": taste.fitted, "squares": self.squares, "dim": len(taste.mean),
+            "items": len(self.numbers),
         }  # fmt: skip
         head = json.dumps(told).encode()
         arrays = [taste.mean, taste.precision, taste.spread, self.times, self.earned, self.effects, self.numbers]
@@ -85,7 +86,7 @@ class CrowdEdition(NamedTuple):
             made.append(np.frombuffer(body, dtype=kind, count=count, offset=at).copy())
             at += made[-1].nbytes
         mean, precision, spread, times, earned, effects, numbers = made
-        taste = SharedTaste(mean, precision.reshape(dim, dim), spread.reshape(dim, dim), told["noise"])
+        taste = SharedTaste(mean, precision.reshape(dim, dim), spread.reshape(dim, dim), told["noise"], told["fitted"])
         counts = told["number"], told["rewards"], told["epoch"], told["time"]
         return cls(*counts, taste, numbers, times, earned, effects, told["squares"])
 
@@ -93,7 +94,8 @@ class CrowdEdition(NamedTuple):
         """Return a plan that knows this edition.
 
         With LinUCB, scores gain the width of what everybody's rewards say of an item, alpha times its standard
-        deviation. A user's own width counts for nothing: in a few visits nobody gets a chance to earn from it.
+        deviation. A user's own width counts for nothing: in a few visits nobody gets a chance to earn from it. Over a
+        crowd that was fitted to a log it is the other way round: what everybody likes is known well enough.
 
         `places`: the place of every item number; `open`: which places may be shown, or nothing if all.
         """
@@ -104,7 +106,7 @@ class CrowdEdition(NamedTuple):
         start, strength = self.taste.start(rule.ridge), rule.strength
         bonus, node_bonus = plan.bonus, np.zeros(0, dtype=np.float32)
         worth, nodes = offset, len(plan.tree.parent)
-        if plan.kind == UCB:
+        if plan.kind == UCB and not self.taste.fitted:
             times = np.zeros(len(plan.items), dtype=np.float32)
             times[at[at >= 0]] = self.times[at >= 0]
             bonus = np.float32(strength) * doubt(self.taste, plan.items, times)
@@ -117,14 +119,20 @@ class CrowdEdition(NamedTuple):
             crests(worth, open, *tree, crest, np.empty(nodes, dtype=np.float32))
         root = self.taste.root(rule.ridge) if plan.kind == SAMPLE else CrowdArrays.none().root
         arrays = CrowdArrays(
-            offset, node_offset, node_bonus, crest, _best(worth + plan.items @ start.theta, open), root
+            start.theta.copy(),
+            offset,
+            node_offset,
+            node_bonus,
+            crest,
+            _best(worth + plan.items @ start.theta, open),
+            root,
         )
         board = first_board(plan.watched, start)
         return plan._replace(prior=start, board=board, strength=strength, bonus=bonus, crowd=arrays)
 
     def newcomers(self, vectors: Floats, rule: Rule) -> Floats:
         """Return what the scores of items gain that nobody has met."""
-        if rule.kind != UCB:
+        if rule.kind != UCB or self.taste.fitted:
             return np.zeros(len(vectors), dtype=np.float32)
         made: Floats = np.float32(rule.strength) * doubt(self.taste, vectors, np.zeros(len(vectors)))
         return made

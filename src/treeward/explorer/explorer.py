@@ -293,8 +293,8 @@ class Explorer(Living):
     def publish(self) -> int:
         """Let all that came so far count for everybody, and return the number of the crowd's edition that knows it.
 
-        This happens by itself whenever a number of rewards came (50, or a five-hundredth of those there were). A service
-        does it every few seconds instead, in the background.
+        This happens by itself whenever a number of rewards came (50, or a five-hundredth of those there were). A
+        service does it every second or so instead, in the background.
 
         Raises
         ------
@@ -337,7 +337,7 @@ class Explorer(Living):
         events = np.zeros(len(made), dtype=EVENT)
         events["item"], events["node"] = self._decider.roster.numbers[made["item"]], made["node"]
         events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
-        events["kind"], events["snapshot"], events["time"] = SHOWN, calls.snapshot, now()
+        events["kind"], events["snapshot"], events["time"], events["own"] = SHOWN, calls.snapshot, now(), made["own"]
         events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
         self.store.append([user for user in who for _ in range(n)], events, within=self._within or 0.0)
         self._decider.seats.passed(who, n)
@@ -352,10 +352,10 @@ class Explorer(Living):
         nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self.ledger.sealer.seal
         out = []
         for at, made in enumerate(calls.decisions.tolist()):
-            _, _, _, node, mean, width, propensity, exact, scores, _, bold = made
+            _, _, _, node, mean, width, propensity, exact, scores, _, bold, own = made
             i, slot = divmod(at, n)
             user = who[i]
-            id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now, calls.edition)
+            id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now, calls.edition, own)
             path, edition = self._path(node), calls.edition
             out.append(Decision(id, user, items[at], slot, mean, width, propensity, exact, path, scores, bold, edition))
         return out
