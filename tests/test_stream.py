@@ -152,7 +152,6 @@ def test_an_explorer_plays_as_it_would_serve(folder, crowd):
     assert learned is None if not crowd else learned.provenance["edition"] > 1 and learned.times.sum() > 50
 
 
-
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 

@@ -293,8 +293,8 @@ class Explorer(Living):
     def publish(self) -> int:
         """Let all that came so far count for everybody, and return the number of the crowd's edition that knows it.
 
-        This happens by itself whenever a number of rewards came (50, or a five-hundredth of those there were). A service
-        does it every few seconds instead, in the background.
+        This happens by itself whenever a number of rewards came (50, or a five-hundredth of those there were). A
+        service does it every second or so instead, in the background.
 
         Raises
         ------
