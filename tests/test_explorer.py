@@ -39,7 +39,7 @@ def tree(shop):
 
 
 def explorer(shop, tree, policy=None, store=None, **options):
-    return tw.Explorer(shop, tree, policy, store, **{"seed": 0, "crowd": False, **options})
+    return tw.Explorer(shop, tree, policy, store, **{"seed": 0, **options})
 
 
 def live_a_while(made, users=("ada", "bob"), rounds=30):
@@ -77,11 +77,11 @@ def test_decisions_say_what_was_decided(shop, tree, name):
         node = d.path[-1] if d.path else 0
         assert shop.row(d.item) in made.tree.items_of(node)
         assert all(made.tree.parent[below] == above for above, below in zip((0, *d.path), d.path, strict=False))
-        assert json.loads(json.dumps(d)) == [*d[:8], list(d.path), d.scores, d.bold]
+        assert json.loads(json.dumps(d)) == [*d[:8], list(d.path), d.scores, d.bold, d.edition]
 
 
 def test_estimates_are_those_of_the_posterior(shop, tree):
-    made = explorer(shop, tree, tw.HCB(tw.LinUCB()))
+    made = explorer(shop, tree, tw.HCB(tw.LinUCB()), crowd=False)
     given = live_a_while(made)
     assert given
     d = made.recommend(["ada"])[0]
@@ -131,7 +131,7 @@ def test_one_seat_is_as_good_as_many(shop, tree):
     """A user who gives up the seat after every call, and is rebuilt, lives as one who keeps it."""
     policy = tw.PHCB()
     plan = policy.plan(tree, shop)
-    roomy, cramped = explorer(shop, tree, policy), explorer(shop, tree, policy, memory=seat_bytes(plan))
+    roomy, cramped = (explorer(shop, tree, policy, crowd=False, memory=most) for most in (1 << 30, seat_bytes(plan)))
     assert cramped._decider.seats.most == 1
     users = ["ada", "bob", "cyd"]
     for turn in range(200):
@@ -147,10 +147,10 @@ def test_one_seat_is_as_good_as_many(shop, tree):
 
 @pytest.mark.parametrize("name", TREE_POLICIES)
 def test_replay_is_live(shop, tree, name):
-    live = explorer(shop, tree, TREE_POLICIES[name](), repeats=False, on_repeat="last")
+    live = explorer(shop, tree, TREE_POLICIES[name](), crowd=False, repeats=False, on_repeat="last")
     given = live_a_while(live, rounds=40)
     live.feedback({id: 1 - reward for id, reward in list(given.items())[::5]})
-    rebuilt = explorer(shop, tree, TREE_POLICIES[name](), live.store, repeats=False)
+    rebuilt = explorer(shop, tree, TREE_POLICIES[name](), live.store, crowd=False, repeats=False)
     for user in ("ada", "bob", "nobody"):
         assert bits(live, user) == bits(rebuilt, user)
 
@@ -171,16 +171,16 @@ def test_a_state_is_frozen_and_thawed_to_the_bit_or_not_at_all(shop, tree):
 
 
 def test_a_damaged_kept_state_is_rebuilt_from_the_events(shop, tree):
-    made = explorer(shop, tree)
+    made = explorer(shop, tree, crowd=False)
     live_a_while(made, ["ada"], rounds=140)
     whole = bits(made, "ada")
     made.close()
     kept = made.store.kept("ada")
     assert kept.events == 140
     made.store.keep("ada", Kept(140, 0, kept.state[:-1] + b"?"))
-    assert bits(explorer(shop, tree, store=made.store), "ada") == whole
+    assert bits(explorer(shop, tree, crowd=False, store=made.store), "ada") == whole
     made.store.keep("ada", Kept(999, 0, kept.state))  # of events that are not there
-    assert bits(explorer(shop, tree, store=made.store), "ada") == whole
+    assert bits(explorer(shop, tree, crowd=False, store=made.store), "ada") == whole
 
 
 def test_draws_cannot_be_foretold_unless_seeded(shop, tree):
@@ -406,7 +406,7 @@ def test_forged_ids(shop, tree):
 )
 def test_tickets_come_back_as_they_were(user, slot, call):
     sealer = Sealer(b"k" * 32)
-    ticket = Ticket(3, 5, -1, slot, call << 16, 12, 4, 1_700_000_000_000, user)
+    ticket = Ticket(3, 5, -1, slot, call << 16, 12, 4, 1_700_000_000_000, 6, user)
     assert sealer.unseal(sealer.seal(user, *ticket[:-1])) == ticket
     assert ticket.nonce == (call << 16) + slot
     with pytest.raises(UnknownDecision):
@@ -487,6 +487,7 @@ def test_merge_at_login(shop, tree):
     fresh = made.recommend(["visitor"])[0]
     made.feedback({fresh.id: 1.0})  # whoever uses the device next is somebody else
     assert (made.store.count("visitor"), made.store.count("ada")) == (1, 32)
+    made.publish()  # which the next one does at its start
     rebuilt = explorer(shop, tree, store=made.store)
     assert bits(rebuilt, "ada") == bits(made, "ada")
     made.forget("ada")
@@ -656,6 +657,7 @@ def test_a_store_that_fails_leaves_nothing_half_done(shop, tree):
     store = Failing()
     made = explorer(shop, tree, store=store)
     live_a_while(made)
+    made.publish()  # which the next one does at its start
     calm = explorer(shop, tree, store=store)
     store.broken = True
     with pytest.raises(OSError, match="the disk is gone"):
@@ -681,6 +683,7 @@ def test_many_threads(shop, tree):
     users = [f"u{i}" for i in range(8)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(live, users))
+    made.publish()  # which the next one does at its start
     for user in users:
         assert made.store.count(user) == 25
         assert len(set(given[user])) == 25
@@ -777,11 +780,11 @@ def test_a_kept_state_of_another_plan_is_not_taken_up(shop, tree):
     others = [(shuffled, tw.HCB()), (moved, tw.HCB()), (shop, tw.HCB(prior=tw.Prior(covariance=wide)))]
     for catalogue, policy in others:
         store = MemoryStore()
-        first = explorer(shop, tree, tw.HCB(), store)
+        first = explorer(shop, tree, tw.HCB(), store, crowd=False)
         live_a_while(first, ["ada"], rounds=140)
         first.rest("ada")
         assert store.kept("ada") is not None
-        second = tw.Explorer(catalogue, tree, policy, store, seed=0)
+        second = tw.Explorer(catalogue, tree, policy, store, seed=0, crowd=False)
         found = bits(second, "ada")
         store.keep("ada", Kept(0, 0, b""))
         second._decider.seats.drop("ada")
@@ -917,9 +920,10 @@ def test_sessions_refuse_what_is_not_theirs(shop, tree):
 
 
 def test_rounding_decides_nothing_between_strangers():
-    """Vectors of length 1 are of length 1 only up to rounding; to somebody new they are all alike."""
+    """Vectors of length 1 are of length 1 only up to rounding; to somebody new, learned alone, they are all alike."""
     vectors = np.random.default_rng(0).standard_normal((300, 16)).astype(np.float32)
-    made = tw.Explorer(tw.Catalogue(range(300), vectors), tw.ItemTree.flat(vectors), tw.Flat(budget=None), seed=0)
+    shop, tree = tw.Catalogue(range(300), vectors), tw.ItemTree.flat(vectors)
+    made = tw.Explorer(shop, tree, tw.Flat(budget=None), seed=0, crowd=False)
     items = [d.item for d in made.recommend([f"u{i}" for i in range(3000)])]
     counts = np.bincount(items, minlength=300)
     assert ((counts - 10) ** 2 / 10).sum() < 378  # chi-square, 299 degrees of freedom, p = 0.001

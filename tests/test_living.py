@@ -245,21 +245,25 @@ TestInterleavings = Shop.TestCase
 # --- what it is good for ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def grown():
-    """An explorer over items in two places, with users who like one of them."""
+def two_places(**more):
+    """Return an explorer over items in two places, with users who like one of them."""
     random = np.random.default_rng(0)
     here, there = np.array([3, 0, 0, 0]), np.array([0, 3, 0, 0])
     vectors = np.concatenate([here + 0.3 * vectors_of(random, 150), there + 0.3 * vectors_of(random, 150)])
-    explorer = tw.Explorer(tw.Catalogue(range(300), vectors), seed=0, memory=1 << 22)
+    explorer = tw.Explorer(tw.Catalogue(range(300), vectors), seed=0, memory=1 << 22, **more)
     for _ in range(30):
         made = explorer.recommend(["ada", "bob"])
         explorer.feedback({one.id: float((one.item < 150) == (one.user == "ada")) for one in made})
     return explorer, random, here, there
 
 
-def test_a_new_item_finds_its_users_at_once(grown):
-    explorer, _, here, _ = grown
+@pytest.fixture
+def grown():
+    return two_places()
+
+
+def test_a_new_item_finds_its_users_at_once():
+    explorer, _, here, _ = two_places(crowd=False)
     explorer.add(tw.Catalogue([1_000], here[None] + 0.1))
     shown = {user: [d.item for _ in range(20) for d in explorer.recommend([user])] for user in ("ada", "bob")}
     assert 1_000 in shown["ada"]
@@ -269,8 +273,8 @@ def test_a_new_item_finds_its_users_at_once(grown):
     assert sum(id < 150 for id in near if id != 1_000) > len(near) / 2
 
 
-def test_what_newcomers_get_falls_with_what_is_shown(grown):
-    explorer, _, here, _ = grown
+def test_what_newcomers_get_falls_with_what_is_shown():
+    explorer, _, here, _ = two_places(crowd=False)
     explorer.add(tw.Catalogue([1_000], here[None] + 0.1))
     edition = explorer._now
     place = edition.decider.roster.place_of[edition.catalogue.row(1_000)]
@@ -282,7 +286,8 @@ def test_what_newcomers_get_falls_with_what_is_shown(grown):
     explorer.rebuild()
     place = explorer._decider.roster.place_of[explorer.catalogue.row(1_000)]
     assert explorer._decider.plan.bonus[place] == pytest.approx(0.1 / np.sqrt(1 + count))
-    none = tw.Explorer(tw.Catalogue(range(50), vectors_of(np.random.default_rng(1), 50)), cold=0.0, memory=1 << 22)
+    few = tw.Catalogue(range(50), vectors_of(np.random.default_rng(1), 50))
+    none = tw.Explorer(few, cold=0.0, memory=1 << 22, crowd=False)
     none.add(tw.Catalogue([99], np.ones((1, DIM))))
     assert not none._decider.plan.bonus.any()
 

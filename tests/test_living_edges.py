@@ -35,7 +35,7 @@ def is_what_the_events_make(explorer, user):
 
 
 def test_a_state_that_was_kept_is_not_taken_up_in_another_layout():
-    explorer, seen = explorer_of(synthetic_catalogue(400, dim=DIM, seed=0), repeats=False), set()
+    explorer, seen = explorer_of(synthetic_catalogue(400, dim=DIM, seed=0), repeats=False, crowd=False), set()
     for _ in range(140):
         [made] = explorer.recommend(["ada"])
         seen.add(made.item)
@@ -185,7 +185,7 @@ def test_features_that_mean_something_else_by_a_name(shop):
 
 
 def test_newcomers_are_new_for_a_while_only(shop):
-    explorer = explorer_of(shop, cold=0.5)
+    explorer = explorer_of(shop, cold=0.5, crowd=False)
     explorer.add(tw.Catalogue([9_001], ONE))
     for _ in range(3):
         explorer.recommend([f"user {i}" for i in range(70)], allow=[9_001])

@@ -159,8 +159,11 @@ def test_the_command_line(shop, tmp_path):
         assert "rebuild" in told
         assert "error" in cli("items", "put", running.url, tmp_path / "nothing", code=1)
         assert "error" in cli("items", "remove", "http://127.0.0.1:9", "1", code=1)
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("events.db*")}
     told = cli("tree", "health", shop / "items", "--store", tmp_path / "events.db", "--quick")
     assert "426" in told
+    assert {file.name: file.read_bytes() for file in tmp_path.glob("events.db*")} == before  # not even an edition
+    assert "no such store" in cli("tree", "health", shop / "items", "--store", tmp_path / "none.db", code=1)
 
 
 def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):

@@ -60,6 +60,7 @@ def test_a_copy_is_the_store(places, of, to):
     assert contents(target) == contents(source)
     assert target.head()._replace(items=None, notes=None) == source.head()._replace(items=None, notes=None)
     assert target.head().items.equals(source.head().items)
+    explorer.publish()  # which the next one does at its start
     # Who opens the copy goes on where the other stopped: open decisions, merged and erased people.
     other = tw.Explorer(shop, store=target, exposures="all", seed=0)
     assert other.feedback({made[1].id: 1.0}) == {made[1].id: "recorded"}

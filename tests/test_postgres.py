@@ -98,8 +98,8 @@ def test_many_explorers_decide_as_one(url):
     """Users hop between replicas at random; one explorer given the same events decides the same."""
     shop = synthetic_catalogue(800, dim=8, seed=0)
     tree = tw.ItemTree.build(shop.vectors, (8, 60), seed=0)
-    replicas = [tw.Explorer(shop, tree, tw.PHCB(), opened(url), seed=1) for _ in range(3)]
-    alone = tw.Explorer(shop, tree, tw.PHCB(), seed=1)
+    replicas = [tw.Explorer(shop, tree, tw.PHCB(), opened(url), seed=1, crowd=False) for _ in range(3)]
+    alone = tw.Explorer(shop, tree, tw.PHCB(), seed=1, crowd=False)
     random = np.random.default_rng(0)
     users = [f"user {i}" for i in range(12)]
     for _ in range(120):

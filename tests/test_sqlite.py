@@ -398,6 +398,7 @@ def test_an_explorer_goes_on_where_it_was(path):
         [made] = live.recommend(["ada"])
         live.feedback({made.id: float(turn % 3 == 0)})
     [late] = live.recommend(["ada"])
+    live.publish()  # which the next one does at its start
     before = live.interests("ada")
     live.close()
     again = tw.Explorer(shop, store=tw.SQLiteStore(path), seed=0)

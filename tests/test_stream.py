@@ -137,16 +137,19 @@ def test_daily_als_shows_what_is_popular_until_it_knows_somebody():
     assert [int(row) // 5 for row in arm.choose(np.array([2, 3]))] == [0, 1]
 
 
-def test_a_hook_is_called_after_every_batch(folder):
+@pytest.mark.parametrize("crowd", [True, False])
+def test_an_explorer_plays_as_it_would_serve(folder, crowd):
+    """With the crowd, editions come by themselves, as rewards come."""
     _, stage = stream.open_stage(str(folder))
-    seen = []
-    player = Explored(stage._replace(longest=9), 0, tw.Beam(), published=seen.append)
-    visits = arrivals(len(stage.users), 2, most=5, seed=0)
+    player = Explored(stage._replace(longest=9), 0, tw.Beam(), crowd=crowd)
+    visits = arrivals(len(stage.users), 3, most=9, seed=0)
     rows, clicks, _ = stream.play(player, visits, stage, 5)
-    assert len(seen) == len(list(visits.batches(5)))
-    assert all(isinstance(one, tw.Explorer) for one in seen)
-    assert len(rows) == len(clicks) == len(visits.user)
+    assert len(rows) == len(clicks) == len(visits.user) > 100
     assert player.scores > 0
+    made = player.choose(np.array([0]))
+    assert 0 <= made[0] < stage.items
+    learned = player._explorer.crowd
+    assert learned is None if not crowd else learned.provenance["edition"] > 1 and learned.times.sum() > 50
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -162,7 +165,8 @@ def test_every_arm_serves_the_same_visits_and_repeats_nothing(streamed, spec):
         assert all(one.equals(mine[0]) for one in mine)
     assert streamed.cells["seconds"].min() >= 0
     counted = streamed.cells.filter(pl.col("scores").is_not_null())["arm"].unique().to_list()
-    assert set(counted) == {"HCB", "pHCB", BEAM, "Beam, offline prior"}
+    alone = {"HCB", "pHCB", BEAM, "Beam, offline prior"}
+    assert set(counted) == alone | {"HCB, crowd", "pHCB, crowd", "Beam, crowd", "Beam, prior and crowd"}
 
 
 def test_lists_and_luck_are_those_of_the_world(streamed, folder, spec):

@@ -26,13 +26,28 @@ class Listener(event.Listener):
 event.register("numba:compile", Listener())
 """
 
+CROWD = """
+import treeward as tw
+from treeward.data.synthetic import synthetic_catalogue
+
+for options in ({}, {"repeats": False, "spare": 0.2}):
+    explorer = tw.Explorer(synthetic_catalogue(300, dim=8, seed=0), seed=0, memory=1 << 22, **options)
+    for turn in range(60):  # a history that needs more room, and editions of the crowd
+        [made] = explorer.recommend([f"u{turn % 4}"])
+        explorer.feedback({made.id: float(turn % 3 == 0)})
+    assert explorer.publish() > 2
+    explorer.recommend(["u1", "new"], 3)
+    explorer.explain(made)
+    explorer.health(users=3)
+"""
+
 pytestmark = pytest.mark.skipif("NUMBA_DISABLE_JIT" in os.environ, reason="nothing is compiled here")
 
 
-def test_warm_compiles_all_that_a_first_recommendation_needs(tmp_path):
+def test_warm_compiles_all_that_a_first_recommendation_and_the_crowd_need(tmp_path):
     assert "Compiled in" in cli("warm")
     lines = README.split("```python\n")[1].split("```")[0]
-    program = f"{COUNTED}\n{lines}\nprint(compiled)"
+    program = f"{COUNTED}\n{lines}\n{CROWD}\nprint(compiled)"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert done.stdout.endswith("\n[]\n")
 

@@ -190,7 +190,7 @@ class Crowd(Prior):
         >>> log = Interactions([user for user in range(50) for _ in range(4)], [i % 20 for i in range(200)])
         >>> prior = Crowd.fit(log, shop)
         >>> prior, prior.transform(shop).dim
-        (Crowd(4 + 2 dimensions, from 50 users), 6)
+        (Crowd(4 + 2 dimensions, from 40 users), 6)
         """
         owner = "Crowd.fit"
         checks.kinds(owner, ("interactions", interactions, Interactions), ("catalogue", catalogue, Catalogue))

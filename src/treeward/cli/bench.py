@@ -78,7 +78,7 @@ def bench(
         rewards = [float(i % 3 == 0) for i in range(_EVENTS)]
         log = Interactions(["old friend"] * _EVENTS, shop.ids[rows], rewards=rewards)
         for what, store in ((f"{_EVENTS:,} events", MemoryStore(kept_bytes=0)), ("a kept state", MemoryStore())):
-            other = Explorer(shop, tree, made, store, seed=seed)
+            other = Explorer(shop, tree, made, store, seed=seed, crowd=False)  # with one, no state is kept
             other.ingest(log)
 
             def ask(other: Explorer = other) -> None:

@@ -1,7 +1,9 @@
 """`treeward tree health`: how well a tree still fits its items, and whether clustering them anew would pay."""
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -9,8 +11,12 @@ from rich.table import Table
 
 from treeward.cli.calling import calling
 from treeward.cli.console import console, progress, say, timed
+from treeward.cli.looking import copy_of
 from treeward.cli.tables import ItemColumns, load_items, load_prior
 from treeward.core.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from treeward.store.base import EventStore
 
 _ROWS = (
     ("items that can be shown", "items", "{:,}"),
@@ -77,12 +83,9 @@ def _found(
 ) -> dict[str, Any]:
     from treeward.explorer.explorer import Explorer
     from treeward.policy.beam import Beam
-    from treeward.store.memory import MemoryStore
-    from treeward.store.sqlite import SQLiteStore
     from treeward.tree.item_tree import ItemTree
 
-    held = SQLiteStore(store, create=False) if store is not None else MemoryStore()
-    try:
+    with _copied(store) as held:
         shop = load_items(items, column)
         with timed("Making it ready"):
             policy = Beam(prior=load_prior("tree health", prior, shop) if prior is not None else None)
@@ -91,6 +94,17 @@ def _found(
             made.preview(user)
         with progress() as report:
             found = made.health(users=users, anew=anew, progress=report)
-    finally:
-        held.close()
     return {**found._asdict(), "advice": found.advice}
+
+
+@contextmanager
+def _copied(store: Path | None) -> "Iterator[EventStore]":
+    """Return a copy of a store, so that looking changes nothing; an empty one if there is none."""
+    from treeward.store.memory import MemoryStore
+    from treeward.store.sqlite import SQLiteStore
+
+    if store is None:
+        yield MemoryStore()
+        return
+    with copy_of(store) as copy, closing(SQLiteStore(copy, create=False)) as held:
+        yield held

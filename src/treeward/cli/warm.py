@@ -96,7 +96,7 @@ def changing() -> None:
     import treeward as tw
 
     explorer = tw.Explorer(_shop(), repeats=False, spare=0.2)
-    made = explorer.recommend(["ada", "bob"], 2)
+    made = explorer.recommend(["ada", "bob"], 12)  # so many that their histories need more room
     explorer.feedback({one.id: 1.0 for one in made})
     explorer.explain(made[0])
     explorer.remove([made[0].item])

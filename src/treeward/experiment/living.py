@@ -194,8 +194,9 @@ def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Conte
     chances = np.stack([world.probabilities(user) for user in range(spec.users)])
     here = _first_day(spec, world)
     explorer = Explorer(
-        _some(world.catalogue, here), tree, Beam(prior=prior), repeats=False, seed=seed, cold=way.cold, memory=1 << 28
-    )
+        _some(world.catalogue, here), tree, Beam(prior=prior), repeats=False, seed=seed, cold=way.cold, memory=1 << 28,
+        crowd=False,
+    )  # fmt: skip
     there = np.zeros(len(world.catalogue), dtype=np.bool_)
     there[here] = True
     earned, waits = np.zeros((spec.users, spec.days)), _Waits(len(world.catalogue))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.types import Floats, TreeArrays
+from treeward.core.types import Floats, TreeArrays, frozen
 from treeward.engine.available import Flags, Screen
 from treeward.engine.batch import DECISION, Batch, nothing_closed
 from treeward.engine.decide import chooser
@@ -180,7 +180,7 @@ class Look(NamedTuple):
 def look(edition: Edition) -> Look:
     """Return an edition to look at while its items come and go; the caller holds the explorer's lock."""
     plan = edition.decider.plan
-    return Look(plan.tree._replace(items=plan.tree.items.copy()), plan.items, edition.open_places.copy(), plan)
+    return Look(frozen(plan.tree._replace(items=plan.tree.items.copy())), plan.items, edition.open_places.copy(), plan)
 
 
 def look_at(policy: Policy, settled: Settled, tree: ItemTree) -> Look:

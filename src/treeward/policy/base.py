@@ -148,6 +148,8 @@ class Policy:
         seen = self.catalogue_for(catalogue)
         special = self.features is not None or isinstance(self.prior, Crowd)
         if special and len(tree) == len(seen):
+            if self.features is None and tree.dim != seen.dim:
+                self.check_tree(tree, catalogue)
             tree = tree.over(seen.vectors)  # also one grown for an earlier prior, or over vectors without features
         self.check_tree(tree, seen)
         return self.tree_for(tree, seen), seen
