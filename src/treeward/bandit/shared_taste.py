@@ -170,7 +170,7 @@ def spread_of(taste: SharedTaste, users: Iterable[tuple[Floats, NDArray[np.float
                 gain = np.linalg.solve(across @ x.T + np.eye(len(x)), across)
                 own, left = more @ gain, made - across.T @ gain
             else:
-                left = np.linalg.inv(inverse + x.T @ x)
+                left = np.linalg.inv(inverse + x.T @ x).astype(np.float64, copy=False)
                 own = left @ (x.T @ more)
             total += left + np.outer(own, own)
         made = total / (len(wide) + _PULL)

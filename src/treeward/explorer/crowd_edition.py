@@ -17,7 +17,7 @@ from treeward.engine.crowd import CREST, crests
 from treeward.engine.explore import SAMPLE, UCB
 from treeward.engine.layout import CrowdArrays, Plan, first_board
 
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct("<4sI")
 _MAGIC = b"twce"
 _SEAL = 16
@@ -45,6 +45,12 @@ class CrowdEdition(NamedTuple):
     effects: Floats
     """... and by how much each item is better than its vector says."""
     squares: float
+    events: int = 0
+    """How many rewards and changes to rewards it knows."""
+    half_life: float = 0.0
+    """Days after which a reward counts half as much; 0: it counts for ever."""
+    given: float = 0.0
+    """How many of the rewards that came for items are of the crowd it began with, and not in the store."""
 
     @property
     def mean_reward(self) -> float:
@@ -62,7 +68,7 @@ class CrowdEdition(NamedTuple):
         told = {
             "version": VERSION, "number": self.number, "rewards": self.rewards, "epoch": self.epoch, "time": self.time,
             "noise": taste.noise, "fitted": taste.fitted, "squares": self.squares, "dim": len(taste.mean),
-            "items": len(self.numbers),
+            "items": len(self.numbers), "events": self.events, "half_life": self.half_life, "given": self.given,
         }  # fmt: skip
         head = json.dumps(told).encode()
         arrays = [taste.mean, taste.precision, taste.spread, self.times, self.earned, self.effects, self.numbers]
@@ -88,7 +94,8 @@ class CrowdEdition(NamedTuple):
         mean, precision, spread, times, earned, effects, numbers = made
         taste = SharedTaste(mean, precision.reshape(dim, dim), spread.reshape(dim, dim), told["noise"], told["fitted"])
         counts = told["number"], told["rewards"], told["epoch"], told["time"]
-        return cls(*counts, taste, numbers, times, earned, effects, told["squares"])
+        about = told["squares"], told["events"], told["half_life"], told["given"]
+        return cls(*counts, taste, numbers, times, earned, effects, *about)
 
     def laid_out(self, plan: Plan, places: AnyArray, open: NDArray[np.bool_], rule: Rule) -> Plan:
         """Return a plan that knows this edition.
