@@ -105,12 +105,12 @@ def shared_taste(base: Crowd, vectors: Floats, sums: Sums, spread: NDArray[np.fl
     """
     mean, noise = np.array(base.mean, dtype=np.float64), noise_of(sums, base.noise)
     given: NDArray[np.float64] = np.array(base.covariance, dtype=np.float64)  # in units that `fit` chose to earn most
-    if base.users:
+    if base.fitted:
         precision = base.users * np.linalg.inv(given).astype(np.float64, copy=False)
-    else:
-        precision = RIDGE * np.eye(len(mean))
+    else:  # what an explorer learned before is in the sums that its crowd brings along
+        precision, mean = RIDGE * np.eye(len(mean)), np.zeros_like(mean)
     moment = precision @ mean
-    shrinkage = FITTED_SHRINKAGE if base.users else ITEM_SHRINKAGE
+    shrinkage = FITTED_SHRINKAGE if base.fitted else ITEM_SHRINKAGE
     weight = sums.times / (1.0 + sums.times / shrinkage)
     for first in range(0, len(sums.place), _ROWS):
         part = slice(first, first + _ROWS)
@@ -120,7 +120,7 @@ def shared_taste(base: Crowd, vectors: Floats, sums: Sums, spread: NDArray[np.fl
         moment += weighed.T @ (sums.earned[part] / sums.times[part])
     precision = (precision + precision.T) / 2
     found = np.linalg.solve(precision, moment).astype(np.float64, copy=False)
-    return SharedTaste(found, precision, given if spread is None else spread, noise, base.users > 0)
+    return SharedTaste(found, precision, given if spread is None else spread, noise, base.fitted)
 
 
 def item_effects(taste: SharedTaste, vectors: Floats, sums: Sums) -> NDArray[np.float64]:

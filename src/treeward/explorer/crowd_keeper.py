@@ -161,7 +161,7 @@ class CrowdKeeper:
         number = self._folded.number + 1
         moment = folded.epoch, time()
         made = make_edition(number, self.base, vectors, places, sums, self._spread, moment)
-        if sums[3] >= self._next_fit and not self.base.users:
+        if sums[3] >= self._next_fit and not self.base.fitted:
             self._spread = self._fitted(made, vectors, places, folded.users)
             self._next_fit = _GROWTH * sums[3]
             made = make_edition(number, self.base, vectors, places, sums, self._spread, moment)
