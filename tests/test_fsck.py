@@ -21,7 +21,7 @@ def items(tmp_path_factory):
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory, items):
     file = tmp_path_factory.mktemp("settings") / "settings.toml"
-    file.write_text(f'items = "{items}"\nspare = 0.0\n')
+    file.write_text(f'items = "{items}"\nspare = 0.0\ncrowd = false\n')
     return file
 
 
@@ -62,7 +62,7 @@ def test_fsck_rebuilds_users_of_every_policy(policy, items, tmp_path):
 
 
 def test_fsck_reports_a_remembered_state_that_is_not_what_the_log_gives(items, settings, tmp_path):
-    store = filled(tmp_path / "events.db", items, ["ada", "bob"], 150)
+    store = filled(tmp_path / "events.db", items, ["ada", "bob"], 150, crowd=False)
     told = cli("fsck", store, "--items", items, "--config", settings)
     assert "2 remembered states compared with the log" in told
     held = tw.SQLiteStore(store)
@@ -78,9 +78,72 @@ def test_fsck_reports_a_remembered_state_that_is_not_what_the_log_gives(items, s
 
 
 def test_fsck_says_what_it_could_not_compare(items, settings, tmp_path):
-    store = filled(tmp_path / "events.db", items, ["ada"], 150)
+    store = filled(tmp_path / "events.db", items, ["ada"], 150, crowd=False)
     other = tmp_path / "other"
     synthetic_catalogue(100, dim=6, seed=0).save(other)  # the first half of the shop
     told = cli("fsck", store, "--items", other)
     assert "1 not compared: made with other items, another tree or other settings" in told
     assert re.search(rf"\d+ of these events are about items that {other} does not have", told.replace("\n", ""))
+
+
+def altered(path, change):
+    """Put another edition of the crowd into a store."""
+    from treeward.explorer.crowd_edition import CrowdEdition
+    from treeward.explorer.crowd_keeper import NOTE
+
+    held = tw.SQLiteStore(path)
+    held.take_note(NOTE, change(CrowdEdition.unpacked(held.note(NOTE))).packed())
+    held.close()
+
+
+def test_fsck_adds_up_what_the_crowd_was_taught(items, tmp_path):
+    store = filled(tmp_path / "events.db", items, [f"u{n}" for n in range(12)], 20, on_repeat="last")
+    told = cli("fsck", store)
+    assert "the crowd: edition" in told
+    with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), publishes=False) as made:
+        number = made.keeper.now.number
+    assert f"the crowd: edition {number}, of 240 rewards; nothing came since" in cli("fsck", store)
+    with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), publishes=False, on_repeat="last") as made:
+        [shown] = made.recommend(["new"])
+        made.feedback({shown.id: 0.0})
+        made.feedback({shown.id: 1.0})
+    assert "240 rewards; 2 rewards and changes came since" in cli("fsck", store)
+    with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), publishes=False, half_life=3.0):
+        pass
+    assert "241 rewards; nothing came since" in cli("fsck", store)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda one: one._replace(times=one.times + 1), "item(s) have more rewards in it than in the store"),
+        (lambda one: one._replace(rewards=9_999), "it knows 9,999 rewards, the store has 60"),
+        (lambda one: one._replace(earned=one.earned + 0.25), "of its sums are not what the events come to"),
+        (lambda one: one._replace(squares=0.5), "1 of its squares are not what the events come to"),
+        (lambda one: one._replace(epoch=7), "it is of epoch 7, the store of 0"),
+    ],
+)
+def test_fsck_reports_an_edition_that_is_not_what_the_events_say(change, why, items, tmp_path):
+    store = filled(tmp_path / "events.db", items, ["ada", "bob"], 30)
+    with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store)):
+        pass
+    assert "clean" in cli("fsck", store)
+    altered(store, change)
+    wrong = cli("fsck", store, code=1)
+    assert 'the note "crowd": ' in wrong
+    assert why in wrong
+
+
+def test_fsck_names_a_damaged_note(items, tmp_path):
+    import sqlite3
+
+    store = filled(tmp_path / "events.db", items, ["ada"], 5)
+    held = tw.SQLiteStore(store)
+    held.take_note("crowd", held.note("crowd")[:-3] + b"abc")
+    held.close()
+    assert 'the note "crowd": the crowd\'s edition in the store is not what was written' in cli("fsck", store, code=1)
+    file = sqlite3.connect(store)
+    file.execute("UPDATE meta SET value = ? WHERE name = 'note/crowd'", (b"something else",))
+    file.commit()
+    file.close()
+    assert '(the note "crowd")' in cli("fsck", store, code=1)

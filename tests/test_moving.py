@@ -270,7 +270,7 @@ def test_events_go_to_parquet_and_back(tmp_path):
     assert parquet.export(explorer.store, tmp_path / "out") == (23, 4)
     table = pl.read_parquet(tmp_path / "out")
     assert table.columns == ["user", "user_is_number", "item", "kind", "reward", "propensity", "node", "tree",
-                             "decision", "time"]  # fmt: skip
+                             "decision", "time", "own"]  # fmt: skip
     assert table.filter(kind="shown")["reward"].null_count() == table.filter(kind="shown").height == 15
     assert table.filter(pl.col("kind") != "shown")["propensity"].null_count() == 8
     assert table.filter(user="7")["user_is_number"].to_list().count(True) == 4

@@ -327,6 +327,7 @@ def test_it_stops_and_goes_on(items, tmp_path):
             [made] = client.recommend("ada")
             [open_] = client.recommend("ada")
             client.feedback(made["decision_id"], 1.0)
+            wait_until(lambda: client.crowd()["rewards"] == 1, "the crowd knows it")
             before = client.user("ada")
         assert stop(one) == 0
         assert "everything is on disk" in (tmp_path / "stderr").read_text()

@@ -236,7 +236,7 @@ def test_schemas_move_forward_only(path, monkeypatch):
     newer.append(["bob"], event(1, 1.0))
     newer.close()
     monkeypatch.undo()
-    with pytest.raises(StoreVersion, match="of version 4; this treeward knows versions up to 3"):
+    with pytest.raises(StoreVersion, match="of version 5; this treeward knows versions up to 4"):
         SQLiteStore(path)
 
 

@@ -28,6 +28,8 @@ class Damage(NamedTuple):
     """Acknowledged, and not there."""
     problems: tuple[str, ...]
     """What fsck says; a reward that is there twice is one."""
+    editions: int = 0
+    """Number of the crowd's last edition."""
 
 
 def campaign(folder, items, kills, clients=16, env=None, during=lambda folder: None, seed=0):
@@ -59,6 +61,55 @@ def campaign(folder, items, kills, clients=16, env=None, during=lambda folder: N
     problems = check(folder / "events.db").problems
     with serving(folder, items, "--set", "log=off") as running:
         return Damage(len(acknowledged), lost_of(acknowledged, running.url), problems)
+
+
+def crowd_campaign(folder, items, kills, clients=8, seed=0):
+    """Kill a service so many times while it makes an edition of the crowd every few milliseconds.
+
+    After every kill the store is checked, which adds up everybody's rewards again. Numbers of editions never go back.
+    """
+    from treeward.explorer.crowd_check import check_with_crowd
+
+    acknowledged, guard, coin, problems = {}, threading.Lock(), random.Random(seed), []
+    options, latest = ("--set", "log=off", "--set", "publish_every=0.001"), 0
+
+    def live(running, name, seen):
+        with httpx.Client(base_url=running.url, timeout=5) as http:
+            while True:
+                try:
+                    answer = http.post("/v1/recommend", json={"user": name})
+                    if answer.status_code != 200:
+                        return
+                    made = answer.json()
+                    seen.append(made["edition"])
+                    id, reward = made["items"][0]["decision_id"], random.random()
+                    if http.post("/v1/feedback", json={"decision_id": id, "reward": reward}).status_code == 200:
+                        with guard:
+                            acknowledged[id] = reward
+                except httpx.TransportError:
+                    return
+
+    for _ in range(kills):
+        running = start(folder, items, *options)
+        seen = [[] for _ in range(clients)]
+        with ThreadPoolExecutor(clients) as pool:
+            for i in range(clients):
+                pool.submit(live, running, f"user-{i}", seen[i])
+            time.sleep(coin.uniform(0.3, 1.2))
+            kill(running)
+        if any(one != sorted(one) for one in seen) or min(one[0] for one in seen if one) <= latest:
+            problems.append(f"the numbers of editions went back: they were {latest} before")
+        latest = max(max(one) for one in seen if one)
+        report, told = check_with_crowd(folder / "events.db")
+        problems += [*report.problems, *([] if told else ["there is no edition"])]
+    with serving(folder, items, *options) as running, Client(running.url) as client:
+        told = client.crowd()
+        lost = lost_of(acknowledged, running.url)
+    if told["edition"] <= latest or told["rewards"] < len(acknowledged):
+        problems.append(f"edition {told['edition']} after {latest} knows {told['rewards']} rewards")
+    report, said = check_with_crowd(folder / "events.db")
+    problems += [*report.problems, *([] if said.endswith("nothing came since") else [f"after a restart: {said}"])]
+    return Damage(len(acknowledged), lost, tuple(problems), told["edition"])
 
 
 def database_campaign(folder, items, kills, clients=16, seed=0):

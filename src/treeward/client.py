@@ -144,6 +144,11 @@ class Client(_Calls):
         told: dict[str, Any] = self._send("GET", "/v1/lift", None)
         return told
 
+    def crowd(self) -> dict[str, Any]:
+        """Return what everybody taught so far: the edition, its age, the items that rose most."""
+        told: dict[str, Any] = self._send("GET", "/v1/crowd", None)
+        return told
+
     def put_items(self, items: Sequence[Mapping[str, Any]]) -> int:
         """Add items, or change what is known of them, and return how many; each has `item`, `vector` and `columns`.
 
@@ -255,6 +260,11 @@ class AsyncClient(_Calls):
     async def lift(self) -> dict[str, Any]:
         """Return what exploring is worth compared with those held out, and when that was counted (`as_of`)."""
         told: dict[str, Any] = await self._send("GET", "/v1/lift", None)
+        return told
+
+    async def crowd(self) -> dict[str, Any]:
+        """Return what everybody taught so far: the edition, its age, the items that rose most."""
+        told: dict[str, Any] = await self._send("GET", "/v1/crowd", None)
         return told
 
     async def put_items(self, items: Sequence[Mapping[str, Any]]) -> int:

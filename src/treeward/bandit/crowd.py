@@ -71,6 +71,11 @@ class Crowd(Prior):
     earned: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @property
+    def fitted(self) -> bool:
+        """Whether it was fitted to a log, and so knows how popular items are."""
+        return self.users > 0 and self.lengths is None
+
+    @property
     def features(self) -> int:
         """How many dimensions come behind the items' own."""
         return len(FEATURES)

@@ -1,4 +1,8 @@
-"""`ItemSums`: what is left of everybody's rewards: how many each item got, and what they come to."""
+"""`ItemSums`: what is left of everybody's rewards: how many each item got, and what they come to.
+
+Of every reward, what the user's own taste was believed to add is subtracted first: an item that was shown to those who
+love it is not better for everybody.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,10 +69,11 @@ class ItemSums:
         numbers, first = taught["item"].astype(np.int64), taught["kind"] == REWARD
         self._widen(int(numbers.max()) + 1)
         weights = sign * self._weights(taught["time"])
-        whole = np.rint(taught["reward"] * _UNIT).astype(np.int64)
+        net = taught["reward"] - taught["own"]
+        whole = np.rint(net * _UNIT).astype(np.int64)
         np.add.at(self._count, numbers[first], weights[first].astype(self._count.dtype))
         np.add.at(self._total, numbers, (weights * whole).astype(self._total.dtype))
-        self._squares += (weights * np.rint(taught["reward"] ** 2 * _UNIT).astype(np.int64))[first].sum().item()
+        self._squares += (weights * np.rint(net**2 * _UNIT).astype(np.int64))[first].sum().item()
         self.rewards += sign * int(first.sum())
 
     def _weights(self, times: AnyArray) -> AnyArray:
@@ -103,7 +108,7 @@ class ItemSums:
 
     @property
     def total(self) -> NDArray[np.float64]:
-        """(item numbers,): what they come to."""
+        """(item numbers,): what they come to, without what was users' own."""
         made: NDArray[np.float64] = self._total * (self._faded() / _UNIT)
         return made
 

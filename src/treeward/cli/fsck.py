@@ -29,16 +29,20 @@ def fsck(
     ] = None,
     sample: Annotated[int, typer.Option(help="At most so many users are rebuilt, with --items.", min=1)] = 1_000,
 ) -> None:
-    """Check a store: every checksum and every reference; with its catalogue, also what its users' events teach.
+    """Check a store: every checksum and reference, and the crowd; with its catalogue, also what users' events teach.
+
+    The crowd's edition is compared with everybody's rewards, added up again.
 
     With --items, a sample of users is rebuilt twice: event by event, as a service learns, and at once from the log.
     Every remembered state is compared with the log. Exits with 1 if anything is wrong.
     """
-    from treeward.store.check import check
+    from treeward.explorer.crowd_check import check_with_crowd
 
     with progress() as report:
-        told = check(store, report)
+        told, crowd = check_with_crowd(store, report)
     say(f"{told.events:,} events of {told.users:,} users; the last is {told.last}")
+    if crowd:
+        say(crowd)
     problems = list(told.problems)
     if items is not None and not problems:
         problems = _states(store, items, column, config, sample)

@@ -31,6 +31,7 @@ DECISION = np.dtype(
         ("scores", np.int64),
         ("work", np.int64),
         ("bold", np.bool_),
+        ("own", np.float32),
     ],
     align=True,
 )
@@ -96,6 +97,7 @@ def appraise(
     x, z = candidates.one[0], candidates.one[1]
     copy(vector, x)
     made["mean"] = dot(x, known.theta[seat, items]) + offset_of(crowd.offset, made["place"])
+    made["own"] = dot(x, known.theta[seat, items]) - dot(x, crowd.mean) if len(crowd.mean) > 0 else 0.0
     made["width"] = np.sqrt(max(spread(known.inverse[seat, items], x, z), np.float32(0.0)))
     if numbers.kind == GREEDY_MEAN:
         place = made["place"]

@@ -53,6 +53,8 @@ class Search(NamedTuple):
 class CrowdArrays(NamedTuple):
     """What everybody taught, as of one edition; without a crowd all arrays are empty."""
 
+    mean: Floats
+    """(d,): mu, the taste that users share; what a user's theta has beyond it is their own."""
     offset: Floats
     """(items,): how much better an item is than its vector says, by place."""
     node_offset: Floats
@@ -73,7 +75,7 @@ class CrowdArrays(NamedTuple):
         """Return that of a plan whose users learn alone."""
         nothing = np.zeros(0, dtype=np.float32)
         none = np.zeros(0, dtype=np.int64)
-        return cls(nothing, nothing, nothing, nothing.reshape(0, 0), none, nothing.reshape(0, 0))
+        return cls(nothing, nothing, nothing, nothing, nothing.reshape(0, 0), none, nothing.reshape(0, 0))
 
 
 class Numbers(NamedTuple):

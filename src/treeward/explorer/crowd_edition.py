@@ -17,7 +17,7 @@ from treeward.engine.crowd import CREST, crests
 from treeward.engine.explore import SAMPLE, UCB
 from treeward.engine.layout import CrowdArrays, Plan, first_board
 
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct("<4sI")
 _MAGIC = b"twce"
 _SEAL = 16
@@ -45,6 +45,12 @@ class CrowdEdition(NamedTuple):
     effects: Floats
     """... and by how much each item is better than its vector says."""
     squares: float
+    events: int = 0
+    """How many rewards and changes to rewards it knows."""
+    half_life: float = 0.0
+    """Days after which a reward counts half as much; 0: it counts for ever."""
+    given: float = 0.0
+    """How many of the rewards that came for items are of the crowd it began with, and not in the store."""
 
     @property
     def mean_reward(self) -> float:
@@ -61,7 +67,8 @@ class CrowdEdition(NamedTuple):
         taste = self.taste
         told = {
             "version": VERSION, "number": self.number, "rewards": self.rewards, "epoch": self.epoch, "time": self.time,
-            "noise": taste.noise, "squares": self.squares, "dim": len(taste.mean), "items": len(self.numbers),
+            "noise": taste.noise, "fitted": taste.fitted, "squares": self.squares, "dim": len(taste.mean),
+            "items": len(self.numbers), "events": self.events, "half_life": self.half_life, "given": self.given,
         }  # fmt: skip
         head = json.dumps(told).encode()
         arrays = [taste.mean, taste.precision, taste.spread, self.times, self.earned, self.effects, self.numbers]
@@ -85,15 +92,17 @@ class CrowdEdition(NamedTuple):
             made.append(np.frombuffer(body, dtype=kind, count=count, offset=at).copy())
             at += made[-1].nbytes
         mean, precision, spread, times, earned, effects, numbers = made
-        taste = SharedTaste(mean, precision.reshape(dim, dim), spread.reshape(dim, dim), told["noise"])
+        taste = SharedTaste(mean, precision.reshape(dim, dim), spread.reshape(dim, dim), told["noise"], told["fitted"])
         counts = told["number"], told["rewards"], told["epoch"], told["time"]
-        return cls(*counts, taste, numbers, times, earned, effects, told["squares"])
+        about = told["squares"], told["events"], told["half_life"], told["given"]
+        return cls(*counts, taste, numbers, times, earned, effects, *about)
 
     def laid_out(self, plan: Plan, places: AnyArray, open: NDArray[np.bool_], rule: Rule) -> Plan:
         """Return a plan that knows this edition.
 
         With LinUCB, scores gain the width of what everybody's rewards say of an item, alpha times its standard
-        deviation. A user's own width counts for nothing: in a few visits nobody gets a chance to earn from it.
+        deviation. A user's own width counts for nothing: in a few visits nobody gets a chance to earn from it. Over a
+        crowd that was fitted to a log it is the other way round: what everybody likes is known well enough.
 
         `places`: the place of every item number; `open`: which places may be shown, or nothing if all.
         """
@@ -104,7 +113,7 @@ class CrowdEdition(NamedTuple):
         start, strength = self.taste.start(rule.ridge), rule.strength
         bonus, node_bonus = plan.bonus, np.zeros(0, dtype=np.float32)
         worth, nodes = offset, len(plan.tree.parent)
-        if plan.kind == UCB:
+        if plan.kind == UCB and not self.taste.fitted:
             times = np.zeros(len(plan.items), dtype=np.float32)
             times[at[at >= 0]] = self.times[at >= 0]
             bonus = np.float32(strength) * doubt(self.taste, plan.items, times)
@@ -117,14 +126,20 @@ class CrowdEdition(NamedTuple):
             crests(worth, open, *tree, crest, np.empty(nodes, dtype=np.float32))
         root = self.taste.root(rule.ridge) if plan.kind == SAMPLE else CrowdArrays.none().root
         arrays = CrowdArrays(
-            offset, node_offset, node_bonus, crest, _best(worth + plan.items @ start.theta, open), root
+            start.theta.copy(),
+            offset,
+            node_offset,
+            node_bonus,
+            crest,
+            _best(worth + plan.items @ start.theta, open),
+            root,
         )
         board = first_board(plan.watched, start)
         return plan._replace(prior=start, board=board, strength=strength, bonus=bonus, crowd=arrays)
 
     def newcomers(self, vectors: Floats, rule: Rule) -> Floats:
         """Return what the scores of items gain that nobody has met."""
-        if rule.kind != UCB:
+        if rule.kind != UCB or self.taste.fitted:
             return np.zeros(len(vectors), dtype=np.float32)
         made: Floats = np.float32(rule.strength) * doubt(self.taste, vectors, np.zeros(len(vectors)))
         return made

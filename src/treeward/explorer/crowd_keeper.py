@@ -1,10 +1,7 @@
-"""`CrowdKeeper`: folds everybody's rewards into sums as they come, and makes editions of the crowd out of them."""
+"""`CrowdKeeper`: makes editions of the crowd out of everybody's rewards, and keeps the latest."""
 
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import blake2b
-from threading import Lock, RLock
+from threading import RLock
 from time import time
 
 import numpy as np
@@ -18,19 +15,17 @@ from treeward.core.errors import ArtefactCorrupt
 from treeward.core.progress import Progress, Stage
 from treeward.core.types import AnyArray, Floats
 from treeward.explorer.crowd_edition import CrowdEdition, make_edition
-from treeward.store.base import EventStore, User, spelled
-from treeward.store.events import EVENT, REWARD
+from treeward.explorer.crowd_fold import SAMPLE, CrowdFold
+from treeward.store.base import EventStore, User
+from treeward.store.events import REWARD
 
 NOTE = "crowd"
 """Under which the store keeps the latest edition."""
-_SAMPLE = 1_500
-"""Users that the spread of tastes is fitted to, at most."""
 _FIRST_FIT, _GROWTH = 500, 1.25
 """The spread is fitted once so many rewards came, and again whenever there are a quarter more."""
 _MOST_REWARDS = 200
 """So many of a user's latest rewards take part in that."""
 _LEAST, _SHARE, _ITEMS = 50, 500, 2_000
-_WAITING = 4_096
 
 
 class CrowdKeeper:
@@ -47,146 +42,132 @@ class CrowdKeeper:
     """
 
     def __init__(self, base: Crowd, store: EventStore, half_life: float | None = None) -> None:
-        self.base, self._store, self._half_life = base, store, half_life
+        self.base, self._store = base, store
         self.problem = ""
         """What was wrong with the edition in the store, if anything was."""
         numbers = store.number_items(base.ids) if len(base.times) else np.zeros(0, dtype=np.int32)
         self._given = np.zeros((2, int(numbers.max(initial=-1)) + 1))
         self._given[:, numbers] = base.times, base.earned
-        self._sums = ItemSums(half_life)
-        self._fresh: deque[tuple[AnyArray, int]] = deque()
-        self._waiting = 0
-        self._sample: dict[User, int] = {}
-        self._below = 1 << 64
-        self._key = blake2b(store.secret(), digest_size=16, person=b"crowd").digest()
-        self._lock, self.publishing = Lock(), RLock()
+        self._folded = CrowdFold(store, half_life)
         self._spread: NDArray[np.float64] | None = None
         self._next_fit = float(_FIRST_FIT)
-        self._epoch = store.epoch
         self.now: CrowdEdition | None = None
         """The latest edition."""
+        self.fold, self.forget, self.merged = self._folded.fold, self._folded.forget, self._folded.merged
 
     def begin(self, progress: Progress) -> None:
         """Fold all that the store holds, and go on from the edition it has."""
         stage = Stage(progress, "learning from everybody", 1)
         self.refold()
-        try:
-            held = self._store.note(NOTE)
-            self.now = None if held is None else self._checked(CrowdEdition.unpacked(held))
-        except ArtefactCorrupt as error:
-            self.problem = str(error)
-        if self.now is not None:
-            self._spread, self._next_fit = self.now.taste.spread, max(_FIRST_FIT, _GROWTH * self.now.rewards)
+        held = self._held()
+        if held is not None:
+            self.take(held)
+            if held.rewards != self.sums.rewards or held.epoch != self._store.epoch:
+                self._folded.waiting = 1
         stage.step()
 
-    def _checked(self, held: CrowdEdition) -> CrowdEdition | None:
-        """Return an edition if it is about these vectors; None if not, and say so."""
+    def _held(self) -> CrowdEdition | None:
+        """Return the edition in the store; None if there is none that is sound, and then `problem` says why."""
+        try:
+            content = self._store.note(NOTE)
+            held = None if content is None else CrowdEdition.unpacked(content)
+        except ArtefactCorrupt as error:
+            self.problem = str(error)
+            return None
+        if held is None:
+            return None
         if len(held.taste.mean) != len(np.asarray(self.base.mean)):
             self.problem = f"the crowd's edition in the store has {len(held.taste.mean)} dimensions, the items have " \
                            f"{len(np.asarray(self.base.mean))}: it was left aside"  # fmt: skip
             return None
+        self._folded.number = max(self._folded.number, held.number)
         return held
+
+    def newer(self) -> CrowdEdition | None:
+        """Return the edition in the store if somebody else wrote it since the one at hand was made or read.
+
+        Of two with one number the one in the store holds: whoever made the other was overtaken.
+        """
+        held, now = self._held(), self.now
+        if held is None or now is None:
+            return held
+        same = (held.number, held.time, held.rewards) == (now.number, now.time, now.rewards)
+        return None if same or held.number < now.number else held
+
+    def take(self, made: CrowdEdition) -> None:
+        """Go on from an edition that was made elsewhere, or earlier."""
+        self.now, self.problem = made, ""
+        self._spread, self._next_fit = made.taste.spread, max(_FIRST_FIT, _GROWTH * made.rewards)
+
+    def follows(self, former: "CrowdKeeper") -> None:
+        """Share the sums of another keeper over the same store from now on.
+
+        Rewards that came to the other while this one was made, and those still on their way to it, count here too.
+        """
+        theirs, mine = former._folded, self._folded
+        theirs.number = max(theirs.number, mine.number)
+        self._folded = theirs
+        self.fold, self.forget, self.merged = theirs.fold, theirs.forget, theirs.merged
 
     def refold(self) -> None:
         """Add up everything once more, from the events in the store."""
-        sums = ItemSums(self._half_life)
-        with self._lock:
-            self._fresh.clear()
-            self._waiting, self._epoch = 0, self._store.epoch
-        for events in self._store.chunks():
-            sums.add(events)
-        with self._lock:
-            self._sums, self._sample, self._below = sums, {}, 1 << 64
-        for user in self._store.users():
-            self._notice(user)
+        self._folded.refold()
 
-    def fold(self, users: Sequence[User], events: AnyArray) -> None:
-        """Take in rewards that were recorded, each a user's."""
-        taught = of_decisions(events)
-        if not taught.any():
-            return
-        for user, counts in zip(users, taught.tolist(), strict=True):
-            if counts:
-                self._notice(user)
-        self._add(events, 1)
+    @property
+    def publishing(self) -> RLock:
+        """Whoever makes an edition holds this."""
+        return self._folded.publishing
 
-    def forget(self, user: User, events: AnyArray) -> None:
-        """Subtract all that a user taught."""
-        with self._lock:
-            self._sample.pop(user, None)
-        self._add(events, -1)
-        self._epoch = self._store.epoch
+    @property
+    def moving(self) -> RLock:
+        """Held while a user is erased or merged, in the store and here: no edition is made in between."""
+        return self._folded.moving
 
-    def merged(self, source: User, target: User) -> None:
-        """Take note that one user's events are another's now."""
-        with self._lock:
-            self._sample.pop(source, None)
-        self._notice(target)
-        self._epoch = self._store.epoch
+    @property
+    def _sample(self) -> dict[User, int]:
+        return self._folded.sample
 
-    def _add(self, events: AnyArray, sign: int) -> None:
-        with self._lock:
-            self._fresh.append((events, sign))
-            self._waiting += len(events)
-            if len(self._fresh) >= _WAITING or sign < 0:
-                self._fold_fresh()
-
-    def _fold_fresh(self) -> None:
-        while self._fresh:
-            sign = self._fresh[0][1]
-            pieces = []
-            while self._fresh and self._fresh[0][1] == sign:
-                pieces.append(self._fresh.popleft()[0].tobytes())
-            self._sums.add(np.frombuffer(b"".join(pieces), dtype=EVENT), sign)
-
-    def _notice(self, user: User) -> None:
-        """Let a user be one of the sample if their hash is among the lowest: the same users, in whatever order."""
-        drawn = int.from_bytes(blake2b(spelled(user), key=self._key, digest_size=8).digest(), "little")
-        if drawn >= self._below or user in self._sample:
-            return
-        with self._lock:
-            self._sample[user] = drawn
-            if len(self._sample) > 2 * _SAMPLE:
-                self._below = sorted(self._sample.values())[_SAMPLE]
-                self._sample = {user: drawn for user, drawn in self._sample.items() if drawn < self._below}
+    @property
+    def sampled(self) -> int:
+        """How many users the spread of tastes is fitted to."""
+        return min(SAMPLE, len(self._sample))
 
     @property
     def sums(self) -> ItemSums:
-        """A copy of the sums over everybody's rewards."""
-        with self._lock:
-            self._fold_fresh()
-            return self._sums.copy()
+        """A copy of the sums over everybody's rewards; where others write too, as of the last edition."""
+        return self._folded.sums
 
     def due(self, items: int) -> bool:
         """Tell whether enough came since the last edition for another to be worth while."""
         before = 0 if self.now is None else self.now.rewards
-        return self._waiting >= max(_LEAST, items // _ITEMS, before // _SHARE)
+        return self.waiting >= max(_LEAST, items // _ITEMS, before // _SHARE)
 
     @property
     def waiting(self) -> int:
         """How many events came since the last edition."""
-        return self._waiting
+        return self._folded.waiting
+
+    def unpublished(self) -> None:
+        """Take note that an edition could not be written or installed: what is in it still waits."""
+        self._folded.waiting = max(1, self._folded.waiting)
 
     def edition(self, vectors: Floats, places: AnyArray) -> CrowdEdition:
         """Return the next edition, made of what came so far; one at a time: hold `publishing`.
 
         `places`: the row in `vectors` of every item number, -1 where there is none.
         """
-        if self._store.remote or self._store.epoch != self._epoch:
-            self.refold()  # others write too, or erased somebody
-        with self._lock:
-            self._fold_fresh()
-            sums = self._all(self._sums)
-            self._waiting = 0
-            sample = sorted(self._sample.items(), key=lambda one: one[1])[:_SAMPLE]
-        number = 1 if self.now is None else self.now.number + 1
-        moment = self._epoch, time()
+        folded = self._folded.take()
+        sums = self._all(folded.sums)
+        number = self._folded.number + 1
+        moment = folded.epoch, time()
         made = make_edition(number, self.base, vectors, places, sums, self._spread, moment)
-        if sums[3] >= self._next_fit and not self.base.users:
-            self._spread = self._fitted(made, vectors, places, [user for user, _ in sample])
+        if sums[3] >= self._next_fit and not self.base.fitted:
+            self._spread = self._fitted(made, vectors, places, folded.users)
             self._next_fit = _GROWTH * sums[3]
             made = make_edition(number, self.base, vectors, places, sums, self._spread, moment)
-        return made
+        self._folded.number = number
+        given, half_life = float(self._given[0].sum()), folded.sums.half_life or 0.0
+        return made._replace(events=folded.events, half_life=half_life, given=given)
 
     def _all(self, sums: ItemSums) -> tuple[AnyArray, AnyArray, float, int]:
         """Return counts, totals, squares and number of rewards, with those that were given at the start."""

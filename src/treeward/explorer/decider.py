@@ -18,7 +18,7 @@ from treeward.embed.features import Context, Features
 from treeward.engine.available import Flags, Screen
 from treeward.engine.batch import DECISION, Batch, nothing_closed
 from treeward.engine.decide import Chooser, bound_chooser, chooser
-from treeward.engine.explore import UCB, Candidates
+from treeward.engine.explore import Candidates
 from treeward.engine.layout import Plan, State, room, scratch
 from treeward.engine.posterior import Posterior
 from treeward.engine.replay import Events, absorb, sit_all
@@ -154,7 +154,7 @@ class Decider:
         self.edition = edition
         for place in self.moved:  # another item took it in the meantime
             plan.crowd.offset[place] = 0.0
-        if plan.kind == UCB and self.moved:
+        if self.moved and len(plan.bonus):
             plan.bonus[self.moved] = self.newcomers(plan.items[self.moved])
         self.plan = plan = plan._replace(gates=self.contexts.gates)
         self.seats.renew(plan, edition.number)

@@ -1,6 +1,7 @@
 """`Explorer`: recommend and learn, over a catalogue, its tree, a policy and a store of events."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from threading import RLock
 from time import time_ns
@@ -16,7 +17,9 @@ from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.interactions import Interactions
 from treeward.embed.features import Context
+from treeward.engine.layout import Plan
 from treeward.explorer.changes import first_page
+from treeward.explorer.crowd_edition import CrowdEdition
 from treeward.explorer.crowd_keeper import NOTE, CrowdKeeper
 from treeward.explorer.decider import SLOT_BITS, Calls
 from treeward.explorer.edition import SPARE, Edition, How
@@ -172,7 +175,8 @@ class Explorer(Living):
             keeper,
         )
         self.catch_up()
-        if keeper is not None:
+        # A replica begins with the others' edition, and publishes when it is its turn.
+        if keeper is not None and (self._publishes or not self.store.remote or keeper.now is None):
             self.publish()
         if self._tally is not None:
             self._now.met(lambda numbers: self._tally.look(numbers)[0] if self._tally is not None else numbers)
@@ -305,16 +309,65 @@ class Explorer(Living):
         if keeper is None:
             raise InvalidArgument("Explorer.publish", "crowd", "True: every user is learned alone", False)
         with keeper.publishing:
-            now = self._now
-            made = keeper.edition(now.decider.plan.items, now.decider.roster.places)
-            plan = now.laid_out(made)
-            self.store.take_note(NOTE, made.packed())
+            try:
+                now = self._now
+                made = keeper.edition(now.decider.plan.items, now.decider.roster.places)
+                if self.store.remote and self.follow():  # another replica was faster: its edition holds for all
+                    keeper.unpublished()  # it may lack what came here last
+                    assert keeper.now is not None
+                    return keeper.now.number
+                plan = now.laid_out(made)
+                self.store.take_note(NOTE, made.packed())
+            except BaseException:
+                keeper.unpublished()
+                raise
             keeper.now = made
-            with self._lock:
-                if self._now is not now:  # laid out again in the meantime
-                    now, plan = self._now, self._now.laid_out(made)
-                now.decider.install(made, plan)
+            self._install(made, now, plan)
         return made.number
+
+    def follow(self) -> bool:
+        """Take over the latest edition of the crowd that another replica wrote into the store, if there is a newer one.
+
+        An edition that is damaged, or about items of other dimensions, is left aside: the last sound one stays.
+
+        Returns
+        -------
+        bool
+            Whether there was one.
+        """
+        keeper = self._crowd
+        if keeper is None:
+            return False
+        with keeper.publishing:
+            made = keeper.newer()
+            if made is None:
+                return False
+            now = self._now
+            plan = now.laid_out(made)
+            keeper.take(made)
+            self._install(made, now, plan)
+        return True
+
+    def succeed(self, former: "Explorer") -> None:
+        """Go on where another explorer of the same store stops: with the rewards that came to it in the meantime."""
+        mine, theirs = self._crowd, former._crowd
+        if mine is None or theirs is None:
+            return
+        with mine.publishing, theirs.publishing:
+            mine.follows(theirs)
+        self.publish()
+
+    def _install(self, made: CrowdEdition, now: Edition, plan: Plan) -> None:
+        """Decide by an edition of the crowd, which was laid out for `now`."""
+        with self._lock:
+            if self._now is not now:  # laid out again in the meantime
+                now, plan = self._now, self._now.laid_out(made)
+            now.decider.install(made, plan)
+
+    @property
+    def keeper(self) -> CrowdKeeper | None:
+        """What learns from everybody; None where every user is learned alone."""
+        return self._crowd
 
     def _publish_if_due(self, keeper: CrowdKeeper) -> None:
         if keeper.due(len(self.catalogue)):
@@ -337,7 +390,7 @@ class Explorer(Living):
         events = np.zeros(len(made), dtype=EVENT)
         events["item"], events["node"] = self._decider.roster.numbers[made["item"]], made["node"]
         events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
-        events["kind"], events["snapshot"], events["time"] = SHOWN, calls.snapshot, now()
+        events["kind"], events["snapshot"], events["time"], events["own"] = SHOWN, calls.snapshot, now(), made["own"]
         events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
         self.store.append([user for user in who for _ in range(n)], events, within=self._within or 0.0)
         self._decider.seats.passed(who, n)
@@ -352,10 +405,10 @@ class Explorer(Living):
         nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self.ledger.sealer.seal
         out = []
         for at, made in enumerate(calls.decisions.tolist()):
-            _, _, _, node, mean, width, propensity, exact, scores, _, bold = made
+            _, _, _, node, mean, width, propensity, exact, scores, _, bold, own = made
             i, slot = divmod(at, n)
             user = who[i]
-            id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now, calls.edition)
+            id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now, calls.edition, own)
             path, edition = self._path(node), calls.edition
             out.append(Decision(id, user, items[at], slot, mean, width, propensity, exact, path, scores, bold, edition))
         return out
@@ -425,7 +478,7 @@ class Explorer(Living):
     def forget(self, user: User) -> int:
         """Erase a user: events, state, open decisions. Return how many events that were."""
         [who] = users_of("Explorer.forget", [user])
-        with self._lock:
+        with self._moving(), self._lock:
             self._decider.seats.drop(who)
             if self._tally is not None:
                 self._tally.add(self.store.read(who), -1)
@@ -436,6 +489,10 @@ class Explorer(Living):
         self.store.flush()
         return gone
 
+    def _moving(self) -> AbstractContextManager[object]:
+        """Keep editions of the crowd from being made while a user is only half erased, or half another."""
+        return nullcontext() if self._crowd is None else self._crowd.moving
+
     def merge(self, anonymous: User, known: User) -> int:
         """Make one user's events another's, as at login; return how many.
 
@@ -445,7 +502,7 @@ class Explorer(Living):
         [source], [target] = users_of("Explorer.merge", [anonymous]), users_of("Explorer.merge", [known])
         if source == target:
             raise InvalidArgument("Explorer.merge", "known", "another user than the anonymous one", known)
-        with self._lock:
+        with self._moving(), self._lock:
             moved = self.store.merge(source, target, wait=False)
             if self._crowd is not None:
                 self._crowd.merged(source, target)

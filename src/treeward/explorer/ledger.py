@@ -22,7 +22,7 @@ from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN, 
 Outcome = Literal["recorded", "duplicate", "changed"]
 Given = str | tuple[User, Id]
 """What a reward is for: a decision id, or a user and an item."""
-Row = tuple[int, int, float, int, int, int, int]
+Row = tuple[int, int, float, int, int, int, int, float]
 """An event, field by field."""
 
 
@@ -80,7 +80,7 @@ class Ledger:
     def row_of(self, id: str) -> tuple[User, Row]:
         """Return whose decision an id is, and the event that a reward of 0 for it would be."""
         user, ticket = self.ticket(id)
-        return user, (ticket.item, ticket.node, 0.0, ticket.nonce, ticket.snapshot, self._reward, 0)
+        return user, (ticket.item, ticket.node, 0.0, ticket.nonce, ticket.snapshot, self._reward, 0, ticket.own)
 
     def open_rows(self) -> list[tuple[User, Row, int]]:
         """Return the decisions that were shown and have no reward, as `row_of` does, and when that was."""
@@ -88,8 +88,8 @@ class Ledger:
         for user, events in self._store.read_all():
             shown = events[events["kind"] == SHOWN]
             missing = shown[~np.isin(shown["nonce"], events["nonce"][events["kind"] != SHOWN])]
-            for item, node, _, nonce, snapshot, _, when in missing.tolist():
-                found.append((user, (item, node, 0.0, nonce, snapshot, self._reward, 0), when))
+            for item, node, _, nonce, snapshot, _, when, own in missing.tolist():
+                found.append((user, (item, node, 0.0, nonce, snapshot, self._reward, 0, own), when))
         return found
 
     def expire(self, rows: Sequence[tuple[User, Row, int]], reward: float) -> int:
@@ -203,8 +203,8 @@ class Ledger:
         change = change_of(of, before, reward, self._on_repeat)
         if change is None:
             return None
-        kind = self._change if before else self._reward
-        return user, (ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind, now()), len(before)
+        kind, own = (self._change, 0.0) if before else (self._reward, ticket.own)
+        return user, (ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind, now(), own), len(before)
 
     def _event_for(self, user: User, item: Id, reward: float) -> tuple[User, Row, int] | None:
         """Return the event of a reward for the latest decision that showed an item, or for the item itself.
@@ -219,13 +219,13 @@ class Ledger:
         shown = [one for one in mine[::-1].tolist() if one[5] == SHOWN]
         latest = next((one for one in shown if one[3] not in closed), shown[0] if shown else None)
         if latest is None:
-            return who, (number, -1, reward, 0, 0, self._reward, now()), 0
-        _, node, _, nonce, snapshot, _, when = latest
+            return who, (number, -1, reward, 0, 0, self._reward, now(), 0.0), 0
+        _, node, _, nonce, snapshot, _, when, own = latest
         if self._window is not None and when and now() > when + 1 + self._window:  # events know the second they are of
             raise FeedbackLate(f"{item!r:.40} was shown to {who!r:.40} more than {self._window:g} seconds ago")
         before = self._store.rewards_of(who, nonce)
         change = change_of(f"that showed {item!r:.20}", before, reward, self._on_repeat)
         if change is None:
             return None
-        kind = self._change if before else self._reward
-        return who, (number, node, change, nonce, snapshot, kind, now()), len(before)
+        kind, own = (self._change, 0.0) if before else (self._reward, own)
+        return who, (number, node, change, nonce, snapshot, kind, now(), own), len(before)

@@ -11,7 +11,7 @@ from treeward.core.errors import UnknownDecision
 from treeward.store.base import User, spelled
 
 _VERSION = 2
-_HEAD = struct.Struct("<BHiiHqIIqI")
+_HEAD = struct.Struct("<BHiiHqIIqIf")
 _SEAL = 12
 _LONGEST = 4096
 
@@ -36,6 +36,8 @@ class Ticket(NamedTuple):
     """Milliseconds since 1970."""
     edition: int
     """The crowd's edition; 0: there was none."""
+    own: float
+    """By how much the user's own taste was believed to raise the reward."""
     user: User
 
     @property
@@ -55,7 +57,7 @@ class Sealer:
         hasher.update(body)
         return hasher.digest()
 
-    def seal(self, user: User, *fields: int) -> str:
+    def seal(self, user: User, *fields: float) -> str:
         """Return the id of a decision: `fields` are a ticket's, without the user."""
         body = _HEAD.pack(_VERSION, *fields) + spelled(user)
         return urlsafe_b64encode(body + self._seal(body)).rstrip(b"=").decode()

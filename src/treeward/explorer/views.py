@@ -258,6 +258,14 @@ class Views:
         assert self._tally is not None
         return int(np.count_nonzero(shown)), self._tally.rewards, self._tally.gained
 
+    def opinions(self) -> tuple[ItemTree, NDArray[np.float32], NDArray[np.float32]]:
+        """Return the tree, what a newcomer is expected to think of each node, and what of that is its items' own."""
+        now = self._now
+        plan = now.decider.plan
+        offset = plan.crowd.node_offset if len(plan.crowd.node_offset) else np.zeros(len(plan.nodes), dtype=np.float32)
+        means: NDArray[np.float32] = (plan.nodes @ plan.prior.theta + offset).astype(np.float32)
+        return now.tree, means, offset
+
     def counts_of(self, nodes: Integers) -> Counts:
         """Tell how often items under each of some nodes were shown, and what they earned."""
         with self._lock:

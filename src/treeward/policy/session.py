@@ -131,7 +131,7 @@ class TreeSession:
             screen = screen._replace(named=np.unique(self._place_of[self._rows(allow)]), only=True)
         batch = Batch(who, self.streams[who], nonces, *nothing_closed(len(who)))
         self._choose(self.state, batch, 1, False, screen, self.seed, self._candidates, self._trace, out)
-        made = Decisions._make([who, *(out[name] for name in DECISION.names or ())])
+        made = Decisions._make([who, *(out[name] for name in Decisions._fields[1:])])
         if self.plan.once:
             self._apply(made, SHOWN, np.zeros(len(who)))
         return made

@@ -73,7 +73,7 @@ class App(Changing):
         most = self.settings.max_waiting
         self._asks = Batcher("treeward-recommend", lambda asks: self.service.recommend(asks), most)
         self._rewards = Batcher("treeward-feedback", lambda rewards: self.service.feedback(rewards), most, 4096)
-        self._tasks = [asyncio.create_task(work()) for work in (self._sweep, self._write_log)]
+        self._tasks = [asyncio.create_task(work()) for work in (self._sweep, self._write_log, self._learn)]
 
     async def stop(self) -> None:
         """Answer what is waiting and let go."""
@@ -85,6 +85,7 @@ class App(Changing):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        await asyncio.to_thread(self.service.publisher.close)  # an edition that is being written is finished
         self._looker.shutdown(wait=False, cancel_futures=True)
         self.log.flush()
 
@@ -302,6 +303,19 @@ class App(Changing):
                 self.log.note({"error": str(error)})
             except Exception as error:  # the next sweep may do better; without one nothing would
                 self.log.problem(error, b"-")
+
+    async def _learn(self) -> None:
+        """Let what came count for everybody, every now and then; what goes wrong leaves the last edition in place."""
+        while True:
+            await asyncio.sleep(self.service.publisher.pause)
+            if self._away:
+                continue
+            async with self._learning:
+                publisher = self.service.publisher
+                before = publisher.problem
+                await asyncio.to_thread(publisher.tend)
+            if publisher.problem != before:
+                self.log.note({"crowd": publisher.problem or "makes editions again", "edition": publisher.number})
 
     def _store_is_away(self) -> bool:
         """Tell whether the store takes no writes; the log has a line when that begins and when it ends."""

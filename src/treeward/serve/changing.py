@@ -48,7 +48,7 @@ class Changing(Handlers):
 
     def __init__(self, service: Service, opened: Callable[..., Explorer]) -> None:
         super().__init__(service)
-        self._opened, self._swapping = opened, asyncio.Lock()
+        self._opened, self._swapping, self._learning = opened, asyncio.Lock(), asyncio.Lock()
         self._withdrawn: set[Id] = set()
         """Items that were removed while another snapshot is being loaded, which may hold them too."""
         self._choice = choice_of(service.explorer.store, self.settings)
@@ -156,7 +156,9 @@ class Changing(Handlers):
 
     async def _serve(self, choice: Choice, explorer: Explorer) -> None:
         await asyncio.to_thread(explorer.catch_up)  # with what came while it was loaded: most of it, without a lock
-        await asyncio.to_thread(self._install, choice, explorer)
+        async with self._learning:  # so that numbers of editions only grow
+            await asyncio.to_thread(explorer.succeed, self.service.explorer)
+            await asyncio.to_thread(self._install, choice, explorer)
         self.log.note({"snapshot": choice.now.items, "tree": choice.now.tree})
 
     def _install(self, choice: Choice, explorer: Explorer) -> None:

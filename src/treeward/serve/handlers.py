@@ -142,6 +142,9 @@ class Handlers:
     async def _lift(self, request: Request) -> Reply:
         return _json(await self._look(self.service.lift))
 
+    async def _crowd(self, request: Request) -> Reply:
+        return _json(await self._look(self.looks.crowd))
+
     async def _reports(self, request: Request) -> Reply:
         return _json(await asyncio.to_thread(self.reports.listed))
 
@@ -173,11 +176,12 @@ class Handlers:
         return Reply(200, found.body, found.kind, headers)
 
     async def _livez(self, request: Request) -> Reply:
-        return Reply(200, b'{"ok":true,"reason":""}')
+        return Reply(200, b'{"ok":true,"reason":"","crowd":""}')
 
     async def _readyz(self, request: Request) -> Reply:
         reason = self.reason()
-        return Reply(503 if reason else 200, wire.encode(wire.Health(not reason, reason)))
+        told = wire.Health(not reason, reason, self.service.publisher.told)
+        return Reply(503 if reason else 200, wire.encode(told))
 
     def reason(self) -> str:
         """Return why the service is not ready; nothing if it is."""

@@ -14,7 +14,8 @@ from treeward.core.version import __version__
 from treeward.explorer.looks import Option, item_name, node_name
 from treeward.explorer.maps import around
 from treeward.explorer.views import Views
-from treeward.serve import sights
+from treeward.serve import sights, wire
+from treeward.serve.crowd import crowd_view
 from treeward.serve.service import Service
 from treeward.store.base import User
 from treeward.tree.item_tree import ItemTree
@@ -78,6 +79,10 @@ class Looks:
             _nodes(view, told.node), told.visible.tolist(), _short(told.mean), _short(told.width),
             told.visits.tolist(), _short(told.reward),
         )  # fmt: skip
+
+    def crowd(self) -> wire.CrowdView:
+        """Return what everybody taught so far."""
+        return crowd_view(self._explorer, self._service.publisher)
 
     def find(self, what: sights.Find) -> sights.Found:
         """Return items by id or title, and nodes by name."""

@@ -44,6 +44,11 @@ class Metrics(Collector):
                 ("store_waiting_writes", "Writes that are not on disk yet."),
                 ("store_commits", "Commits since the start."),
                 ("store_ok", "1 as long as the store takes writes."),
+                ("crowd_edition", "Number of the crowd's edition; 0: every user is learned alone."),
+                ("crowd_rewards", "Rewards that the edition knows."),
+                ("crowd_publish_seconds", "Seconds that making the last edition took."),
+                ("crowd_waiting", "Rewards that came since the edition, and changes to them."),
+                ("crowd_age_seconds", "Seconds since the edition was made."),
             )
         }
 
@@ -102,6 +107,7 @@ class Metrics(Collector):
             "store_waiting_writes": getattr(store, "waiting", 0),
             "store_commits": getattr(store, "commits", 0),
             "store_ok": getattr(store, "failed", None) is None,
+            **{f"crowd_{name}": value for name, value in self.service.publisher.measured().items()},
         }
         for name, value in values.items():
             self._gauges[name].set(value)

@@ -173,6 +173,7 @@ ROUTES = (
         sights.ReportLink, (404,),
     ),
     Route("GET", "/v1/lift", "read", "What exploring is worth, against those held out", "lift", None, wire.Lift),
+    Route("GET", "/v1/crowd", "read", "What everybody taught so far", "crowd", None, wire.CrowdView),
     Route("GET", "/livez", None, "Whether the process is alive", "livez", None, wire.Health),
     Route("GET", "/readyz", None, "Whether it takes requests, and if not, why", "readyz", None, wire.Health, (503,)),
     Route("GET", "/openapi.json", None, "This document", "openapi"),

@@ -119,6 +119,9 @@ def explorer_over(
         where=settings.condition(),
         progress=progress,
         memory=settings.memory << 20,
+        crowd=settings.crowd,
+        half_life=settings.half_life or None,
+        publishes=False,
     )
     with suppress(NothingLeft):  # of what is in stock, perhaps
         made.preview("")  # decided for nobody, so that nobody waits for a first time

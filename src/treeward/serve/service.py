@@ -24,6 +24,7 @@ from treeward.explorer.ledger import Given, Outcome
 from treeward.explorer.looks import Decision, item_name, node_name
 from treeward.serve import wire
 from treeward.serve.counts import Counts
+from treeward.serve.crowd import Publisher
 from treeward.serve.lift import lift_of
 from treeward.serve.pending import Pending
 from treeward.serve.settings import Settings
@@ -55,6 +56,7 @@ class Service:
         self.bold = 0
         self._lift: tuple[float, wire.Lift] | None = None
         self.decisions = 0
+        self.publisher = Publisher(explorer, settings.publish_every)
         self._pending = Pending(settings.window)
         if settings.default_reward is not None:
             self._pending.reopen(explorer)
@@ -66,6 +68,7 @@ class Service:
         made = cls(explorer, settings, former.counts)
         made.settings, made._pending = former.settings, former._pending
         made.bold, made.decisions = former.bold, former.decisions
+        made.publisher.took = former.publisher.took
         return made
 
     @property
@@ -208,6 +211,7 @@ class Service:
                 for one, kind in zip(made, kinds, strict=True)
             ],
             self.explorer.snapshot,
+            made[0].edition,
         )
 
     def feedback(self, rewards: Sequence[wire.Reward]) -> list[Outcome | TreewardError]:

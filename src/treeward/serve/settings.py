@@ -58,7 +58,10 @@ class Settings:
     policy: str = _of(
         "how to explore: `beam`, `phcb`, `hcb`, `cb-leaf`, `cb-category`, `flat`, or your own: `file.py:Class`", "beam"
     )
-    prior: str = _of("what `treeward prior fit` wrote; none by default", "")
+    prior: str = _of("what `treeward prior fit` wrote: what the crowd begins with; none by default", "")
+    crowd: bool = _of("learn from everybody: what one user's rewards teach also helps all others", True)
+    publish_every: float = _of("seconds between editions of the crowd; longer where making one takes over a tenth", 1.0)
+    half_life: float = _of("days after which a reward counts half as much to the crowd; 0: it counts for ever", 0.0)
     features: str = _of("what `treeward embed neural` wrote, or other saved features; none by default", "")
     bandit: str = _of("`linucb`, `thompson`, `epsilon`, or your own: `file.py:Class`", "linucb")
     strength: float = _of("the bandit's alpha, v or epsilon; 0: its own default", 0.0)
@@ -123,9 +126,9 @@ class Settings:
             checks.number(owner, "default_reward", self.default_reward, low=self.reward_low, high=self.reward_high)
             if not self.window:
                 raise InvalidArgument(owner, "window", "above 0 where there is a default_reward", self.window)
-        for name in ("window", "rate", "strength", "cold", "spare", "rebuild"):
+        for name in ("window", "rate", "strength", "cold", "spare", "rebuild", "half_life"):
             checks.number(owner, name, getattr(self, name), low=0)
-        for name in ("header_timeout", "body_timeout"):
+        for name in ("header_timeout", "body_timeout", "publish_every"):
             checks.number(owner, name, getattr(self, name), above=0)
         for name in ("max_body", "max_batch", "max_connections", "max_waiting"):
             checks.integer(owner, name, getattr(self, name), low=1)

@@ -56,6 +56,8 @@ class Recommendation(Struct):
 
     items: list[Choice]
     snapshot: int
+    edition: int
+    """The edition of the crowd that these were decided by; 0: every user is learned alone."""
 
 
 class Problem(Struct):
@@ -242,6 +244,62 @@ class Health(Struct):
 
     ok: bool
     reason: str
+    crowd: str = ""
+    """Why no new editions of the crowd are made, though it is well; nothing if they are."""
+
+
+class RisenItem(Struct):
+    """An item that everybody likes better than its vector says."""
+
+    item: str | int
+    title: str | None
+    effect: float
+    """By how much, in units of reward."""
+    times: float
+    """Rewards it got, those of long ago faded where there is a half-life ..."""
+    mean: float
+    """... and what they are on average."""
+
+
+class CrowdNode(Struct):
+    """What everybody thinks of a node."""
+
+    node: int
+    name: str
+    items: int
+    mean: float
+    """Expected reward for a newcomer, its offset included ..."""
+    offset: float
+    """... which is by how much its items are better than their vectors say."""
+
+
+class CrowdView(Struct):
+    """What everybody taught so far."""
+
+    learns: bool
+    """Whether anything is learned from everybody; if not, the rest is empty."""
+    edition: int
+    rewards: int
+    """Rewards that the edition knows ..."""
+    waiting: int
+    """... and events that came since."""
+    age: float
+    """Seconds since it was made."""
+    publish_seconds: float
+    """What making it took."""
+    noise: float
+    """Variance of a reward around what is expected of it."""
+    mean_reward: float
+    users: int
+    """In the sample that tells how much tastes differ."""
+    problem: str
+    """Why there is no newer edition, or what was wrong with the one in the store; nothing if all is well."""
+    risen: list[RisenItem]
+    """Largest effects first."""
+    strongest: list[CrowdNode]
+    """Nodes at level 2 of the highest means, best first."""
+    weakest: list[CrowdNode]
+    """... and of the lowest, worst first."""
 
 
 class Group(Struct):

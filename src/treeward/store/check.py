@@ -4,13 +4,16 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from treeward.core.errors import StoreDamaged, StoreError
 from treeward.core.progress import Progress, silent
+from treeward.core.types import AnyArray
 from treeward.store import write_ahead
 from treeward.store.events import AMENDED, NOTED, REWARD
 from treeward.store.journal import connect
@@ -28,6 +31,10 @@ class Report(NamedTuple):
     last: str
     """Which is the last of them."""
     problems: tuple[str, ...]
+    notes: Mapping[str, bytes] = MappingProxyType({})
+    """What was kept under names."""
+    epoch: int = 0
+    """How many users were erased or merged."""
 
 
 class _Tally:
@@ -67,8 +74,13 @@ class _Tally:
         return Report(self.count, len(self._seen), self.last, tuple(problems))
 
 
-def check(path: str | Path, progress: Progress = silent) -> Report:
-    """Look at every row of a store: checksums, references, decisions that have two rewards, SQLite's own structure."""
+def check(
+    path: str | Path, progress: Progress = silent, each: Callable[[AnyArray], None] = lambda events: None
+) -> Report:
+    """Look at every row of a store: checksums, references, decisions that have two rewards, SQLite's own structure.
+
+    `each` is called with the events of every row that is whole, without those of users who were erased.
+    """
     file = connect(Path(path), create=False)
     try:
         problems = [f"SQLite: {row[0]}" for row in file.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
@@ -78,7 +90,8 @@ def check(path: str | Path, progress: Progress = silent) -> Report:
                 try:
                     read_items(path, *row) if name == "items" else unseal(path, _TABLES[name], row)
                 except StoreDamaged as error:
-                    problems.append(str(error))
+                    which = f' (the note "{row[0][5:]}")' if name == "meta" and str(row[0]).startswith("note/") else ""
+                    problems.append(str(error) + which)
         items = sum(len(read_items(path, *row)) for row in held["items"]) if not problems else 0
         tally = _Tally({row[0]: row[1] for row in held["users"]}, items, len(held["snapshots"]))
         try:
@@ -87,10 +100,12 @@ def check(path: str | Path, progress: Progress = silent) -> Report:
                     problems.append(f"event {row.seq} is not what was written")
                     break
                 tally.add(row)
+                each(row.records["event"][row.records["user"] != 0])
         except sqlite3.DatabaseError as error:
             problems.append(f"after {tally.last}: {error}")
-        told = tally.told()
-        return told._replace(problems=(*problems, *told.problems))
+        told, meta = tally.told(), {row[0]: row[1] for row in held["meta"]}
+        notes = {name[5:]: value for name, value in meta.items() if name.startswith("note/")}
+        return told._replace(problems=(*problems, *told.problems), notes=notes, epoch=meta.get("epoch", 0))
     except sqlite3.DatabaseError as error:
         return Report(0, 0, "none", (f"SQLite: {error}",))
     finally:

@@ -29,11 +29,12 @@ MIGRATIONS: tuple[str | Callable[[sqlite3.Connection], None], ...] = (
     CREATE TABLE snapshots (number INTEGER PRIMARY KEY, digest TEXT NOT NULL, crc INTEGER);
     CREATE TABLE kept (user INTEGER PRIMARY KEY, events INTEGER, epoch INTEGER, state BLOB);
     """,
-    renew,
+    "",
     write_ahead.SCHEMA,
+    renew,
 )
-"""What brings a file from each version to the next: the first makes it, the second gave events a time, the third the
-file a token."""
+"""What brings a file from each version to the next: the first makes it, the third gave the file a token, the fourth
+rewrites events, which got a time in the second version and what was a user's own in the fourth."""
 
 Write = Callable[[sqlite3.Connection], object]
 _LOG_BYTES = 2 << 20

@@ -39,7 +39,7 @@ def _has_reward(log: bytes | bytearray, nonce: bytes) -> bool:
 
 
 class MemoryStore:
-    """Events in memory: 31 bytes an event and some 200 a user. Everything is gone when the process ends.
+    """Events in memory: 35 bytes an event and some 200 a user. Everything is gone when the process ends.
 
     Parameters
     ----------

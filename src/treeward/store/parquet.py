@@ -26,9 +26,10 @@ _OPTIONAL = {
     "tree": pl.lit(""),
     "decision": pl.lit(0),
     "time": pl.lit(0),
+    "own": pl.lit(0.0),
 }
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
-_HOLES = ("user_is_number", "node", "tree", "decision")
+_HOLES = ("user_is_number", "node", "tree", "decision", "own")
 
 
 class Moved(NamedTuple):
@@ -42,7 +43,7 @@ def export(store: EventStore, folder: str | Path, progress: Progress = silent) -
     """Write every event to a new folder of Parquet files; a user's are together, in order.
 
     Columns: user, user_is_number, item, kind, reward, propensity (of what was shown; negative: estimated), node, tree
-    (a digest), decision (0: none), time (null: not known).
+    (a digest), decision (0: none), time (null: not known), own (what the user's own taste was believed to add).
 
     Parameters
     ----------
@@ -106,6 +107,7 @@ def _table(names: list[User], parts: list[AnyArray], items: pl.Series, trees: li
             "tree": pl.Series(trees, dtype=pl.String)[of_tree],
             "decision": events["nonce"],
             "time": events["time"].astype(np.int64),
+            "own": events["own"],
         }
     ).with_columns(
         pl.when(~shown).then("reward"),
@@ -168,6 +170,7 @@ def _read(path: Path) -> pl.DataFrame:
             .otherwise("reward").cast(pl.Float64).alias("reward"),
             pl.col("node").cast(pl.Int32), pl.col("tree").cast(pl.String), pl.col("decision").cast(pl.Int64),
             _seconds(table).fill_null(0).cast(pl.UInt32).alias("time"),
+            pl.col("own").cast(pl.Float32),
         )  # fmt: skip
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: does not hold events ({str(error).splitlines()[0]})") from error
@@ -240,6 +243,7 @@ def _events(table: pl.DataFrame, store: EventStore) -> AnyArray:
         ("nonce", "decision"),
         ("kind", "kind"),
         ("time", "time"),
+        ("own", "own"),
     ):
         made[field] = table[name].to_numpy()
     return made

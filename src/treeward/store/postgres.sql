@@ -21,7 +21,7 @@ CREATE TABLE treeward.moves (sealed bytea, at bigint, target bytea, since bigint
 CREATE TABLE treeward.items (first integer PRIMARY KEY, ids bytea NOT NULL, crc bigint NOT NULL);
 CREATE TABLE treeward.snapshots (number integer PRIMARY KEY, digest text NOT NULL UNIQUE);
 CREATE TABLE treeward.kept (user_id bigint PRIMARY KEY, events integer, epoch bigint, state bytea);
-INSERT INTO treeward.meta VALUES ('version', 1, NULL), ('epoch', 0, NULL), ('begun', 0, NULL);
+INSERT INTO treeward.meta VALUES ('version', 2, NULL), ('epoch', 0, NULL), ('begun', 0, NULL);
 
 -- Add one event a user, in one step; users come in the order of their names, so that no two callers wait for each other.
 CREATE FUNCTION treeward.append(

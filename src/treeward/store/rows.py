@@ -18,12 +18,9 @@ from treeward.store.heads import Head
 
 RECORD = np.dtype([("user", "<i8"), ("event", EVENT)])
 """An event and the number of its user; 0: it was erased."""
-_FORMER = {
-    1: np.dtype(
-        [("user", "<i8"), ("item", "<i4"), ("node", "<i4"), ("reward", "<f8"), ("nonce", "<i8"), ("snapshot", "<u2"),
-         ("kind", "u1")]
-    ),
-}  # fmt: skip
+_FIRST = [("user", "<i8"), ("item", "<i4"), ("node", "<i4"), ("reward", "<f8"), ("nonce", "<i8"), ("snapshot", "<u2"),
+          ("kind", "u1")]  # fmt: skip
+_FORMER = {1: np.dtype(_FIRST), 2: np.dtype([*_FIRST, ("time", "<u4")]), 3: np.dtype([*_FIRST, ("time", "<u4")])}
 """What a record was in files of earlier versions."""
 _SEQ = struct.Struct("<q")
 _MOST = 50_000

@@ -16,7 +16,7 @@ from treeward.store.numbers import Numbers
 from treeward.store.rows import pack_items, read_items
 from treeward.store.users import spelled
 
-VERSION = 1
+VERSION = 2
 _LOCK = 0x74726565
 """What callers hold who make the tables, or number items and trees: one at a time, of all processes."""
 

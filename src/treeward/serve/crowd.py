@@ -1,0 +1,170 @@
+"""The crowd in a service: editions made in the background, and what there is to see of them."""
+
+from random import uniform
+from threading import Lock
+from time import monotonic, time
+
+import numpy as np
+
+from treeward.explorer.explorer import Explorer
+from treeward.explorer.looks import item_name, node_name
+from treeward.serve import wire
+
+_SHARE = 10.0
+"""Making editions takes at most one in so many seconds, so that a large catalogue does not take a core."""
+_SHORTEST, _LONGEST = 0.01, 1.0
+_JITTER = 0.5
+"""Replicas wait for each other by up to so much of the time between editions, so that few make the same one."""
+_RISEN, _NODES = 12, 6
+
+
+class Publisher:
+    """Makes editions of the crowd for an explorer, not too often, and follows those of other replicas.
+
+    Parameters
+    ----------
+    explorer
+        Whose.
+    every
+        Seconds between editions.
+    """
+
+    def __init__(self, explorer: Explorer, every: float) -> None:
+        self._explorer, self._every = explorer, every
+        self._lock, self._closed = Lock(), False
+        self._failure = ""
+        self.took = 0.0
+        """Seconds that the last edition took."""
+        self._next = monotonic() + every
+        self._next_look = 0.0
+
+    @property
+    def pause(self) -> float:
+        """Seconds until there may be something to do."""
+        return min(_LONGEST, max(_SHORTEST, self._every / 2))
+
+    @property
+    def number(self) -> int:
+        """Of the present edition; 0: there is none."""
+        keeper = self._explorer.keeper
+        return 0 if keeper is None or keeper.now is None else keeper.now.number
+
+    @property
+    def problem(self) -> str:
+        """Why there is no newer edition, or what was wrong with the one in the store; nothing if all is well."""
+        keeper = self._explorer.keeper
+        return self._failure or ("" if keeper is None else keeper.problem)
+
+    @property
+    def told(self) -> str:
+        """What readiness has to say of it: the service goes on with the last sound edition."""
+        return f"edition {self.number} stays: {self.problem}" if self.problem else ""
+
+    def tend(self) -> bool:
+        """Publish, if something came and it is time, or follow another replica; return whether there is a new edition.
+
+        Nothing that goes wrong gets out of here: the last edition stays, and `problem` says why.
+        """
+        with self._lock:
+            if self._closed or self._explorer.keeper is None:
+                return False
+            try:
+                new = self._tend()
+            except Exception as error:
+                self._failure = f"{type(error).__name__}: {error}"
+                self._next = monotonic() + max(_LONGEST, self._every, _SHARE * self.took)
+                return False
+            if new:
+                self._failure = self._explorer.keeper.problem = ""
+            return new
+
+    def _tend(self) -> bool:
+        keeper = self._explorer.keeper
+        assert keeper is not None
+        remote = self._explorer.store.remote
+        if remote and self._followed():
+            return True
+        if not keeper.waiting or monotonic() < self._next:
+            return False
+        if remote and keeper.now is not None and time() - keeper.now.time < self._every:
+            return False  # another replica's is recent enough
+        begun = monotonic()
+        self._explorer.publish()
+        self.took = monotonic() - begun
+        wait = max(self._every, _SHARE * self.took)
+        self._next = monotonic() + (uniform(1.0, 1.0 + _JITTER) * wait if remote else wait)
+        return True
+
+    def _followed(self) -> bool:
+        """Take over another replica's edition, if there is a newer one; reading it is limited as making one is."""
+        if monotonic() < self._next_look:
+            return False
+        begun = monotonic()
+        new = self._explorer.follow()
+        took = monotonic() - begun
+        self._next_look = monotonic() + max(min(self._every, _LONGEST), _SHARE * took)
+        if new:  # one replica's edition is enough for a while
+            self._next = max(self._next, monotonic() + uniform(1.0, 1.0 + _JITTER) * self._every)
+        return new
+
+    def close(self) -> None:
+        """Finish what is being written, and begin nothing else."""
+        with self._lock:
+            self._closed = True
+
+    def measured(self) -> dict[str, float]:
+        """Return what Prometheus gets to know."""
+        keeper = self._explorer.keeper
+        now = None if keeper is None else keeper.now
+        if keeper is None or now is None:
+            return dict.fromkeys(("edition", "rewards", "publish_seconds", "waiting", "age_seconds"), 0.0)
+        return {
+            "edition": now.number,
+            "rewards": now.rewards,
+            "publish_seconds": self.took,
+            "waiting": keeper.waiting,
+            "age_seconds": max(0.0, time() - now.time),
+        }
+
+
+def crowd_view(explorer: Explorer, publisher: Publisher) -> wire.CrowdView:
+    """Return what everybody taught so far."""
+    keeper = explorer.keeper
+    now = None if keeper is None else keeper.now
+    if keeper is None or now is None:
+        return wire.CrowdView(False, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, "", [], [], [])
+    nodes = _nodes(explorer)
+    return wire.CrowdView(
+        True, now.number, now.rewards, keeper.waiting, max(0.0, time() - now.time), publisher.took, now.taste.noise,
+        now.mean_reward, keeper.sampled, publisher.problem, _risen(explorer), nodes[:_NODES],
+        nodes[: len(nodes) - _NODES - 1 : -1] if len(nodes) > _NODES else [],
+    )  # fmt: skip
+
+
+def _risen(explorer: Explorer) -> list[wire.RisenItem]:
+    """Return the items with the largest effects, those that may be shown."""
+    keeper, view = explorer.keeper, explorer.view()
+    assert keeper is not None
+    assert keeper.now is not None
+    now, shop, found = keeper.now, view.catalogue, list[wire.RisenItem]()
+    order = np.argsort(-now.effects, kind="stable")[: 4 * _RISEN]  # some may be gone
+    for at, row in zip(order.tolist(), view.rows_of(now.numbers[order]).tolist(), strict=True):
+        if row < 0 or now.effects[at] <= 0 or shop.ids[row] not in view:
+            continue
+        title = item_name(shop, row) if shop.titles is not None else None
+        times, earned = float(now.times[at]), float(now.earned[at])
+        effect, mean = round(float(now.effects[at]), 5), round(earned / max(times, 1e-12), 5)
+        found.append(wire.RisenItem(shop.ids[row], title, effect, round(times, 3), mean))
+    return found[:_RISEN]
+
+
+def _nodes(explorer: Explorer) -> list[wire.CrowdNode]:
+    """Return the nodes at level 2, best mean first."""
+    view = explorer.view()
+    (tree, means, offsets), size = view.opinions(), view.sizes()
+    made = [
+        wire.CrowdNode(node, node_name(tree, node), int(size[node]), round(float(means[node]), 5),
+                       round(float(offsets[node]), 5))
+        for node in np.flatnonzero(tree.level == 2).tolist() if size[node]
+    ]  # fmt: skip
+    return sorted(made, key=lambda one: -one.mean)
