@@ -406,7 +406,7 @@ def test_forged_ids(shop, tree):
 )
 def test_tickets_come_back_as_they_were(user, slot, call):
     sealer = Sealer(b"k" * 32)
-    ticket = Ticket(3, 5, -1, slot, call << 16, 12, 4, 1_700_000_000_000, 6, user)
+    ticket = Ticket(3, 5, -1, slot, call << 16, 12, 4, 1_700_000_000_000, 6, 0.25, user)
     assert sealer.unseal(sealer.seal(user, *ticket[:-1])) == ticket
     assert ticket.nonce == (call << 16) + slot
     with pytest.raises(UnknownDecision):

@@ -1,8 +1,6 @@
 """`Explorer`: recommend and learn, over a catalogue, its tree, a policy and a store of events."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from threading import RLock
 from time import time_ns
 from typing import Literal, Self
@@ -17,19 +15,16 @@ from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.interactions import Interactions
 from treeward.embed.features import Context
-from treeward.engine.layout import Plan
 from treeward.explorer.changes import first_page
-from treeward.explorer.crowd_edition import CrowdEdition
-from treeward.explorer.crowd_keeper import NOTE, CrowdKeeper
 from treeward.explorer.decider import SLOT_BITS, Calls
 from treeward.explorer.edition import SPARE, Edition, How
 from treeward.explorer.filters import Exclude, Where
 from treeward.explorer.imported import Ingested, imported
 from treeward.explorer.ledger import Given, Ledger, Outcome
-from treeward.explorer.living import Living
 from treeward.explorer.looks import Decision
 from treeward.explorer.names import users_of
 from treeward.explorer.rewards import REPEATS, checked_range
+from treeward.explorer.shared import Shared, with_crowd
 from treeward.explorer.tally import Tally
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
@@ -40,7 +35,7 @@ from treeward.store.memory import MemoryStore
 from treeward.tree.item_tree import ItemTree
 
 
-class Explorer(Living):
+class Explorer(Shared):
     """Recommends items and learns from what comes of it. Safe to call from several threads.
 
     Parameters
@@ -150,7 +145,7 @@ class Explorer(Living):
         spare = checks.number(owner, "spare", spare, low=0)
         self.store: EventStore = MemoryStore() if store is None else store
         self._begun_with = catalogue
-        policy, keeper = _with_crowd(policy, catalogue, self.store, crowd, half_life, progress or silent)
+        policy, keeper = with_crowd(policy, catalogue, self.store, crowd, half_life, progress or silent)
         cold = cold if keeper is None else 0.0  # what is new is uncertain: the crowd says how much
         self.policy, self._crowd, self._publishes = policy, keeper, checks.flag(owner, "publishes", publishes)
         self._how = How(policy, self.store, once, rest, seed, memory, cold, where, keeper)
@@ -294,97 +289,6 @@ class Explorer(Living):
             self.store.flush()
         return made
 
-    def publish(self) -> int:
-        """Let all that came so far count for everybody, and return the number of the crowd's edition that knows it.
-
-        This happens by itself whenever a number of rewards came (50, or a five-hundredth of those there were). A
-        service does it every second or so instead, in the background.
-
-        Raises
-        ------
-        InvalidArgument
-            If every user is learned alone.
-        """
-        keeper = self._crowd
-        if keeper is None:
-            raise InvalidArgument("Explorer.publish", "crowd", "True: every user is learned alone", False)
-        with keeper.publishing:
-            try:
-                now = self._now
-                made = keeper.edition(now.decider.plan.items, now.decider.roster.places)
-                if self.store.remote and self.follow():  # another replica was faster: its edition holds for all
-                    keeper.unpublished()  # it may lack what came here last
-                    assert keeper.now is not None
-                    return keeper.now.number
-                plan = now.laid_out(made)
-                self.store.take_note(NOTE, made.packed())
-            except BaseException:
-                keeper.unpublished()
-                raise
-            keeper.now = made
-            self._install(made, now, plan)
-        return made.number
-
-    def follow(self) -> bool:
-        """Take over the latest edition of the crowd that another replica wrote into the store, if there is a newer one.
-
-        An edition that is damaged, or about items of other dimensions, is left aside: the last sound one stays.
-
-        Returns
-        -------
-        bool
-            Whether there was one.
-        """
-        keeper = self._crowd
-        if keeper is None:
-            return False
-        with keeper.publishing:
-            made = keeper.newer()
-            if made is None:
-                return False
-            now = self._now
-            plan = now.laid_out(made)
-            keeper.take(made)
-            self._install(made, now, plan)
-        return True
-
-    def succeed(self, former: "Explorer") -> None:
-        """Go on where another explorer of the same store stops: with the rewards that came to it in the meantime."""
-        mine, theirs = self._crowd, former._crowd
-        if mine is None or theirs is None:
-            return
-        with mine.publishing, theirs.publishing:
-            mine.follows(theirs)
-        self.publish()
-
-    def _install(self, made: CrowdEdition, now: Edition, plan: Plan) -> None:
-        """Decide by an edition of the crowd, which was laid out for `now`."""
-        with self._lock:
-            if self._now is not now:  # laid out again in the meantime
-                now, plan = self._now, self._now.laid_out(made)
-            now.decider.install(made, plan)
-
-    @property
-    def keeper(self) -> CrowdKeeper | None:
-        """What learns from everybody; None where every user is learned alone."""
-        return self._crowd
-
-    def _publish_if_due(self, keeper: CrowdKeeper) -> None:
-        if keeper.due(len(self.catalogue)):
-            with keeper.publishing:  # of several threads, one publishes
-                if keeper.due(len(self.catalogue)):
-                    self.publish()
-
-    @property
-    def crowd(self) -> Crowd | None:
-        """What everybody taught so far, as of the latest edition; None where every user is learned alone."""
-        keeper = self._crowd
-        if keeper is None or keeper.now is None:
-            return None
-        with self._lock:
-            row_of, ids = self._decider.roster.row_of, self.catalogue.ids
-        return keeper.as_crowd(keeper.now, ids[row_of[keeper.now.numbers]])
-
     def _record_shown(self, who: list[User], n: int, calls: Calls) -> None:
         made = calls.decisions
         events = np.zeros(len(made), dtype=EVENT)
@@ -474,65 +378,6 @@ class Explorer(Living):
             if self._tally is not None:
                 self._tally.add(made.events)
         return Ingested(len(made.events), len(made.users), made.skipped)
-
-    def forget(self, user: User) -> int:
-        """Erase a user: events, state, open decisions. Return how many events that were."""
-        [who] = users_of("Explorer.forget", [user])
-        with self._moving(), self._lock:
-            self._decider.seats.drop(who)
-            if self._tally is not None:
-                self._tally.add(self.store.read(who), -1)
-            events = self.store.read(who) if self._crowd is not None else None
-            gone = self.store.forget(who, wait=False)
-            if self._crowd is not None and events is not None:
-                self._crowd.forget(who, events)
-        self.store.flush()
-        return gone
-
-    def _moving(self) -> AbstractContextManager[object]:
-        """Keep editions of the crowd from being made while a user is only half erased, or half another."""
-        return nullcontext() if self._crowd is None else self._crowd.moving
-
-    def merge(self, anonymous: User, known: User) -> int:
-        """Make one user's events another's, as at login; return how many.
-
-        They count as if they came after the other's. Feedback for decisions the first user got before goes to the
-        second; asked for again, the first is new.
-        """
-        [source], [target] = users_of("Explorer.merge", [anonymous]), users_of("Explorer.merge", [known])
-        if source == target:
-            raise InvalidArgument("Explorer.merge", "known", "another user than the anonymous one", known)
-        with self._moving(), self._lock:
-            moved = self.store.merge(source, target, wait=False)
-            if self._crowd is not None:
-                self._crowd.merged(source, target)
-            self._decider.seats.drop(source)
-        self.store.flush()
-        return moved
-
-
-def _with_crowd(
-    policy: Policy,
-    catalogue: Catalogue,
-    store: EventStore,
-    crowd: bool | Crowd,
-    half_life: float | None,
-    progress: Progress,
-) -> tuple[Policy, CrowdKeeper | None]:
-    """Return the policy as it begins, and what learns from everybody; None: nothing does."""
-    if not isinstance(crowd, bool | Crowd):
-        raise InvalidArgument("Explorer", "crowd", "True, False or a Crowd", crowd)
-    given = crowd if isinstance(crowd, Crowd) else policy.prior
-    if crowd is False or (given is None and policy.features is not None):
-        return policy, None
-    if given is None:
-        given = Crowd.nobody(catalogue)
-    if not isinstance(given, Crowd):
-        return policy, None
-    days = None if half_life is None else checks.number("Explorer", "half_life", half_life, above=0)
-    keeper = CrowdKeeper(given, store, days)
-    keeper.begin(progress)
-    return replace(policy, prior=given), keeper
 
 
 def _checked(
