@@ -32,6 +32,8 @@ finds too little."""
 _STEPS = 3
 _POOLED = 100.0
 """The noise within items is pooled with the variance of all rewards, which counts as so many."""
+_LEAST_NOISE = 0.01
+"""Rewards that are all alike, at first, do not say that there is no noise: a fitted crowd's falls at most to this."""
 _ROWS = 8_192
 
 
@@ -95,6 +97,8 @@ def shared_taste(base: Crowd, vectors: Floats, sums: Sums, spread: NDArray[np.fl
         The spread of tastes found by an earlier `spread_of`; by default that of `base`.
     """
     mean, noise = np.array(base.mean, dtype=np.float64), noise_of(sums, base.noise)
+    if base.users:
+        noise = max(noise, _LEAST_NOISE * base.noise)
     given: NDArray[np.float64] = np.asarray(base.covariance, dtype=np.float64) * (
         base.noise / noise if base.users else 1.0
     )
