@@ -172,10 +172,11 @@ def test_demo(tmp_path):
     assert "500 items x 8 dimensions" in out
     assert "PHCB(LinUCB), prior" in out
     assert re.search(r"visits +600", out)
-    last, base = (
-        float(re.search(rf"clicks a visit, {part} +([\d.]+)%", out)[1]) for part in ("last fifth", "items at random")
-    )
-    assert last > base + 5  # it learns
+    rates = [float(one) for one in re.findall(r"clicks per visit, visits [\d,]+ to [\d,]+ +([\d.]+)%", out)]
+    base = float(re.search(r"clicks per visit, items at random +([\d.]+)%", out)[1])
+    assert len(rates) == 2, "by 250 visits; the rest of 100 belongs to those before it"
+    assert rates[-1] > base + 5  # it learns
+    assert "The crowd is at edition" in out
     made = {"items", "tree", "tree.html", "tree.png", "curves.html", "curves.png", "prior", "events.db"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == made
     assert f"treeward serve {tmp_path / 'out' / 'items'}" in out

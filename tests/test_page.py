@@ -239,9 +239,31 @@ def test_live_and_reports_and_colours(tab):
 
 
 @needs_browser
+def test_the_page_says_what_the_crowd_has_learned(tab, http):
+    for n in range(12):
+        [shown] = http.post("/v1/recommend", json={"user": f"crowd-{n}"}).json()["items"]
+        http.post("/v1/feedback", json={"decision_id": shown["decision_id"], "reward": 1.0})
+    wait_until(lambda: http.get("/v1/crowd").json()["waiting"] == 0, "an edition knows it")
+    told = http.get("/v1/crowd").json()
+    look(tab, "crowd")
+    tab.wait_for_selector("#risen table")
+    until(tab, "document.querySelectorAll('.grid .scatterlayer .js-line').length >= 2", seconds=20)
+    assert "What the crowd has learned" in tab.inner_text("#view")
+    assert "present edition" in tab.inner_text("#crowd-numbers")
+    assert tab.locator("#risen tbody tr").count() == len(told["risen"])
+    shoot(tab, "crowd")
+    tab.get_by_role("button", name="Colour the tree by what everybody thinks").click()
+    tab.wait_for_selector(".chart .slice")
+    assert tab.locator("button[data-choice=crowd]").get_attribute("aria-pressed") == "true"
+    assert "expected reward of a newcomer" in tab.inner_text(".legend")
+    tab.locator("button[data-choice=groups]").click()  # which the next view begins with
+    assert tab.inner_text(".legend") == ""
+
+
+@needs_browser
 def test_on_a_phone_nothing_is_wider_than_the_screen(tab):
     tab.set_viewport_size({"width": 390, "height": 844})
-    for where in ("catalogue", "user/ada", "live", "experiments"):
+    for where in ("catalogue", "user/ada", "crowd", "live", "experiments"):
         look(tab, where)
         tab.wait_for_timeout(300)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390, where
@@ -251,7 +273,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(tab):
 
 @needs_browser
 def test_it_can_be_used_without_seeing_it(tab):
-    for where in ("catalogue", "user/ada", "live", "experiments"):
+    for where in ("catalogue", "user/ada", "crowd", "live", "experiments"):
         look(tab, where)
         tab.wait_for_timeout(300)
         nameless = tab.evaluate(
@@ -343,9 +365,11 @@ def slowly(tab, part, milliseconds):
 
 
 @needs_browser
-@pytest.mark.parametrize("where", ["live", "experiments", "user/ada"])
+@pytest.mark.parametrize("where", ["live", "experiments", "user/ada", "crowd"])
 def test_what_comes_late_finds_nobody_elses_place(tab, where):
-    slowly(tab, {"live": "/v1/live", "experiments": "/v1/reports", "user/ada": "/field"}[where], 700)
+    slowly(
+        tab, {"live": "/v1/live", "crowd": "/v1/crowd", "experiments": "/v1/reports", "user/ada": "/field"}[where], 700
+    )
     tab.goto(f"{tab.base}/#/{where}")
     tab.wait_for_timeout(350)
     tab.click("nav a[data-view=catalogue]")

@@ -440,3 +440,79 @@ def children(pid):
     """Return the workers of a process: those of its children that serve."""
     listed = subprocess.run(["pgrep", "-P", str(pid), "-f", "spawn_main"], capture_output=True, text=True, check=False)
     return [int(one) for one in listed.stdout.split()]
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("crowded") / "items"
+    synthetic_catalogue(400, dim=6, seed=0).save(path)
+    return path
+
+
+def test_a_reward_told_to_one_replica_reaches_the_edition_of_another(crowded, url, tmp_path):
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    with (
+        serving(folders[0], crowded, "--store", url) as one,
+        serving(folders[1], crowded, "--store", url) as two,
+        Client(one.url) as first,
+        Client(two.url) as second,
+    ):
+        [made] = first.recommend("ada")
+        assert first.feedback(made["decision_id"], 1.0)["outcome"] == "recorded"
+        begun = time.monotonic()
+        wait_until(lambda: second.crowd()["rewards"] == 1, "the other replica's edition knows it")
+        assert time.monotonic() - begun < 10
+        [other] = second.recommend("bob")
+        second.feedback(other["decision_id"], 0.0)
+        wait_until(lambda: first.crowd()["rewards"] == 2, "and the other way round")
+        assert first.crowd()["problem"] == second.crowd()["problem"] == ""
+
+
+def test_two_explorers_on_one_database_decide_the_same_under_one_edition(crowded, url):
+    settings = Settings(items=str(crowded), store=url, spare=0.0)
+    luck = np.random.default_rng(0)
+    with open_explorer(settings) as one, open_explorer(settings) as two:
+        for round in range(6):
+            for each in (one, two):
+                shown = each.recommend([f"u{n}" for n in range(30)])
+                each.feedback({d.id: float(luck.uniform() < 0.3) for d in shown})
+            (one, two)[round % 2].publish()
+            assert (two, one)[round % 2].follow()
+            assert one.keeper.now.same_as(two.keeper.now)
+            assert one.keeper.now.rewards == 60 * (round + 1), "what both were told, once"
+            users, made = ["new", *(f"u{n}" for n in range(30))], []
+            for each in (one, two):
+                draws = each._decider._begun, each._decider._call_stream
+                each._decider._begun, each._decider._call_stream = 0, 7  # the same for both
+                made.append([(d.item, d.mean, d.width, d.edition) for user in users for d in each.preview(user, 3)])
+                each._decider._begun, each._decider._call_stream = draws
+            assert made[0] == made[1]
+
+
+def test_editions_made_under_traffic_count_every_reward_once(crowded, url):
+    """Rewards that come while a replica reads the events are in that edition or in the next, never twice."""
+    settings = Settings(items=str(crowded), store=url, spare=0.0)
+    with open_explorer(settings) as one, open_explorer(settings) as two, ThreadPoolExecutor(2) as pool:
+        over = threading.Event()
+
+        def live(explorer, name):
+            count = 0
+            while not over.is_set():
+                [made] = explorer.recommend([f"{name}{count % 7}"])
+                explorer.feedback({made.id: 1.0})
+                count += 1
+            return count
+
+        callers = [pool.submit(live, *given) for given in ((one, "a"), (two, "b"))]
+        numbers = []
+        for _ in range(15):
+            numbers += [one.publish(), two.publish()]
+        over.set()
+        told = sum(caller.result() for caller in callers)
+        numbers.append(one.publish())
+        assert numbers == sorted(numbers)
+        assert one.keeper.now.rewards == told
+        assert two.follow()
+        assert two.keeper.now.rewards == told

@@ -279,7 +279,7 @@ def test_replicas_follow(cluster, shops, tmp_path):  # noqa: F811
     with Client(other.url) as there, Client(one.url) as here:
         [made] = there.recommend("ada")
         assert here.feedback(made["decision_id"], 1.0)["outcome"] == "recorded"
-        assert here.user("ada")["interests"] == there.user("ada")["interests"]
+        wait_until(lambda: here.user("ada")["interests"] == there.user("ada")["interests"], "both know as much")
     assert [stop(one), stop(other)] == [0, 0]
 
 

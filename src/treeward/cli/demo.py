@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -28,6 +28,10 @@ _EARLIER, _SHOWINGS, _PICKED = 500, 300, 2_000
 _CHILDREN = 20
 """So many children per node, at most: 50 scores per round, over four steps, then cover most of a node's children."""
 _VISITORS, _PAUSE = 40, 0.04
+_TOLD = 250
+"""Clicks per visit are said for so many visits at a time."""
+_PUBLISHED = 0.25
+"""Seconds between editions of the crowd: visitors come as fast as they are answered, hours of traffic in seconds."""
 
 
 def demo(
@@ -36,7 +40,7 @@ def demo(
     rounds: Annotated[int, typer.Option(help="Recommendations a user gets in the comparison.", min=1)] = 300,
     dim: Annotated[int, typer.Option(help="Dimensions of the item vectors.", min=2)] = 32,
     visits: Annotated[int, typer.Option(help="Visits to the service, as fast as it answers.", min=1)] = 2_000,
-    policy: Annotated[str, typer.Option(help="What the service explores with: phcb, beam, hcb, ...")] = "phcb",
+    policy: Annotated[str, typer.Option(help="What the service explores with: beam, phcb, hcb, ...")] = "beam",
     port: Annotated[int, typer.Option(help="Where the page is; if taken, any free one.", min=0, max=65535)] = 8000,
     once: Annotated[
         bool | None,
@@ -48,8 +52,9 @@ def demo(
 ) -> None:  # fmt: skip
     """Generate a synthetic world, build its item tree, learn a prior, compare policies, and serve it to visitors.
 
-    It goes on until Ctrl-C, with a page to look at. Where there is no terminal, or with --once, it stops after a fixed
-    number of visits.
+    The service starts from nothing, without the prior, and learns from all its visitors: clicks per visit rise as they
+    come. It goes on until Ctrl-C, with a page to look at. Where there is no terminal, or with --once, it stops after a
+    fixed number of visits.
     """
     from treeward.core import checks
     from treeward.policy import TREE_POLICIES
@@ -164,7 +169,7 @@ def _serve(
     from treeward.serve.settings import Settings
 
     settings = Settings(
-        items=str(out / "items"), prior=str(out / "prior"), policy=policy,
+        items=str(out / "items"), policy=policy, publish_every=_PUBLISHED,
         store=str(out / "events.db"), port=port, admin_port=-1, log="off", reports=str(out),
     )  # fmt: skip
     settings.check()
@@ -194,8 +199,7 @@ def _serve(
     if failed:
         raise failed[0]
     say(f"Stopped; the events are in {out / 'events.db'}. Look at them again:")
-    words = ("treeward", "serve", settings.items, "--prior", settings.prior, "--policy", policy, "--store",
-             settings.store, "--reports", str(out))  # fmt: skip
+    words = ("treeward", "serve", settings.items, "--policy", policy, "--store", settings.store, "--reports", str(out))
     say("  " + shlex.join(words))
 
 
@@ -221,6 +225,8 @@ def _visit(
         with progress() as report:
             visitors.come(visits, stop, progress=report)
         _show(visitors, world, users, settings.policy)
+        if visitors.visits:
+            _show_crowd(visitors.crowd())
         if stays and not stop.is_set():
             say(f"\nVisitors go on coming. Open {url} in a browser: pick a user, recommend, like, replay. "
                 "Ctrl-C to stop.")  # fmt: skip
@@ -236,22 +242,32 @@ def _visit(
 
 
 def _show(visitors: "Visitors", world: "World", users: int, policy: str) -> None:
-    from treeward.cli.visitors import Summary
+    from treeward.cli.visitors import Summary, rates
 
     if not visitors.visits:
         return
     told = Summary.of(visitors.visits)
-    table = Table(title=f"The service, {policy} with the prior, and its visitors", title_justify="left",
+    table = Table(title=f"The service, {policy} from nothing, and its visitors", title_justify="left",
                   box=SIMPLE_HEAD, padding=0, show_header=False)  # fmt: skip
+    rises = [(f"clicks per visit, visits {first + 1:,} to {last:,}", f"{rate:.1%}")
+             for first, last, rate in rates(visitors.visits, _TOLD)]  # fmt: skip
     for name, value in (
         ("visits", f"{told.visits:,}"),
         ("clicks", f"{told.clicks:,}"),
-        ("clicks a visit, first fifth", f"{told.first:.1%}"),
-        ("clicks a visit, last fifth", f"{told.last:.1%}"),
-        ("clicks a visit, items at random", f"{world.base_rate(users):.1%}"),
+        ("clicks per visit, items at random", f"{world.base_rate(users):.1%}"),
+        *rises,
         ("an item is there within", f"{told.median:.1f} ms (half), {told.slowest:.1f} ms (99 %)"),
         ("a click is on disk within", f"{told.told:.1f} ms (99 %)"),
     ):
         table.add_row(name, value)
     console.print(table)
     errors.file.flush()
+
+
+def _show_crowd(told: "dict[str, Any]") -> None:
+    """Say what everybody taught."""
+    if not told["risen"]:
+        return
+    say(f"The crowd is at edition {told['edition']:,} and knows {told['rewards']:,} rewards. What rose most:")
+    for one in told["risen"][:3]:
+        say(f"  {one['title'] or one['item']}: {one['mean']:.0%} clicks of {one['times']:,.0f} showings")

@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import pairwise
 from threading import Event
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -60,6 +61,10 @@ class Visitors:
                 count -= 1
             stop.wait(pause)
 
+    def crowd(self) -> dict[str, Any]:
+        """Ask what everybody taught so far."""
+        return self._client.crowd()
+
     def close(self) -> None:
         """Go home."""
         self._client.close()
@@ -81,10 +86,6 @@ class Summary(NamedTuple):
 
     visits: int
     clicks: int
-    first: float
-    """Clicks a visit in the first fifth ..."""
-    last: float
-    """... and in the last."""
     median: float
     """Milliseconds until an item was there, half the time ..."""
     slowest: float
@@ -96,10 +97,20 @@ class Summary(NamedTuple):
     def of(cls, visits: Iterable[Visit]) -> "Summary":
         """Sum up visits, of which there is at least one."""
         visits = list(visits)
-        clicked = np.array([one.clicked for one in visits], dtype=np.float64)
-        fifth = max(1, len(visits) // 5)
         asked, told = (1e3 * np.array([getattr(one, name) for one in visits]) for name in ("asked", "told"))
         return cls(
-            len(visits), int(clicked.sum()), float(clicked[:fifth].mean()), float(clicked[-fifth:].mean()),
+            len(visits), sum(one.clicked for one in visits),
             float(np.median(asked)), float(np.quantile(asked, 0.99)), float(np.quantile(told, 0.99)),
         )  # fmt: skip
+
+
+def rates(visits: Iterable[Visit], at_a_time: int) -> list[tuple[int, int, float]]:
+    """Return clicks per visit for so many visits at a time: the first, one past the last, and the rate.
+
+    A rest of less than half as many belongs to those before it.
+    """
+    clicked = np.array([one.clicked for one in visits], dtype=np.float64)
+    edges = [*range(0, len(clicked), at_a_time), len(clicked)]
+    if len(edges) > 2 and 2 * (edges[-1] - edges[-2]) < at_a_time:
+        del edges[-2]
+    return [(first, last, float(clicked[first:last].mean())) for first, last in pairwise(edges)]

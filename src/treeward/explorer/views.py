@@ -258,6 +258,11 @@ class Views:
         assert self._tally is not None
         return int(np.count_nonzero(shown)), self._tally.rewards, self._tally.gained
 
+    @property
+    def has_crowd(self) -> bool:
+        """Whether what one user teaches helps all others."""
+        return self._now.how.crowd is not None
+
     def opinions(self) -> tuple[ItemTree, NDArray[np.float32], NDArray[np.float32]]:
         """Return the tree, what a newcomer is expected to think of each node, and what of that is its items' own."""
         now = self._now

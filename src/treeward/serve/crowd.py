@@ -16,6 +16,8 @@ _SHORTEST, _LONGEST = 0.01, 1.0
 _JITTER = 0.5
 """Replicas wait for each other by up to so much of the time between editions, so that few make the same one."""
 _RISEN, _NODES = 12, 6
+_WORTH_TELLING = 0.1
+"""An item whose effect is less than so much of the largest did not rise."""
 
 
 class Publisher:
@@ -149,7 +151,7 @@ def _risen(explorer: Explorer) -> list[wire.RisenItem]:
     now, shop, found = keeper.now, view.catalogue, list[wire.RisenItem]()
     order = np.argsort(-now.effects, kind="stable")[: 4 * _RISEN]  # some may be gone
     for at, row in zip(order.tolist(), view.rows_of(now.numbers[order]).tolist(), strict=True):
-        if row < 0 or now.effects[at] <= 0 or shop.ids[row] not in view:
+        if row < 0 or not now.effects[at] > _WORTH_TELLING * now.effects[order[0]] > 0 or shop.ids[row] not in view:
             continue
         title = item_name(shop, row) if shop.titles is not None else None
         times, earned = float(now.times[at]), float(now.earned[at])

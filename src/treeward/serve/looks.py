@@ -148,7 +148,7 @@ def _nodes(view: Views, nodes: Integers) -> sights.Nodes:
     return sights.Nodes(
         nodes.tolist(), tree.parent[nodes].tolist(), [_name(tree, node) for node in nodes.tolist()],
         view.sizes(nodes).tolist(), np.diff(tree.first_child)[nodes].tolist(),
-        counts.shown.tolist(), _short(counts.earned),
+        counts.shown.tolist(), _short(counts.earned), _short(view.opinions()[1][nodes]) if view.has_crowd else [],
     )  # fmt: skip
 
 

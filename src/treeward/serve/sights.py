@@ -84,6 +84,8 @@ class Nodes(Struct):
     """How many it has, drawn or not."""
     shown: list[int]
     earned: list[float]
+    crowd: list[float]
+    """What a newcomer is expected to think of it, by what everybody taught; empty where users are learned alone."""
 
 
 class MapView(Struct):

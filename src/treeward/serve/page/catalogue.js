@@ -5,10 +5,11 @@ import * as chart from "./chart.js";
 import { empty, h, later, loading, number, problem, say, short } from "./dom.js";
 
 const PAGE = 50;
-const COLOURS = { groups: "Groups", earned: "Reward", shown: "Exposure" };
+const COLOURS = { groups: "Groups", earned: "Reward", shown: "Exposure", crowd: "What everybody thinks" };
 let kind = "sunburst", colour = "groups";
 
-export async function show(root, [where = "0", what = ""], go) {
+export async function show(root, [where = "0", what = "", coloured = ""], go) {
+  if (Object.hasOwn(COLOURS, coloured)) colour = coloured;
   const place = h("div", { class: "chart", role: "img", "aria-label": "The tree: click a part to open it. The list holds the same groups." });
   const path = h("nav", { class: "path", "aria-label": "Where you are" });
   const title = h("h2", { id: "title", tabindex: "-1" }), facts = h("p", { class: "soft" });
@@ -27,19 +28,22 @@ export async function show(root, [where = "0", what = ""], go) {
 
   function draw() {
     kinds.replaceChildren(...choice({ sunburst: "Sunburst", treemap: "Treemap" }, kind, (name) => { kind = name; chart.clear(place); draw(); }));
-    colours.replaceChildren(...choice(COLOURS, colour, (name) => { colour = name; draw(); }));
-    const { nodes } = held;
+    const { nodes } = held, { crowd: all, ...others } = COLOURS;
+    if (colour === "crowd" && !nodes.crowd.length) colour = "groups";  // every user is learned alone
+    colours.replaceChildren(...choice(nodes.crowd.length ? { ...others, crowd: all } : others, colour, (name) => { colour = name; draw(); }));
     const rate = nodes.shown.map((shown, i) => (shown ? nodes.earned[i] / shown : null));
     const each = nodes.shown.map((shown, i) => shown / nodes.items[i]);
-    const values = colour === "earned" ? rate : each, known = values.filter((value) => value !== null);
-    const most = Math.max(...known, 1e-9), least = colour === "earned" ? Math.min(...known, most) : 0;
+    // Of the node in the middle only its parts are compared.
+    const values = colour === "crowd" ? nodes.crowd : colour === "earned" ? rate : each, known = values.filter((value, i) => value !== null && (colour !== "crowd" || i > 0));
+    const most = Math.max(...known, colour === "crowd" ? -Infinity : 1e-9), least = colour === "shown" ? 0 : Math.min(...known, most);
     legend.replaceChildren(...(colour === "groups" ? [] : [
-      h("span", { text: colour === "earned" ? "reward a showing: " + short(least) : "showings an item: 0" }),
-      h("span", { class: "ramp", "aria-hidden": "true" }), h("span", { text: short(most) }), h("span", { text: "grey: never shown" })]));
+      h("span", { text: { earned: "reward a showing: ", shown: "showings an item: ", crowd: "expected reward of a newcomer: " }[colour] + short(least) }),
+      h("span", { class: "ramp", "aria-hidden": "true" }), h("span", { text: short(most) }), colour !== "crowd" && h("span", { text: "grey: never shown" })].filter(Boolean)));
     const hint = (i) => (nodes.children[i] ? number(nodes.children[i]) + " groups, " : "") +
-      (nodes.shown[i] ? "shown " + number(nodes.shown[i]) + " times, reward " + short(rate[i]) + " a showing" : "never shown");
+      (nodes.shown[i] ? "shown " + number(nodes.shown[i]) + " times, reward " + short(rate[i]) + " a showing" : "never shown") +
+      (colour === "crowd" && i > 0 ? ", expected of a newcomer " + short(nodes.crowd[i]) : "");
     const shade = colour === "groups" ? null : (i) =>
-      nodes.shown[i] ? chart.ramp((values[i] - least) / Math.max(most - least, 1e-9)) : chart.grey();
+      (colour === "crowd" ? i > 0 : nodes.shown[i]) ? chart.ramp((values[i] - least) / Math.max(most - least, 1e-9)) : chart.grey();
     chart.tree(place, nodes, { kind, hint, colour: shade, open: (node, centre) => open(centre && node === now ? parentOf(node) : node) })
       .catch((error) => place.replaceChildren(problem(error, draw)));
   }

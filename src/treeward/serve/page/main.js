@@ -7,6 +7,7 @@ import { h, loading, number, problem } from "./dom.js";
 const VIEWS = {
   catalogue: () => Promise.resolve(catalogue),
   user: () => import("./user.js"),
+  crowd: () => import("./crowd.js"),
   live: () => import("./live.js"),
   experiments: () => import("./experiments.js"),
 };
@@ -114,6 +115,7 @@ async function pulse() {
   try {
     const told = await (await fetch("/readyz", { cache: "no-store" })).json();
     if (!told.ok) [is, text] = ["bad", "not ready: " + told.reason];
+    else if (told.crowd) text = "ready, but learns nothing new: see The crowd";
   } catch { [is, text] = ["bad", "no answer"]; }
   state.dataset.is = is;
   if (document.getElementById("state-text").textContent !== text) document.getElementById("state-text").textContent = text;

@@ -1,0 +1,89 @@
+// What the crowd has learned: the edition that everybody is served by, what rose, and whether clicks rise with it.
+
+import { ask, query } from "./api.js";
+import * as chart from "./chart.js";
+import { empty, h, loading, number, percent, short } from "./dom.js";
+
+const EVERY = 2000, KEPT = 900, SMOOTH = 30;
+
+const age = (seconds) => (seconds < 90 ? Math.round(seconds) + " s" : seconds < 5400 ? Math.round(seconds / 60) + " min" : Math.round(seconds / 3600) + " h");
+
+export async function show(root, parts, go, about) {
+  const clicks = about.low === 0 && about.high === 1, each = clicks ? "clicks per visit" : "reward per visit", share = clicks ? percent : short;
+  const title = "What the crowd has learned", curve = each[0].toUpperCase() + each.slice(1) + ` (mean of ${SMOOTH} s, and since the first point)`;
+  const numbers = h("div", { class: "numbers", id: "crowd-numbers" }), warned = h("div");
+  const place = h("div", { class: "chart low", role: "img", "aria-label": curve });
+  const risen = h("div", { class: "scroll", id: "risen" }), best = h("div", { class: "scroll" }), worst = h("div", { class: "scroll" });
+  const body = [h("h2", { text: title }), warned, numbers, h("div", { class: "grid wide" },
+    h("div", {}, h("section", { "aria-label": curve }, h("h2", { text: curve }), place),
+      h("section", { "aria-label": "Groups a newcomer will like best" }, h("h2", { text: "Groups a newcomer will like best" }), best,
+        h("p", {}, h("button", { text: "Colour the tree by what everybody thinks", onclick: () => go("catalogue", "0", "", "crowd") })))),
+    h("div", {}, h("section", { "aria-label": "Items that rose most" }, h("h2", { text: "Items that rose most" }),
+      h("p", { class: "soft", text: "Better liked than items like them: by how much, what they earn, and how often they were tried." }), risen),
+      h("section", { "aria-label": "Groups a newcomer will like least" }, h("h2", { text: "Groups a newcomer will like least" }), worst)))];
+  root.replaceChildren(loading("what the crowd has learned"));
+  let rows = {}, told = null, timer = null, gone = false;
+
+  async function look() {
+    const [crowd, live] = await Promise.all([ask("/v1/crowd"), ask("/v1/live" + query({ after: rows.time?.at(-1) }))]);
+    if (gone) return;
+    told = crowd;
+    for (const [name, values] of Object.entries(live.seconds)) rows[name] = (rows[name] ?? []).concat(values).slice(-KEPT);
+    draw();
+  }
+
+  // Reward per decision over the last so many seconds, at every second; null where nothing was decided.
+  function ratio(seconds) {
+    let top = 0, bottom = 0;
+    return (rows.earned ?? []).map((value, i) => {
+      top += value; bottom += rows.decisions[i];
+      if (i >= seconds) { top -= rows.earned[i - seconds]; bottom -= rows.decisions[i - seconds]; }
+      return bottom > 0 ? (clicks ? 100 : 1) * Math.max(0, top / bottom) : null;
+    });
+  }
+
+  const table = (head, lines) => h("table", {}, h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col", text: name })))),
+    h("tbody", {}, ...lines.map((line) => h("tr", {}, ...line.map((cell) => h("td", {}, cell))))));
+  const link = (text, ...where) => h("button", { class: "link", text, onclick: () => go(...where) });
+  const signed = (value) => (value > 0 ? "+" : "") + short(value, 2);
+
+  async function openItem(item) {
+    const found = await ask("/v1/items/" + encodeURIComponent(item));
+    go("catalogue", String(found.path.at(-1) ?? 0), String(item));
+  }
+
+  function groups(place, nodes) {
+    place.replaceChildren(nodes.length ? table(["group", "items", "expected", "of its items' own"], nodes.map((one) =>
+      [link(one.name, "catalogue", String(one.node)), number(one.items), share(clicks ? Math.max(0, one.mean) : one.mean), signed(one.offset)])) : h("p", { class: "soft", text: "The tree has few groups: all are in the other list." }));
+  }
+
+  function draw() {
+    if (!told) return;
+    if (!told.learns) { root.replaceChildren(empty("Every user is learned alone", h("p", { text: "The setting crowd = true lets what one user teaches help all others." }))); return; }
+    if (numbers.parentElement !== root) root.replaceChildren(...body);
+    warned.replaceChildren(...(told.problem ? [h("p", { class: "problem", role: "alert", text: `Edition ${number(told.edition)} stays in use: ${told.problem}` })] : []));
+    numbers.replaceChildren(...[
+      ["present edition", number(told.edition)], ["made", age(told.age) + " ago"], ["rewards it knows", number(told.rewards)],
+      ["came since", number(told.waiting)], [clicks ? "clicks per visit, so far" : "mean reward", told.rewards ? share(told.mean_reward) : "–"],
+      ["users it compares", number(told.users)], ["making it took", short(1000 * told.publish_seconds, 2) + " ms"],
+    ].map(([label, value]) => h("div", {}, h("b", { text: value }), h("span", { class: "soft", text: label }))));
+    risen.replaceChildren(told.risen.length ? table(["item", "better by", "earned", "tried"], told.risen.map((one) =>
+      [h("button", { class: "link", text: one.title ?? String(one.item), onclick: () => openItem(one.item) }), signed(one.effect), share(one.mean), number(Math.round(one.times))]))
+      : h("p", { class: "soft", text: "Nothing yet: rewards have to come first." }));
+    groups(best, told.strongest);
+    groups(worst, told.weakest);
+    const x = (rows.time ?? []).map((time) => new Date(time * 1000));
+    if (x.length) chart.lines(place, [{ name: "lately", x, y: ratio(SMOOTH) }, { name: "since the first point", x, y: ratio(KEPT + 1) }], { suffix: clicks ? " %" : "" }).catch(() => {});
+  }
+
+  async function next() {
+    if (gone) return;
+    try { if (!document.hidden) await look(); } catch (error) {
+      if (error.status === 401) throw error;  // main.js asks for the key
+    }
+    timer = setTimeout(next, EVERY);
+  }
+  await look();
+  timer = setTimeout(next, EVERY);
+  return { repaint: draw, end: () => { gone = true; clearTimeout(timer); chart.clear(place); } };
+}
