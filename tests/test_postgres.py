@@ -95,11 +95,11 @@ def test_a_decision_has_one_reward_whoever_says_so_first(url):
 
 
 def test_many_explorers_decide_as_one(url):
-    """Users hop between replicas at random; one explorer given the same events decides the same."""
+    """Users hop between replicas at random; one explorer given the same events decides the same, without a crowd."""
     shop = synthetic_catalogue(800, dim=8, seed=0)
     tree = tw.ItemTree.build(shop.vectors, (8, 60), seed=0)
-    replicas = [tw.Explorer(shop, tree, tw.PHCB(), opened(url), seed=1) for _ in range(3)]
-    alone = tw.Explorer(shop, tree, tw.PHCB(), seed=1)
+    replicas = [tw.Explorer(shop, tree, tw.PHCB(), opened(url), seed=1, crowd=False) for _ in range(3)]
+    alone = tw.Explorer(shop, tree, tw.PHCB(), seed=1, crowd=False)
     random = np.random.default_rng(0)
     users = [f"user {i}" for i in range(12)]
     for _ in range(120):
@@ -210,7 +210,7 @@ def test_replicas_decide_as_one_lose_nothing_and_count_nothing_twice(url, tmp_pa
     folders = [tmp_path / str(i) for i in range(4)]
     for folder in folders:
         folder.mkdir()
-    options = (tmp_path / "items", "--policy", "phcb", "--store", url)
+    options = (tmp_path / "items", "--policy", "phcb", "--store", url, "--set", "crowd=false")
     with ThreadPoolExecutor(4) as pool:
         services = list(pool.map(lambda folder: start(folder, *options), folders))
     decisions = 10_000 if os.environ.get("TORTURE") else 800
@@ -219,7 +219,7 @@ def test_replicas_decide_as_one_lose_nothing_and_count_nothing_twice(url, tmp_pa
             id for part in pool.map(lambda seed: visits_of(services, seed, decisions // 16), range(16)) for id in part
         ]
     # One that was alone decides the same, given the same events.
-    settings = Settings(items=str(tmp_path / "items"), policy="phcb", store=url)
+    settings = Settings(items=str(tmp_path / "items"), policy="phcb", store=url, crowd=False)
     with open_explorer(settings) as alone:
         same = [alone.explain(id).reproduced for id in made]
     assert same == [True] * decisions
