@@ -95,7 +95,7 @@ def test_a_decision_has_one_reward_whoever_says_so_first(url):
 
 
 def test_many_explorers_decide_as_one(url):
-    """Users hop between replicas at random; one explorer given the same events decides the same."""
+    """Users hop between replicas at random; one explorer given the same events decides the same, without a crowd."""
     shop = synthetic_catalogue(800, dim=8, seed=0)
     tree = tw.ItemTree.build(shop.vectors, (8, 60), seed=0)
     replicas = [tw.Explorer(shop, tree, tw.PHCB(), opened(url), seed=1, crowd=False) for _ in range(3)]

@@ -77,7 +77,9 @@ class Publisher:
                 self._next = monotonic() + max(_LONGEST, self._every, _SHARE * self.took)
                 return False
             if new:
-                self._failure = self._explorer.keeper.problem = ""
+                self._explorer.keeper.problem = ""
+            if new or not self._explorer.keeper.waiting:
+                self._failure = ""
             return new
 
     def _tend(self) -> bool:
@@ -88,8 +90,6 @@ class Publisher:
             return True
         if not keeper.waiting or monotonic() < self._next:
             return False
-        if remote and keeper.now is not None and time() - keeper.now.time < self._every:
-            return False  # another replica's is recent enough
         begun = monotonic()
         self._explorer.publish()
         self.took = monotonic() - begun
@@ -105,7 +105,7 @@ class Publisher:
         new = self._explorer.follow()
         took = monotonic() - begun
         self._next_look = monotonic() + max(min(self._every, _LONGEST), _SHARE * took)
-        if new:  # one replica's edition is enough for a while
+        if new:  # it is recent enough for a while; by this clock, since another machine's may differ
             self._next = max(self._next, monotonic() + uniform(1.0, 1.0 + _JITTER) * self._every)
         return new
 
@@ -149,7 +149,9 @@ def _risen(explorer: Explorer) -> list[wire.RisenItem]:
     assert keeper is not None
     assert keeper.now is not None
     now, shop, found = keeper.now, view.catalogue, list[wire.RisenItem]()
-    order = np.argsort(-now.effects, kind="stable")[: 4 * _RISEN]  # some may be gone
+    most = max(0, len(now.effects) - 4 * _RISEN)  # some may be gone
+    order = np.argpartition(now.effects, most)[most:] if most else np.arange(len(now.effects))
+    order = order[np.argsort(-now.effects[order], kind="stable")]
     for at, row in zip(order.tolist(), view.rows_of(now.numbers[order]).tolist(), strict=True):
         if row < 0 or not now.effects[at] > _WORTH_TELLING * now.effects[order[0]] > 0 or shop.ids[row] not in view:
             continue
