@@ -235,8 +235,7 @@ class Decider:
         gate = self.contexts.gate_at(ticket.snapshot)
         with _through(state.posterior, seat, gate):
             call = np.array([ticket.call])
-            kernel = self._kernel if plan is now else chooser(plan)
-            self._choose(state, seat, stream, call, ticket.slot + 1, closed, (candidates, trace), out, kernel)
+            self._choose(state, seat, stream, call, ticket.slot + 1, closed, (candidates, trace), out, chooser(plan))
         return state, trace, int(out["place"][-1])
 
     def rehearse(self, user: User, state: State, nonce: int) -> None:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from itertools import accumulate
 from time import monotonic, perf_counter
 from typing import Any
-from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
@@ -19,7 +18,8 @@ from treeward.serve.batch import Batcher, Full
 from treeward.serve.changing import Changing
 from treeward.serve.keys import Buckets, allows
 from treeward.serve.log import Log
-from treeward.serve.routes import DATA, LONGEST_ARGUMENT, ROUTES, Headers, Refused, Reply, Request, Route, problem
+from treeward.serve.paths import argument, asked, blank, fits
+from treeward.serve.routes import DATA, ROUTES, Headers, Refused, Reply, Request, Route, problem
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings, is_loopback
 from treeward.store.base import EventStore
@@ -62,7 +62,7 @@ class App(Changing):
             }
             for admin in (False, True)
         }
-        self._named = {(route.method, *_blank(route.path)): route for route in ROUTES if "{" in route.path}
+        self._named = {(route.method, *blank(route.path)): route for route in ROUTES if "{" in route.path}
         self.hot = {
             (b"POST", path.encode()): self._plain[False]["POST", path] for path in ("/v1/recommend", "/v1/feedback")
         }
@@ -188,12 +188,12 @@ class App(Changing):
         for at in range(2, len(parts) if not admin and len(parts) < 6 else 0):
             named = self._named.get((method, *parts[:at], "", *parts[at + 1 :]))
             if named is not None and parts[at]:
-                return named, _argument(parts[at])
-        known = {route.method for route in ROUTES if route.admin == admin and _fits(route.path, path)}
+                return named, argument(parts[at])
+        known = {route.method for route in ROUTES if route.admin == admin and fits(route.path, path)}
         if known:
             allow = ", ".join(sorted(known)).encode()
             raise Refused(405, "method", f"{path[:80]} takes {allow.decode()}", ((b"allow", allow),))
-        if any(_fits(route.path, path) for route in ROUTES if route.admin != admin):
+        if any(fits(route.path, path) for route in ROUTES if route.admin != admin):
             told = "is for callers, at `port`; this is the admin listener"
             if not admin:
                 told = "is for operators, at `admin_port` on loopback; this is the callers' listener"
@@ -349,43 +349,6 @@ def _check_origin(headers: Headers) -> None:
 def _is_local(host: bytes) -> bool:
     parts = _HOST.fullmatch(host.decode("latin-1").lower())
     return parts is not None and is_loopback(parts[1] or parts[2])
-
-
-def asked(route: Route, query: bytes) -> Any:
-    """Return a route's query, as its type; a route without one passes over whatever there is."""
-    if route.asks is None:
-        return None
-    try:
-        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query), errors="strict")
-        if len(dict(pairs)) != len(pairs):
-            raise ValueError("a name is given twice")
-        return msgspec.convert(dict(pairs), route.asks, strict=False)
-    except ValueError as error:  # of msgspec's and of the parser's
-        raise Refused(400, "invalid", f"the query: {error}") from None
-
-
-def _argument(text: str) -> str:
-    """Return what stands in a path's braces."""
-    if len(text) > 3 * LONGEST_ARGUMENT:
-        raise Refused(404, "no_route", "nothing has a name that long")
-    try:
-        found = unquote(text, errors="strict")
-    except UnicodeDecodeError:
-        raise Refused(400, "invalid", "the path is not UTF-8") from None
-    if len(found) > LONGEST_ARGUMENT:
-        raise Refused(404, "no_route", "nothing has a name that long")
-    return found
-
-
-def _blank(pattern: str) -> list[str]:
-    return ["" if part.startswith("{") else part for part in pattern.split("/")]
-
-
-def _fits(pattern: str, path: str) -> bool:
-    parts, given = pattern.split("/"), path.split("/")
-    return len(parts) == len(given) and all(
-        part == one or (part.startswith("{") and bool(one)) for part, one in zip(parts, given, strict=True)
-    )
 
 
 def _taken(outcome: Outcome) -> wire.Taken:

@@ -19,9 +19,10 @@ from treeward.serve.live import Live
 from treeward.serve.looks import Looks
 from treeward.serve.metrics import Metrics
 from treeward.serve.openapi import Shape, document, page
+from treeward.serve.paths import parse_id
 from treeward.serve.reports import Reports
 from treeward.serve.routes import ROUTES, Refused, Reply, Request
-from treeward.serve.service import Service, parse_id
+from treeward.serve.service import Service
 from treeward.serve.snapshots import choice_of
 from treeward.store.base import User
 

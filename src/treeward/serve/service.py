@@ -1,7 +1,6 @@
 """What the service does, without HTTP: requests in, answers out, on whatever thread calls."""
 
 import math
-import re
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -393,12 +392,3 @@ def _table(ids: list[Id], columns: dict[str, list[Any]], shop: Catalogue) -> pl.
                     rule = f"of the type that the items served have ({name}: {kind})"
                     raise InvalidArgument("items", "columns", rule, f"{value!r:.80} of the item {id!r}") from error
         raise InvalidArgument("items", "items", "of the columns' types", str(error).splitlines()[0]) from error
-
-
-def parse_id(text: str, integers: bool, what: str) -> Id:
-    """Return an id from a path, as its kind is."""
-    if not integers:
-        return text
-    if not re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text):  # one way to write each
-        raise UnknownId(f"there is no {what} {text[:40]!r}: ids are integers here")
-    return int(text)
