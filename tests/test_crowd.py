@@ -1,6 +1,7 @@
 """The crowd: what everybody taught, as sums, as an editions, and in decisions."""
 
 import json
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -53,6 +54,70 @@ def events_of(rows):
         made[at]["item"], made[at]["reward"], made[at]["kind"], made[at]["time"] = item, reward, kind, time
         made[at]["nonce"] = 77
     return made
+
+
+def test_squares_of_large_rewards_are_whole_in_any_batching():
+    events = events_of([(0, 1e6, REWARD, 0)] * 100)
+    together, apart = ItemSums(), ItemSums()
+    together.add(events)
+    for at in range(len(events)):
+        apart.add(events[at : at + 1])
+    assert together.squares == apart.squares == 1e14
+    together.add(events, -1)
+    assert together.squares == 0
+
+
+def test_a_changed_reward_counts_as_if_it_had_come_at_once(shop):
+    noise = []
+    for changed in (False, True):
+        explorer = explorer_of(shop, on_repeat="last", publishes=False)
+        for visit in range(60):
+            [made] = explorer.recommend([f"u{visit}"])
+            if changed:
+                explorer.feedback({made.id: float(visit % 2)})
+                explorer.feedback({made.id: 0.5})
+            explorer.feedback({made.id: float(visit % 3 == 0)})
+        explorer.publish()
+        noise.append(explorer.keeper.now.taste.noise)
+    assert noise[1] == pytest.approx(noise[0], rel=1e-5)
+
+
+def test_rewards_of_items_that_are_gone_do_not_raise_the_noise(shop):
+    explorer = explorer_of(shop, policy=tw.Flat(), publishes=False)
+    coin = np.random.default_rng(0)
+    play(explorer, 300, good=lambda item: coin.random() < 0.5)  # whatever the item: noise is the same for any of them
+    explorer.publish()
+    before, store = explorer.keeper.now, explorer.store
+    left = explorer.catalogue.ids.filter(np.arange(len(shop)) % 4 == 0)
+    rows = shop.rows(left)
+    fewer = tw.Catalogue(left, shop.vectors[rows])
+    after = explorer_of(fewer, policy=tw.Flat(), store=store, publishes=False).keeper.now
+    assert after.times.sum() < 0.6 * before.times.sum()
+    assert after.taste.noise == pytest.approx(before.taste.noise, rel=0.25)
+
+
+def test_a_reward_that_comes_while_its_user_is_erased_leaves_no_trace(shop):
+    class Slow(tw.MemoryStore):
+        def read(self, user):
+            found = super().read(user)
+            if late:
+                thread = Thread(target=explorer.feedback_each, args=([(late.pop(), 1.0)],))
+                thread.start()
+                thread.join(0.2)
+                threads.append(thread)
+            return found
+
+    late, threads = [], []
+    explorer = explorer_of(shop, store=Slow(), publishes=False)
+    first, second = explorer.recommend(["ada"], n=2)
+    explorer.feedback({first.id: 1.0})
+    late.append(second.id)
+    explorer.forget("ada")
+    for thread in threads:
+        thread.join()
+    assert threads
+    assert explorer.keeper.sums.rewards == 0
+    assert explorer.keeper.sums.equals(ItemSums())
 
 
 logs = st.lists(

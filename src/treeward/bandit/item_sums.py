@@ -69,11 +69,13 @@ class ItemSums:
         numbers, first = taught["item"].astype(np.int64), taught["kind"] == REWARD
         self._widen(int(numbers.max()) + 1)
         weights = sign * self._weights(taught["time"])
-        net = taught["reward"] - taught["own"]
+        # A change has, in place of what was the user's own, what the decision had earned before, net of that.
+        before = np.where(first, 0.0, taught["own"])
+        net = taught["reward"] - np.where(first, taught["own"], 0.0)
         whole = np.rint(net * _UNIT).astype(np.int64)
         np.add.at(self._count, numbers[first], weights[first].astype(self._count.dtype))
         np.add.at(self._total, numbers, (weights * whole).astype(self._total.dtype))
-        self._squares += (weights * np.rint(net**2 * _UNIT).astype(np.int64))[first].sum().item()
+        self._squares += _summed(weights, net * (net + 2.0 * before))
         self.rewards += sign * int(first.sum())
 
     def _weights(self, times: AnyArray) -> AnyArray:
@@ -114,7 +116,7 @@ class ItemSums:
 
     @property
     def squares(self) -> float:
-        """The sum of the squares of all rewards as they first came."""
+        """The sum of the squares of what decisions earned, without what was users' own."""
         return self._squares * self._faded() / _UNIT
 
     def mean_of(self, number: int) -> float:
@@ -136,3 +138,13 @@ class ItemSums:
         made._count, made._total = self._count.copy(), self._total.copy()
         made._squares, made._since, made._latest, made.rewards = self._squares, self._since, self._latest, self.rewards
         return made
+
+
+def _summed(weights: AnyArray, values: NDArray[np.float64]) -> float:
+    """Return the sum of weighed values in units; whole numbers, of any size, if the weights are."""
+    units = np.rint(values * _UNIT)
+    if weights.dtype != np.int64:
+        return float((weights * units).sum())
+    high = np.floor(units / _UNIT)  # a square may not fit into 64 bits, nor the sum of many
+    low = units - high * _UNIT
+    return int((weights * high.astype(np.int64)).sum()) * int(_UNIT) + int((weights * low.astype(np.int64)).sum())

@@ -169,8 +169,12 @@ def make_edition(
     numbers = np.flatnonzero(count > 0)
     known = numbers[numbers < len(places)]
     known = known[places[known] >= 0]  # of other items there is no vector to learn from
+    share = float(count[known].sum() / count[numbers].sum()) if len(known) < len(numbers) else 1.0
     given = Sums(
-        places[known].astype(np.int64), count[known].astype(np.float64), total[known].astype(np.float64), squares
+        places[known].astype(np.int64),
+        count[known].astype(np.float64),
+        total[known].astype(np.float64),
+        share * squares,
     )
     taste = shared_taste(base, vectors, given, spread)
     effects = item_effects(taste, vectors, given).astype(np.float32)

@@ -17,7 +17,7 @@ from treeward.core.types import AnyArray, Floats
 from treeward.explorer.crowd_edition import CrowdEdition, make_edition
 from treeward.explorer.crowd_fold import SAMPLE, CrowdFold
 from treeward.store.base import EventStore, User
-from treeward.store.events import REWARD
+from treeward.store.events import CHANGE, REWARD
 
 NOTE = "crowd"
 """Under which the store keeps the latest edition."""
@@ -205,7 +205,10 @@ class CrowdKeeper:
         mean = made.taste.mean.astype(np.float32)
         wide: list[tuple[Floats, NDArray[np.float64]]] = []
         for events in self._store.newer(users, [0] * len(users)):
-            mine = events[of_decisions(events) & (events["kind"] == REWARD)][-_MOST_REWARDS:]
+            taught = events[of_decisions(events)]
+            mine, changes = taught[taught["kind"] == REWARD][-_MOST_REWARDS:], taught[taught["kind"] == CHANGE]
+            if len(changes):
+                mine["reward"] += changes["reward"] @ (changes["nonce"][:, None] == mine["nonce"])
             items = mine["item"]
             where = np.where(items < len(places), places[np.minimum(items, len(places) - 1)], -1)
             mine, where = mine[where >= 0], where[where >= 0]

@@ -1,5 +1,6 @@
 """The learning half of an explorer: rewards to events, each decision's once."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
 from typing import Literal, NamedTuple
@@ -203,7 +204,7 @@ class Ledger:
         change = change_of(of, before, reward, self._on_repeat)
         if change is None:
             return None
-        kind, own = (self._change, 0.0) if before else (self._reward, ticket.own)
+        kind, own = (self._change, _net(before, ticket.own)) if before else (self._reward, ticket.own)
         return user, (ticket.item, ticket.node, change, ticket.nonce, ticket.snapshot, kind, now(), own), len(before)
 
     def _event_for(self, user: User, item: Id, reward: float) -> tuple[User, Row, int] | None:
@@ -227,5 +228,10 @@ class Ledger:
         change = change_of(f"that showed {item!r:.20}", before, reward, self._on_repeat)
         if change is None:
             return None
-        kind, own = (self._change, 0.0) if before else (self._reward, own)
+        kind, own = (self._change, _net(before, own)) if before else (self._reward, own)
         return who, (number, node, change, nonce, snapshot, kind, now(), own), len(before)
+
+
+def _net(before: Sequence[float], own: float) -> float:
+    """Return what a decision earned so far, without what was the user's own."""
+    return math.fsum(before) - own

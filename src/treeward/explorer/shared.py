@@ -119,10 +119,12 @@ class Shared(Living):
         [who] = users_of("Explorer.forget", [user])
         with self._moving(), self._lock:
             self._decider.seats.drop(who)
-            if self._tally is not None:
-                self._tally.add(self.store.read(who), -1)
-            events = self.store.read(who) if self._crowd is not None else None
-            gone = self.store.forget(who, wait=False)
+            counted = self._tally is not None or self._crowd is not None
+            with self.store.alone():  # what came in between would stay in the sums
+                events = self.store.read(who) if counted else None
+                gone = self.store.forget(who, wait=False)
+            if self._tally is not None and events is not None:
+                self._tally.add(events, -1)
             if self._crowd is not None and events is not None:
                 self._crowd.forget(who, events)
         self.store.flush()

@@ -4,6 +4,7 @@ A user's state is the ordered list of their events and nothing else, so a store 
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
@@ -107,6 +108,10 @@ class EventStore(Protocol):
 
     def read_all(self) -> Iterator[tuple[User, AnyArray]]:
         """Return everybody's events."""
+        ...
+
+    def alone(self) -> AbstractContextManager[object]:
+        """Keep others in this process from adding events for a moment."""
         ...
 
     def forget(self, user: User, *, wait: bool = True) -> int:

@@ -27,7 +27,7 @@ EVENT = np.dtype(
 `snapshot` (-1: none), `nonce` the decision it belongs to (0: none, as for imported events), `time` the second since
 1970 (0: not known). In place of a reward, what was shown has its propensity, negative where that is an estimate. `own`
 is by how much the user's own taste was believed to raise the reward when the item was decided on: what everybody learns
-is the rest."""
+is the rest. A change has there what the decision had earned before it, without that."""
 
 
 NAMELESS = (1 << 16) - 1

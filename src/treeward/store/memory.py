@@ -3,6 +3,7 @@
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from threading import RLock
 
 import numpy as np
@@ -196,6 +197,10 @@ class MemoryStore:
     def read_all(self) -> Iterator[tuple[User, AnyArray]]:
         """Return everybody's events."""
         return ((user, self.read(user)) for user in self.users())
+
+    def alone(self) -> AbstractContextManager[object]:
+        """Keep other threads from adding events for a moment."""
+        return self._lock
 
     def forget(self, user: User, *, wait: bool = True) -> int:
         """Remove all there is of a user and return how many events that were."""

@@ -1,7 +1,7 @@
 """`PostgresStore`: events in PostgreSQL, for any number of processes at once. Needs the extra `postgres`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import RLock
 
 import numpy as np
@@ -241,6 +241,10 @@ class PostgresStore:
             if self._moves.epoch < 0:
                 self._follow(0)
             return self._moves.resolve(user, epoch)
+
+    def alone(self) -> AbstractContextManager[object]:
+        """Keep nobody from anything: other processes add events all the time."""
+        return nullcontext()
 
     def forget(self, user: User, *, wait: bool = True) -> int:
         """Remove all there is of a user and return how many events that were."""
