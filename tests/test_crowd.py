@@ -26,6 +26,7 @@ from treeward.data.synthetic import synthetic_catalogue
 from treeward.engine.crowd import CREST, crests
 from treeward.explorer.crowd_edition import CrowdEdition
 from treeward.explorer.crowd_keeper import NOTE
+from treeward.explorer.edition import Edition
 from treeward.policy import TREE_POLICIES
 from treeward.store.events import CHANGE, EVENT, NOTED, REWARD, SHOWN
 
@@ -539,3 +540,22 @@ def test_publishing_beside_decisions_and_changes(shop):
     explorer.publish()
     explorer._crowd.refold()
     assert explorer._decider.edition.rewards == explorer._crowd.sums.rewards == 120
+
+
+def test_an_edition_published_during_a_rebuild_holds_after_it(shop, monkeypatch):
+    explorer = explorer_of(shop, spare=0.2, publishes=False)
+    play(explorer, 60)
+    explorer.publish()
+    init = Edition.__init__
+
+    def publish_after(self, *args, **options):
+        init(self, *args, **options)
+        monkeypatch.setattr(Edition, "__init__", init)
+        play(explorer, 30, first=60)
+        explorer.publish()
+
+    monkeypatch.setattr(Edition, "__init__", publish_after)
+    explorer.rebuild()
+    assert explorer._crowd.now.number == 3
+    assert explorer._decider.edition is explorer._crowd.now
+    assert explorer.recommend(["ada"])[0].edition == 3

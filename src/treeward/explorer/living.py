@@ -209,6 +209,7 @@ class Living(Views):
         with self._lock:
             if self._now is edition:
                 self._now = made
+        self._follow_crowd()
         return made
 
     def _take_note(self, calls: Calls) -> None:
@@ -350,7 +351,20 @@ class Living(Views):
             with self._changing, self._lock:
                 if made.page >= self._now.page:
                     self._now = made
-                    return
+                    break
+        self._follow_crowd()
+
+    def _follow_crowd(self) -> None:
+        """Decide by the crowd's latest edition: one may have been published while items were laid out."""
+        keeper = self._how.crowd
+        if keeper is None or keeper.now is None or keeper.now is self._now.decider.edition:
+            return
+        with keeper.publishing:
+            now, latest = self._now, keeper.now
+            plan = now.laid_out(latest)
+            with self._lock:
+                if self._now is now:
+                    now.decider.install(latest, plan)
 
 
 def _root(squares: NDArray[np.float64]) -> float:
