@@ -168,7 +168,7 @@ def test_strangers_and_wrong_places(cluster, url):  # noqa: F811
     opened(url).close()
     with psycopg.connect(url) as db:
         db.execute("UPDATE treeward.meta SET number = 9 WHERE name = 'version'")
-    with pytest.raises(StoreVersion, match="of version 9; this treeward knows 1: use the one that wrote it"):
+    with pytest.raises(StoreVersion, match="of version 9; this treeward knows 2: use the one that wrote it"):
         opened(url)
     with pytest.raises(StoreError, match="cannot be reached") as told:
         opened("postgresql://me:hush@127.0.0.1:1/nothing", timeout=1.0)
