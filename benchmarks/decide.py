@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 import treeward as tw
 from treeward.bandit import Prior
 from treeward.engine.explore import Candidates, best_of
+from treeward.engine.layout import CrowdArrays
 from treeward.engine.posterior import Posterior, learn, reset
 from treeward.simulate import World
 
@@ -127,10 +128,11 @@ def scoring() -> list[Row]:
     reset(made, 0, Prior().start(DIM, 1.0))
     candidates = Candidates.empty(25, DIM)
     candidates.vectors[:] = arms
-    _score(made.inverse[0, 0], made.theta[0, 0], candidates, 1)
+    given = made.inverse[0, 0], made.theta[0, 0], CrowdArrays.none().root, candidates
+    _score(*given, 1)
     big = random.standard_normal((2048, 2048), dtype=np.float32)
     with threadpool_limits(1):
-        ours = min(clock(lambda: _score(made.inverse[0, 0], made.theta[0, 0], candidates, 20_000)) for _ in range(5))
+        ours = min(clock(lambda: _score(*given, 20_000)) for _ in range(5))
         theirs = min(clock(lambda: big @ big) for _ in range(5))
     rate, peak = 20_000 * 2 * 25 * DIM * DIM / ours / 1e9, 2 * 2048**3 / theirs / 1e9
     return [
@@ -139,9 +141,9 @@ def scoring() -> list[Row]:
 
 
 @numba.njit
-def _score(inverse: np.ndarray, theta: np.ndarray, candidates: Candidates, times: int) -> None:
+def _score(inverse: np.ndarray, theta: np.ndarray, alone: np.ndarray, candidates: Candidates, times: int) -> None:
     for turn in range(times):
-        best_of(0, 0.5, inverse, theta, candidates.vectors, candidates, 0, 0, turn)
+        best_of(0, 0.5, inverse, theta, alone, candidates.vectors, candidates, 0, 0, turn)
 
 
 def clock(act: Callable[[], object]) -> float:
