@@ -86,7 +86,7 @@ class CrowdKeeper:
     def newer(self) -> CrowdEdition | None:
         """Return the edition in the store if somebody else wrote it since the one at hand was made or read.
 
-        Of two with one number the one in the store holds: whoever made the other was overtaken.
+        Of two with one number the one in the store holds.
         """
         held, now = self._held(), self.now
         if held is None or now is None:

@@ -355,16 +355,7 @@ class Living(Views):
         self._follow_crowd()
 
     def _follow_crowd(self) -> None:
-        """Decide by the crowd's latest edition: one may have been published while items were laid out."""
-        keeper = self._how.crowd
-        if keeper is None or keeper.now is None or keeper.now is self._now.decider.edition:
-            return
-        with keeper.publishing:
-            now, latest = self._now, keeper.now
-            plan = now.laid_out(latest)
-            with self._lock:
-                if self._now is now:
-                    now.decider.install(latest, plan)
+        """Decide by the crowd's latest edition; see `Shared`."""
 
 
 def _root(squares: NDArray[np.float64]) -> float:

@@ -54,6 +54,18 @@ class Shared(Living):
             self._install(made, now, plan)
         return made.number
 
+    def _follow_crowd(self) -> None:
+        """Decide by the crowd's latest edition: one may have been published while items were laid out."""
+        keeper = self._how.crowd
+        if keeper is None or keeper.now is None or keeper.now is self._now.decider.edition:
+            return
+        with keeper.publishing:
+            now, latest = self._now, keeper.now
+            plan = now.laid_out(latest)
+            with self._lock:
+                if self._now is now:
+                    now.decider.install(latest, plan)
+
     def follow(self) -> bool:
         """Take over the latest edition of the crowd that another replica wrote into the store, if there is a newer one.
 
