@@ -18,10 +18,8 @@ from treeward.store.heads import Head
 from treeward.store.moves import Move, Moves
 from treeward.store.users import User, spelled, spelled_names, user_of
 
-_AT_ONCE = 500
-"""So many users' events are read at a time."""
-_LONGEST_NAME = 2_600
-"""Bytes: more do not fit into an index."""
+_AT_ONCE, _LONGEST_NAME = 500, 2_600
+"""So many users' events are read at a time; longer names, in bytes, do not fit into an index."""
 
 
 class PostgresStore:
