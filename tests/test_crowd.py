@@ -1,4 +1,4 @@
-"""The crowd: what everybody taught, as sums, as an editions, and in decisions."""
+"""The crowd: what everybody taught, as sums, as editions, and in decisions."""
 
 import json
 from threading import Thread
@@ -516,7 +516,7 @@ def test_items_that_come_start_uncertain_and_those_that_go_keep_teaching(shop):
     assert len(explorer._decider.plan.crowd.offset) == len(explorer._decider.plan.items)
 
 
-def test_publishing_beside_decisions_and_changes(shop):
+def test_publishing_during_decisions_and_changes_is_safe(shop):
     """Threads that publish, decide, add and remove at once: no error, and every edition is whole."""
     from concurrent.futures import ThreadPoolExecutor
 

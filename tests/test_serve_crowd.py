@@ -176,7 +176,7 @@ def test_a_swap_loses_no_rewards_of_the_crowd_and_numbers_go_on(items, explorer)
 
 
 def test_erasing_somebody_while_editions_are_made_counts_nobody_twice(explorer):
-    """Whoever is erased is subtracted once, also if an edition is made right then."""
+    """An erased user is subtracted once, even if an edition is made at the same time."""
     from concurrent.futures import ThreadPoolExecutor
 
     users = [f"u{n}" for n in range(60)]

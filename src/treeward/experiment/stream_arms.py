@@ -66,7 +66,7 @@ class Player:
         raise NotImplementedError
 
     def learn(self, users: Rows, rows: Rows, clicks: NDArray[np.bool_]) -> None:
-        """Take note of what came of the latest `choose`."""
+        """Learn from the clicks on the latest `choose`."""
 
     @property
     def scores(self) -> float | None:

@@ -1,4 +1,4 @@
-"""What came of `experiment stream`, in numbers: clicks per visit, paired differences, coverage."""
+"""Results of `experiment stream`, in numbers: clicks per visit, paired differences, coverage."""
 
 from typing import NamedTuple
 

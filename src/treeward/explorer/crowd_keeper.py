@@ -115,7 +115,7 @@ class CrowdKeeper:
 
     @property
     def publishing(self) -> RLock:
-        """Whoever makes an edition holds this."""
+        """Held while an edition is made."""
         return self._folded.publishing
 
     @property
