@@ -72,8 +72,8 @@ class Explorer(Shared):
         Keep count of how often every item was shown and what it earned; see `counts`. What the store holds is counted
         first, which takes a moment if that is much.
     cold
-        What the score of an item that was added gains until it was shown: `cold` / sqrt(1 + times shown), up to 100
-        times, in units of reward. 0: newcomers get nothing.
+        Where users are learned alone, what the score of an added item gains until it was shown: `cold` / sqrt(1 + times
+        shown), up to 100 times, in units of reward. 0: newcomers get nothing.
     spare
         Free places for items to come, as a share of what each leaf has; 0: none are kept until the first change.
     where

@@ -81,7 +81,7 @@ class Settings:
     )
     holdout: float = _of("the share of users who get the caller's fallback or what is popular", 0.0)
     where: str = _of("what an item must fulfil to be shown, as SQL: `stock > 0 and country in ('SE', 'NO')`", "")
-    cold: float = _of("what an item that was added gains in score until it was shown, at first; 0: nothing", 0.1)
+    cold: float = _of("without a crowd: what an added item gains in score until it was shown; 0: nothing", 0.1)
     spare: float = _of("free places for items to come, as a share of those there are", 0.125)
     rebuild: float = _of("the share of items that may come or go until the tree is clustered anew; 0: never", 0.2)
     snapshots: str = _of("folder for what was clustered anew; by default beside the store, if that is a file", "")
