@@ -74,7 +74,7 @@ unit: .venv/dev .venv/system .venv/kernels
 # pass in that way is run again as it is, and has to pass.
 coverage: .venv/dev .venv/system .venv/kernels ## the tests with kernels interpreted, so that every line is seen (half an hour)
 	-PATIENCE=8 DURATIONS=durations.json NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(PYTEST) --cov --cov-context=test --cov-report= \
-		--ignore tests/test_docs.py --ignore tests/test_browser.py --ignore tests/test_notebooks.py --ignore tests/test_faults.py
+		--ignore tests/test_docs.py --ignore tests/tree/test_page.py --ignore tests/test_notebooks.py --ignore tests/store/test_faults.py
 	REST=durations.json $(BIN)/python -m pytest $(PYTEST) --cov --cov-append --cov-report=term
 
 mutants: .venv/dev ## after make coverage: 200 changes to bandit, policy, state and store, and whether a test notices
@@ -90,10 +90,10 @@ peers: .venv/dev .venv/kernels ## treeward beside its peers, each installed in .
 torture: .venv/dev .venv/system .venv/kernels ## services and databases killed, 100,000 fuzzed bodies, every torn tail (half an hour)
 	$(BIN)/python tests/torture.py 200
 	$(BIN)/python tests/torture.py 20 --database
-	TORTURE=1 $(BIN)/python -m pytest -q tests/test_postgres.py tests/test_swap.py -k "decide_as_one or killed"
-	TORTURE=1 $(BIN)/python -m pytest -q tests/test_living.py tests/test_beyond.py tests/test_experiment.py -k "Interleavings or kill or earn_the_same"
-	TORTURE=1 $(BIN)/python -m pytest -q tests/test_simulate.py -k authors
-	TORTURE=1 $(BIN)/python -m pytest -q tests/test_sqlite.py tests/test_serve.py -k "torn or fuzz or schemathesis"
+	TORTURE=1 $(BIN)/python -m pytest -q tests/store/test_postgres.py tests/serve/test_snapshots.py -k "decide_as_one or killed"
+	TORTURE=1 $(BIN)/python -m pytest -q tests/explorer/test_changes.py tests/core/test_tasks.py tests/experiment/test_experiment.py -k "Interleavings or kill or earn_the_same"
+	TORTURE=1 $(BIN)/python -m pytest -q tests/simulate/test_run.py -k authors
+	TORTURE=1 $(BIN)/python -m pytest -q tests/store/test_sqlite.py tests/serve/test_service.py -k "torn or fuzz or schemathesis"
 
 # Where the index has no database of vulnerabilities, pip-audit finds nothing wrong with anything: so a package that is
 # known to be vulnerable is asked for first.

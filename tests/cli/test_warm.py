@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands import run as cli
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 COUNTED = """
 import sys
 from numba.core import event

@@ -445,14 +445,14 @@ def test_damage_anywhere_is_found(path, change):
 def test_fsck_and_salvage_see_the_write_ahead_log(path, tmp_path):
     code = f"""
 from treeward.store.sqlite import SQLiteStore
-from tests.test_sqlite import many
+from tests.store.test_sqlite import many
 import os
 store = SQLiteStore({str(path)!r})
 for i in range(50):
     store.append(["ada"], many(1, start=i))
 os._exit(9)
 """
-    subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parent.parent)
+    subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[2])
     assert path.with_name(path.name + "-wal").stat().st_size > 0
     saved = salvage(path, tmp_path / "saved.db")
     assert (saved.events, saved.problems) == (50, ())

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import treeward
-from tests.test_warm import COUNTED
+from tests.cli.test_warm import COUNTED
 from treeward.core import compiled, shared_cache
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled here")

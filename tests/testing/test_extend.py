@@ -12,8 +12,8 @@ import pytest
 
 import treeward as tw
 from tests.commands import run as cli
+from tests.data.test_loaders import busy, mind, taobao
 from tests.serving import serving
-from tests.test_loaders import busy, mind, taobao
 from treeward.cli.data import As
 from treeward.core.errors import DataError, InvalidArgument, StoreFailed
 from treeward.data.dataset import Dataset
@@ -23,7 +23,7 @@ from treeward.store import MemoryStore, WrittenStore
 from treeward.store.events import event
 from treeward.testing import ContractBroken, check_bandit, check_loader, check_policy, check_store
 
-EXTEND = Path(__file__).parents[1] / "examples" / "extend"
+EXTEND = Path(__file__).parents[2] / "examples" / "extend"
 EXAMPLES = sorted(EXTEND.glob("*.py"))
 
 

@@ -10,8 +10,8 @@ import pytest
 import treeward as tw
 from tests.commands import run as cli
 from tests.pg import cluster, needs_postgres  # noqa: F401
+from tests.serve.test_snapshots import Callers
 from tests.serving import kill, serving, start, stop
-from tests.test_swap import Callers
 from tests.waiting import wait_until
 from treeward.client import Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue

@@ -296,9 +296,7 @@ def test_the_client(service):
             return seen
 
     assert asyncio.run(both()) == ("recorded", 2, 2)
-    block = re.search(r"```py\n(.*?)```", (Path(__file__).parent.parent / "docs" / "serve.md").read_text(), re.DOTALL)[
-        1
-    ]
+    block = re.search(r"```py\n(.*?)```", (Path(__file__).parents[2] / "docs" / "serve.md").read_text(), re.DOTALL)[1]
     assert "http://127.0.0.1:8000" in block
     exec(block.replace("http://127.0.0.1:8000", service.url), {})
     with Client("http://127.0.0.1:9", tries=2) as nobody:
@@ -654,7 +652,7 @@ def test_settings(tmp_path, items):
     made = read_settings(path, {"TREEWARD_PORT": "9001", "TREEWARD_REPEATS": "false", "HOME": "x"}, {"mode": "online"})
     assert (made.items, made.port, made.repeats, made.mode) == ("a.npy", 9_001, False, "online")
     assert {name for name, _, _ in table()} == {one for one in Settings.__dataclass_fields__}
-    docs = (Path(__file__).parent.parent / "docs" / "serve.md").read_text()
+    docs = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
     for name, default, about in table():
         assert f"| `{name}` | {f'`{default}`' if default else ''} | {about} |" in docs
     for text, why in (
@@ -752,7 +750,7 @@ def front_page(visitor):
 
 
 def test_the_shop(service):
-    shop = Path(__file__).parent.parent / "examples" / "shop.py"
+    shop = Path(__file__).parents[2] / "examples" / "shop.py"
     process = subprocess.Popen([sys.executable, shop, service.url], stderr=subprocess.DEVNULL)
     try:
         with httpx.Client(base_url="http://127.0.0.1:8780", follow_redirects=True) as visitor:

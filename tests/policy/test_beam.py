@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import treeward as tw
-from tests.test_policy import NONE, Live, catalogue
+from tests.policy.test_walk import NONE, Live, catalogue
 from treeward.bandit import Crowd, EpsilonGreedy, LinUCB, Thompson
 from treeward.core.errors import InvalidArgument
 from treeward.engine.available import Flags, Screen, is_open, left, opened, shut

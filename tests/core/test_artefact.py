@@ -283,7 +283,7 @@ import os, resource, signal, sys
 import numpy as np
 from treeward.core import artefact
 from treeward.core.errors import ArtefactWrite
-from tests.test_core_artefact import contents
+from tests.core.test_artefact import contents
 folder, how = sys.argv[1:]
 if how == "full":  # files may not grow beyond 2 kB: the array is cut off half-way, as on a full disk
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -307,7 +307,7 @@ except ArtefactWrite as error:
 
 
 def in_a_child(folder, how):
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     return subprocess.run(
         [sys.executable, "-c", IN_A_CHILD, str(folder), how], capture_output=True, text=True, check=False, cwd=root
     )

@@ -15,7 +15,7 @@ from treeward.data.dataset import Dataset, Sizes, split_users
 from treeward.data.lines import Problems, read_pieces
 from treeward.data.loaders import LOADERS, kind_of, load_dataset
 
-SLICES = Path(__file__).parents[2] / "shared" / "data"
+SLICES = Path(__file__).parents[3] / "shared" / "data"
 
 
 def dropped(data):

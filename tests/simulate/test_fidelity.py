@@ -9,7 +9,7 @@ import pytest
 
 import treeward as tw
 from tests.commands import run
-from tests.test_world_fit import FAST, shown_to_everybody
+from tests.simulate.test_fit import FAST, shown_to_everybody
 from treeward.core.errors import InvalidArgument
 from treeward.simulate import World, simulate
 from treeward.simulate.fidelity import calibration

@@ -17,7 +17,7 @@ from scipy import stats
 import treeward as tw
 from tests.commands import TREEWARD
 from tests.commands import run as cli
-from tests.test_simulate import REFERENCE
+from tests.simulate.test_run import REFERENCE
 from treeward.core.errors import ArtefactCorrupt, ArtefactExists, DataError, InvalidArgument
 from treeward.experiment import Arm, Outcome, Spec, load, run
 from treeward.experiment.cells import cell_seed, checkpoints

@@ -14,7 +14,7 @@ from treeward.policy import HCB, PHCB, TREE_POLICIES, Flat
 from treeward.simulate import World, draw_curves, simulate
 from treeward.simulate.synthetic import vivid
 
-REFERENCE = Path(__file__).parents[2] / "shared" / "reference"
+REFERENCE = Path(__file__).parents[3] / "shared" / "reference"
 
 
 @pytest.fixture(scope="module")
