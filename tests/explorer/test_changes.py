@@ -407,7 +407,7 @@ def test_the_experiment(tmp_path):
                "--rounds", 8, "--churn", "0.1,0.3", "--repeats", 1)  # fmt: skip
     assert told.count("static") == 2
     assert "must be numbers separated by commas" in cli(
-        "experiment", "living", "-o", tmp_path / "x", "--churn", "a", code=1
+        "experiment", "living", "-o", tmp_path / "x", "--churn", "a", code=2
     )
     again = load_living(tmp_path / "run")
     assert again.rewards.equals(lived.rewards)
