@@ -127,7 +127,7 @@ def test_odd_names_and_outputs(items, tmp_path):
     assert (done.returncode, b"th" in done.stdout) == (0, True), done.stderr
     with open("/dev/full", "w") as full:
         done = subprocess.run([TREEWARD, "tree", "show", tmp_path / "named"], stdout=full, stderr=-1, check=False)
-    assert (done.returncode, b"Traceback" in done.stderr) == (1, False)
+    assert (done.returncode, b"Traceback" in done.stderr) == (2, False)
     assert "--by-category must be used without --widths" in run(
         "tree", "build", items / "items.parquet", "-o", tmp_path / "y", "--by-category", "--widths", "3", code=2
     )
