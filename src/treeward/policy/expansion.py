@@ -28,7 +28,7 @@ class Expansion(Protocol):
 
 
 @dataclass(frozen=True)
-class LogLevel:
+class LogThreshold:
     """The paper's rule: at least floor(q ln l) visits and a mean reward above p ln l on level l.
 
     Parameters
@@ -45,8 +45,8 @@ class LogLevel:
 
     def thresholds(self, levels: int) -> Thresholds:
         """Return the thresholds for a tree of so many levels."""
-        q = checks.number("LogLevel", "q", self.q, low=0)
-        p = checks.number("LogLevel", "p", self.p, low=0, high=1)
+        q = checks.number("LogThreshold", "q", self.q, low=0)
+        p = checks.number("LogThreshold", "p", self.p, low=0, high=1)
         logs = np.array([0.0] + [math.log(level) for level in range(1, levels + 1)])
         visits = q * logs if self.authors else np.floor(q * logs)
         return Thresholds(visits, p * logs, self.authors)
