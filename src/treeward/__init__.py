@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
     from treeward.policy.beam import Beam as Beam
-    from treeward.policy.expansion import LogLevel as LogLevel
+    from treeward.policy.expansion import LogThreshold as LogThreshold
     from treeward.policy.hcb import HCB as HCB
     from treeward.policy.hcb import CBCategory as CBCategory
     from treeward.policy.hcb import CBLeaf as CBLeaf
@@ -89,7 +89,7 @@ _HOME = {
     "InvalidArgument": "treeward.core.errors",
     "ItemTree": "treeward.tree.item_tree",
     "LinUCB": "treeward.bandit.rules",
-    "LogLevel": "treeward.policy.expansion",
+    "LogThreshold": "treeward.policy.expansion",
     "MemoryStore": "treeward.store.memory",
     "NeuralLinear": "treeward.embed.neural",
     "NextClick": "treeward.learn.next_click",
@@ -144,7 +144,7 @@ __all__ = [
     "InvalidArgument",
     "ItemTree",
     "LinUCB",
-    "LogLevel",
+    "LogThreshold",
     "MemoryStore",
     "NeuralLinear",
     "NextClick",
