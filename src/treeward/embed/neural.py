@@ -100,7 +100,7 @@ class NeuralLinear(Features):
         contexts: pl.DataFrame | None = None,
         negatives: int = 4,
         users: int = 20_000,
-        epochs: int = 60,
+        passes: int = 60,
         patience: int = 8,
         rate: float = 0.002,
         decay: float = 0.1,
@@ -121,19 +121,23 @@ class NeuralLinear(Features):
         catalogue
             The items, with vectors.
         dim
-            Dimensions of what is made, one of which is the same for all items.
+            Dimensions of the features, one of which is the same for all items.
         hidden
-            Widths of the layers between; none: the features are linear in the item's vector.
+            Widths of the hidden layers; none: the features are linear in the item's vector.
         contexts
             One row an event, one column a feature of its request (time, device, place): texts or numbers that repeat.
         negatives
-            Non-events a reward: those that the log does not have are drawn from all items.
+            Non-events per reward; those that the log lacks are drawn from all items.
         users
-            At most so many of the log's users are looked at, and at most 200 events of each.
-        epochs, patience
-            Passes over the users, and how many of them may bring nothing before it stops.
-        rate, decay
-            Of AdamW.
+            Learn from at most this many of the log's users, and at most 200 events of each.
+        passes
+            Passes over the users, at most.
+        patience
+            Passes without progress before training stops.
+        rate
+            Learning rate of AdamW.
+        decay
+            Weight decay of AdamW.
         seed
             Same seed, log and device: same network.
         device
@@ -146,7 +150,7 @@ class NeuralLinear(Features):
             raise InvalidArgument(OWNER, "catalogue", "one with vectors", "none")
         checks.integer(OWNER, "dim", dim, low=2)
         wide = [checks.integer(OWNER, "hidden", width, low=1) for width in hidden]
-        for name, value in (("negatives", negatives), ("epochs", epochs), ("patience", patience)):
+        for name, value in (("negatives", negatives), ("passes", passes), ("patience", patience)):
             checks.integer(OWNER, name, value, low=1)
         checks.integer(OWNER, "users", users, low=_LEAST_USERS)
         checks.integer(OWNER, "seed", seed, low=0)
@@ -158,8 +162,8 @@ class NeuralLinear(Features):
         mean = inputs.mean(axis=0, dtype=np.float64)
         spread = np.maximum(inputs.std(axis=0, dtype=np.float64), 1e-6)
         standard = ((inputs - mean) / spread).astype(np.float32)
-        settings = Training(wide, dim - 1, rate, decay, epochs, patience, seed, device)
-        stage = Stage(progress or silent, "training the network", epochs)
+        settings = Training(wide, dim - 1, rate, decay, passes, patience, seed, device)
+        stage = Stage(progress or silent, "training the network", passes)
         made = train(standard, log, sum(map(len, told.values.values())), settings, stage)
         provenance = {
             "users": log.users,

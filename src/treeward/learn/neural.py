@@ -51,7 +51,7 @@ class Training(NamedTuple):
     """Of what the tower makes of an item, without the level."""
     rate: float
     decay: float
-    epochs: int
+    passes: int
     patience: int
     seed: int
     device: str
@@ -77,7 +77,7 @@ def train(items: Floats, samples: Samples, values: int, told: Training, stage: S
     held, known = people[: max(1, len(people) // 10)], people[max(1, len(people) // 10) :]
     losses, best, waited = [model.tried(held)], model.copies(), 0
     lowest = losses[0]
-    for turn in range(told.epochs):
+    for turn in range(told.passes):
         for batch in _batches(samples, known, told.seed, turn):
             model.learn(batch)
         losses.append(model.tried(held))
