@@ -210,7 +210,7 @@ def _instance(kind: type) -> Check:
 
 
 @cache
-def rules_of(kind: type) -> Mapping[str, Check]:
+def rules_of(kind: Any) -> Mapping[str, Check]:
     """Return the rules of the fields of a dataclass or named tuple, by name."""
     types = kind.__annotations__ if issubclass(kind, tuple) else {one.name: one.type for one in fields(kind)}
     found = {name: rule_of(annotation) for name, annotation in types.items()}

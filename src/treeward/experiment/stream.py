@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from treeward.bandit.crowd import Crowd
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
-from treeward.core.checks import Count, Number, Seed, Whole
+from treeward.core.checks import Count, Number, OneOf, Seed, Whole
 from treeward.core.errors import ArtefactError, DataError, ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.progress import Stage as Steps
@@ -27,7 +27,7 @@ from treeward.data.interactions import Interactions
 from treeward.data.loaders import find_loader, load_dataset
 from treeward.embed import attribute_vectors, svd_vectors, text_vectors
 from treeward.embed.text import SAID
-from treeward.experiment import resume
+from treeward.experiment import run_folder
 from treeward.experiment.cells import cell_seed
 from treeward.experiment.prepare import content_digest, fit_world, is_world, rows_of
 from treeward.experiment.run import alone
@@ -35,11 +35,11 @@ from treeward.experiment.stream_arms import ARMS, Player, Stage
 from treeward.learn.torch import torch_for
 from treeward.policy.beam import Beam
 from treeward.simulate.arrivals import Visits, arrivals
-from treeward.simulate.logged import logged
+from treeward.simulate.random_log import random_log
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-KIND = resume.Kind("treeward.stream", 1)
+KIND = run_folder.Kind("treeward.stream", 1)
 STAGE = "treeward.stream.stage", 1
 FREE = ("arms", "repeats")
 """What a run may be resumed with other values of: cells do not depend on them."""
@@ -56,7 +56,7 @@ class Stream:
     """A data set as `treeward data inspect` reads it, or a saved world."""
     loader: str = ""
     loader_options: Mapping[str, Any] = field(default_factory=dict)
-    vectors: Literal["clicks", "attributes", "text", "own"] = "clicks"
+    vectors: Annotated[str, OneOf(("clicks", "attributes", "text", "own"))] = "clicks"
     """Item vectors: ``"clicks"`` (SVD of training users' clicks), ``"attributes"`` (attributes, genres, tags, brand or
     category), ``"text"`` (titles, descriptions and genres), or ``"own"`` (those of the data, as a world needs)."""
     dim: Count = 64
@@ -96,7 +96,7 @@ class Stream:
     @property
     def digest(self) -> str:
         """What distinguishes this experiment's cells from those of others."""
-        return resume.digest(self, FREE)
+        return run_folder.digest(self, FREE)
 
     def arrivals(self, users: int, items: int, repeat: int) -> Visits:
         """Return the visits of a repeat: the same for all arms."""
@@ -138,9 +138,9 @@ def run_stream(
     spec.check()
     place, report = Path(folder), progress or silent
     with alone(place):
-        resume.claim(place, spec, FREE)
+        run_folder.claim(place, spec, FREE)
         _prepare(spec, place, report)
-        resume.run_cells(
+        run_folder.run_cells(
             place, _cells(spec), KIND, spec.digest, play_cell, ["world", "tree", "prior", "tree-prior", "stage"],
             processes=processes, on=on, report=report,
         )  # fmt: skip
@@ -153,7 +153,7 @@ def load_stream(folder: StrPath) -> Streamed:
     spec = read_stream(place)
     cells, visits, rows = _cells(spec), [], []
     for (label, repeat), found in zip(
-        cells.values(), resume.finished(place, list(cells), KIND, spec.digest), strict=True
+        cells.values(), run_folder.finished(place, list(cells), KIND, spec.digest), strict=True
     ):
         told = {"arm": label, "repeat": repeat}
         visits.append(found.tables["visits"].select(*(pl.lit(v).alias(k) for k, v in told.items()), pl.all()))
@@ -165,7 +165,7 @@ def load_stream(folder: StrPath) -> Streamed:
 
 def read_stream(place: Path) -> Stream:
     """Return the experiment of a folder."""
-    told = resume.read_spec(place)
+    told = run_folder.read_spec(place)
     return checks.typed(_OWNER, "spec", {**told, "arms": tuple(told.get("arms", ()))}, Stream)
 
 
@@ -253,7 +253,7 @@ def _given(spec: Stream, report: Progress) -> _Ready:
     if not 0 < count < world.users:
         rule = f"a share that leaves some of the world's {world.users} users for training and some to visit"
         raise InvalidArgument(_OWNER, "training", rule, spec.training)
-    train = logged(world, np.sort(order[:count]).tolist(), _SHOWN, spec.seed)
+    train = random_log(world, np.sort(order[:count]).tolist(), _SHOWN, spec.seed)
     return world, train, np.sort(order[count:]), {"source": {"world": spec.data}}
 
 

@@ -15,7 +15,7 @@ from treeward.core.artefact import StrPath, write_file
 from treeward.core.checks import Count, Seed
 from treeward.core.errors import InvalidArgument
 from treeward.core.version import __version__
-from treeward.simulate.evidence import auc, log_loss, some_users
+from treeward.simulate.fit_evidence import auc, log_loss, some_users
 from treeward.simulate.world import World
 
 _BINS = 10
