@@ -1,7 +1,7 @@
 """Checks of arguments: legal values are declared where a field or a parameter is, and one validator applies them.
 
-A rule is written next to the type. `Literal`, `bool` and plain classes need none; `X | None` and `tuple[X, ...]` use
-the rule of `X`; a bare `int` or `float` is not checked::
+A rule is written next to the type. `Literal`, `bool` and treeward's own classes need none; `X | None` and
+`tuple[X, ...]` use the rule of `X`; a bare `int`, `float` or `str` is not checked::
 
     @dataclass(frozen=True)
     class LinUCB:
@@ -172,10 +172,9 @@ def rule_of(annotation: Any) -> Check | None:
         return _each(rule_of(given[0]))
     if annotation is bool:
         return _Other("True or False", flag)
-    # Protocols and numbers are left out: the first are about methods, the second need bounds to mean something.
-    if not isinstance(annotation, type) or origin is not None or annotation in (int, float, object):
-        return None
-    return None if getattr(annotation, "_is_protocol", False) else _instance(annotation)
+    # Of classes only treeward's own: what comes from elsewhere is converted, or refused with a message that says how.
+    own = isinstance(annotation, type) and origin is None and annotation.__module__.startswith("treeward")
+    return _instance(annotation) if own and not getattr(annotation, "_is_protocol", False) else None
 
 
 def _or_none(rule: Check | None) -> Check | None:
