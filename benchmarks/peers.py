@@ -46,9 +46,9 @@ from task import Task  # noqa: E402
 
 import treeward as tw  # noqa: E402
 from treeward.experiment.stream import Stream, Streamed, load_stream, open_stage, run_stream  # noqa: E402
-from treeward.experiment.stream_page import size_of  # noqa: E402
+from treeward.experiment.stream_report import size_of  # noqa: E402
 from treeward.experiment.stream_summary import lines_of  # noqa: E402
-from treeward.simulate.logged import logged  # noqa: E402
+from treeward.simulate.random_log import random_log  # noqa: E402
 from treeward.simulate.synthetic import vivid  # noqa: E402
 
 ENVIRONMENTS = Path(".peers")
@@ -103,7 +103,7 @@ def export(items: int, users: int, rounds: int, seed: int) -> Task:
     world = tw.World(*vivid(items=items, users=users + EARLIER, dim=32, seed=seed))
     chances = np.array([world.probabilities(user) for user in range(users)])
     coins = np.random.default_rng(seed).uniform(size=(users, rounds))
-    table = logged(world, range(users, users + EARLIER), shown=SHOWN, seed=seed).table
+    table = random_log(world, range(users, users + EARLIER), shown=SHOWN, seed=seed).table
     log = np.stack([table[name].to_numpy().astype(np.int64) for name in ("user", "item", "reward")], axis=1)
     vectors = world.catalogue.vectors
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)  # treeward does so by itself; LinUCB gains by it

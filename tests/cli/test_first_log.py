@@ -58,8 +58,8 @@ def test_ids_that_are_row_numbers_are_said_to_be(tmp_path):
     assert "--column id=NAME (it has sku)" in told
     told = run("tree", "build", tmp_path / "items.parquet", "-o", tmp_path / "tree", "--force", "--column", "id=sku")
     assert "row numbers" not in told
-    assert tw.Catalogue.load(tmp_path / "items.parquet").numbered
-    assert not tw.Catalogue.load(tmp_path / "items.parquet", columns={"id": "sku"}).numbered
+    assert tw.Catalogue.load(tmp_path / "items.parquet").ids_are_row_numbers
+    assert not tw.Catalogue.load(tmp_path / "items.parquet", columns={"id": "sku"}).ids_are_row_numbers
 
 
 def test_a_table_without_vectors_is_told_what_makes_them(shop):

@@ -10,9 +10,9 @@ import pytest
 import treeward as tw
 from tests.commands import run as cli
 from treeward.core.errors import DataError, InvalidArgument
-from treeward.data.card import describe, histogram
 from treeward.data.dataset import Dataset, Sizes, split_users
-from treeward.data.lines import Problems, read_pieces
+from treeward.data.dataset_summary import describe, histogram
+from treeward.data.delimited import Problems, read_pieces
 from treeward.data.loaders import LOADERS, kind_of, load_dataset
 
 SLICES = Path(__file__).parents[3] / "shared" / "data"
@@ -157,7 +157,7 @@ def test_malformed_lines_are_counted_or_refused(tmp_path, raw, reason):
 
 
 def test_pieces_meet_where_lines_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("treeward.data.lines._PIECE", 100)
+    monkeypatch.setattr("treeward.data.delimited._PIECE", 100)
     data = load_dataset(taobao(tmp_path, busy(), b"1,2,3,stare,5\n"), least=0)
     assert len(data.interactions) == 72
     assert data.interactions.table["time"].to_list() == [row[4] for row in busy()]

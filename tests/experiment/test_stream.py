@@ -19,7 +19,7 @@ from treeward.core.errors import ArtefactExists, ExtraMissing, InvalidArgument
 from treeward.experiment import stream
 from treeward.experiment.stream import Stream, Streamed, load_stream, run_stream
 from treeward.experiment.stream_arms import ARMS, BEAM, LIST, DailyALS, Explored, OnlinePopularity, Stage
-from treeward.experiment.stream_page import write_stream
+from treeward.experiment.stream_report import write_stream
 from treeward.experiment.stream_summary import by_day, by_visit, lines_of, tidy
 from treeward.simulate.arrivals import Visits, arrivals, counts_of
 

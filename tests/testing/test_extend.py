@@ -244,7 +244,7 @@ def test_loaders_of_ones_own_are_found(tmp_path):
     }
     assert data.interactions.rewards.to_list() == [1.0]
     assert tw.load_dataset(tmp_path, find_loader("test", name)).source == data.source | {"seed": 0}
-    assert find_loader("test", "treeward.data.taobao:load") is LOADERS["taobao"]
+    assert find_loader("test", "treeward.data.loaders.taobao:load") is LOADERS["taobao"]
     with pytest.raises(DataError, match="clicks.jsonl, line 2: bad time or click|line 3: no user or item"):
         tw.load_dataset(tmp_path, name, strict=True)
     with pytest.raises(tw.InvalidArgument, match="one of .*progress, seed, strict.* for .*loader.py:load"):
@@ -253,7 +253,7 @@ def test_loaders_of_ones_own_are_found(tmp_path):
         "nothing:load",
         "nothing.py:load",
         f"{EXTEND / 'loader.py'}:lode",
-        "treeward.data.taobao:_COLUMNS",
+        "treeward.data.loaders.taobao:_COLUMNS",
         7,
     ):
         with pytest.raises(tw.InvalidArgument, match="loader must be a"):

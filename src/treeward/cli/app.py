@@ -11,6 +11,7 @@ import typer
 import treeward
 from treeward.cli import (
     bench,
+    changing_catalogue,
     data,
     demo,
     doctor,
@@ -19,7 +20,6 @@ from treeward.cli import (
     fsck,
     health,
     items,
-    living,
     off_policy,
     prior,
     reference,
@@ -45,7 +45,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(embed.app, name="embed")
-experiment.app.command()(living.living)
+experiment.app.command("changing-catalogue")(changing_catalogue.changing_catalogue)
 experiment.app.command()(reference.reference)
 experiment.app.command()(regret.regret)
 experiment.app.command()(stream.stream)

@@ -82,8 +82,8 @@ def off_policy(
     says when it did not, when too few decisions count, and how many were left out.
     """  # fmt: skip
     from treeward.core import checks
-    from treeward.simulate.candidates import NAMES, candidate, check_name
     from treeward.simulate.off_policy import off_policy as estimate
+    from treeward.simulate.target_policies import NAMES, candidate, check_name
 
     for option, path, kinds in (("--out", out, _KINDS), ("--save-log", save_log, _KINDS[1:])):
         if path is not None:
@@ -139,7 +139,7 @@ def _of_table(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
     import polars as pl
 
     from treeward.data.open_bandit import checked_log
-    from treeward.data.tabular import read_table
+    from treeward.data.tables import read_table
     from treeward.serve.settings import read_settings
 
     if flags["items"] is None and config is None:

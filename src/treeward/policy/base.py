@@ -23,7 +23,7 @@ from treeward.policy.expansion import Thresholds
 from treeward.policy.node_vectors import unit_nodes
 from treeward.policy.session import Session, TreeSession
 from treeward.tree.item_tree import ItemTree
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 PRIOR = "prior_sha256"
 """Where a tree's provenance says which prior it was built with."""

@@ -20,8 +20,8 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.named import is_own, make
 from treeward.data.catalogue import Catalogue
-from treeward.data.roles import ITEM_ROLES
-from treeward.data.tabular import READERS
+from treeward.data.column_roles import ITEM_ROLES
+from treeward.data.tables import READERS
 from treeward.explorer.filters import fulfilled
 from treeward.explorer.rewards import checked_range
 from treeward.policy import TREE_POLICIES, policy_named

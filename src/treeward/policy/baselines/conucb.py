@@ -16,7 +16,7 @@ from treeward.engine.explore import UCB
 from treeward.policy.baselines.base import ROUND, STEP, TIE, Drawn, Questions, RoundPolicy, RoundSession, best, project
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from treeward.policy.baselines.base import (
 )
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 
 @dataclass(frozen=True)
