@@ -57,7 +57,7 @@ def _states(store: Path, items: Path, column: list[str] | None, config: Path | N
     """Check users' states, say what was compared, and return what is wrong."""
     flags = {"items": str(items), "columns": column}
     with progress() as report, looking(store, config, flags, report) as (explorer, _):
-        found = explorer.check_states(sample, report)
+        found = explorer.inspect.check_states(sample, report)
     if found.unknown and found.unknown == found.events:
         hint = "If a column of the items holds their ids: --column id=NAME"
         raise DataError(f"none of {found.events:,} events is about an item of {items}. {hint}")
