@@ -444,16 +444,16 @@ def test_inspect(tmp_path):
     assert re.search(r"action pv +72", told)
     assert re.search(r"9-16 +6 +█+", told)  # events per user
     assert load_dataset(tmp_path / "kept").source["sha256"] in told
-    assert "exists" in cli("data", "inspect", tmp_path / "kept", "--save", tmp_path / "kept", code=1)
+    assert "exists" in cli("data", "inspect", tmp_path / "kept", "--save", tmp_path / "kept", code=2)
     (tmp_path / "mine.csv").write_text("visitor,sku,at\nada,1,5\nbob,,6\nada,2,7\ncleo,1,8\ndan,2,9\neve,1,10\n")
     columns = [word for one in ("user=visitor", "item=sku", "time=at") for word in ("--column", one)]
     told = cli("data", "inspect", tmp_path / "mine.csv", *columns)
     assert "left out or noted" in told
     assert "paper" not in told
-    assert "no column 'user'" in cli("data", "inspect", tmp_path / "mine.csv", code=1)
+    assert "no column 'user'" in cli("data", "inspect", tmp_path / "mine.csv", code=2)
     for wrong in ("columns=visitor", "columns=[1]", "items=5"):
         name = wrong.split("=")[0]
-        assert f"{name} must be of type" in cli("data", "inspect", tmp_path / "mine.csv", "--set", wrong, code=1)
+        assert f"{name} must be of type" in cli("data", "inspect", tmp_path / "mine.csv", "--set", wrong, code=2)
 
 
 @pytest.mark.skipif(not SLICES.is_dir(), reason="the slices of real data are not here")

@@ -33,7 +33,7 @@ def test_a_run_that_was_cut_short_goes_on_with_equal_results(tmp_path):
                "--rounds", 8, "--churn", "0.1,0.3", "--repeats", 1)  # fmt: skip
     assert told.count("static") == 2
     assert "must be numbers separated by commas" in cli(
-        "experiment", "changing-catalogue", "-o", tmp_path / "x", "--churn", "a", code=1
+        "experiment", "changing-catalogue", "-o", tmp_path / "x", "--churn", "a", code=2
     )
     again = load_changing_catalogue(tmp_path / "run")
     assert again.rewards.equals(lived.rewards)

@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from treeward.cli.console import console, progress, say
-from treeward.cli.looking import looking
+from treeward.cli.store import explorer_over_copy
 from treeward.cli.tables import ItemColumns
 from treeward.core.errors import ArtefactExists, DataError, InvalidArgument
 
@@ -122,7 +122,7 @@ def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
     if "://" in str(path) or ":/" in str(path):  # which may hold a password
         rule = "a file; copy a database to one first (treeward store copy)"
         raise InvalidArgument(_OWNER, "LOG", rule, "an address")
-    with progress() as report, looking(path, config, flags, report) as (explorer, settings):
+    with progress() as report, explorer_over_copy(path, config, flags, report) as (explorer, settings):
         made = explorer.log()
         begun = set(settings.load_items().ids.to_list())
         shop = explorer.catalogue
