@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
-from treeward.core.errors import ArtefactVersion, InvalidArgument, UnknownId
+from treeward.core.errors import ArtefactVersion, DataError, InvalidArgument, UnknownId
 from treeward.core.types import AnyArray, Floats
-from treeward.data import tabular
+from treeward.data import tables
 from treeward.data.columns import Values, column
 from treeward.data.columns import ids as as_ids
 
@@ -77,7 +77,7 @@ class Catalogue:
         """How many pages of an explorer's changes it knows; see `Explorer.add`."""
         self.made_at: int | None = None
         """When the file it was read from was written, in seconds since 1970."""
-        self.numbered = False
+        self.ids_are_row_numbers = False
         """Whether it was read from a table without a column of ids, so that items go by their row numbers."""
         self._text = self.ids.dtype == pl.String
         keys = _keys(self.ids)
@@ -206,7 +206,12 @@ class Catalogue:
         verify
             Check the hashes of a saved catalogue.
         """
-        made = cls._read(path, columns or {}, vectors, need_vectors, verify)
+        if columns and (artefact.is_artefact(path) or str(path).endswith(".npy")):
+            raise InvalidArgument("Catalogue.load", "columns", "given for a table", f"{dict(columns)} for {path}")
+        try:
+            made = cls._read(path, columns or {}, vectors, need_vectors, verify)
+        except InvalidArgument as error:  # about what the file holds
+            raise DataError(f"{path}: {error}") from error
         found = Path(path) / artefact.MANIFEST if artefact.is_artefact(path) else Path(path)
         made.made_at = int(found.stat().st_mtime)
         return made
@@ -215,8 +220,6 @@ class Catalogue:
     def _read(
         cls, path: StrPath, columns: Mapping[str, str], vectors: StrPath | None, need_vectors: bool, verify: bool
     ) -> Self:
-        if columns and (artefact.is_artefact(path) or str(path).endswith(".npy")):
-            raise InvalidArgument("Catalogue.load", "columns", "given for a table", f"{dict(columns)} for {path}")
         if artefact.is_artefact(path):
             try:
                 contents = artefact.read(path, FORMAT, VERSION, verify=verify)
@@ -226,11 +229,11 @@ class Catalogue:
             made.gone, made.pages = contents.documents.get("gone", []), contents.info.get("pages", 0)
             return made
         if str(path).endswith(".npy"):
-            matrix = tabular.read_matrix(path)
+            matrix = tables.read_matrix(path)
             return cls(np.arange(len(matrix)), matrix)
-        table, held = tabular.read_items(path, columns, vectors, need_vectors)
+        table, held = tables.read_items(path, columns, vectors, need_vectors)
         made = cls.of_table(table, held)
-        made.numbered = "id" not in table.columns
+        made.ids_are_row_numbers = "id" not in table.columns
         return made
 
     @classmethod

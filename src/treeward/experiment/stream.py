@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from treeward.bandit.crowd import Crowd
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Number, OneOf, Seed, Whole
 from treeward.core.errors import ArtefactError, DataError, ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.progress import Stage as Steps
@@ -26,7 +27,7 @@ from treeward.data.interactions import Interactions
 from treeward.data.loaders import find_loader, load_dataset
 from treeward.embed import attribute_vectors, svd_vectors, text_vectors
 from treeward.embed.text import SAID
-from treeward.experiment import resume
+from treeward.experiment import run_folder
 from treeward.experiment.cells import cell_seed
 from treeward.experiment.prepare import content_digest, fit_world, is_world, rows_of
 from treeward.experiment.run import alone
@@ -34,13 +35,12 @@ from treeward.experiment.stream_arms import ARMS, Player, Stage
 from treeward.learn.torch import torch_for
 from treeward.policy.beam import Beam
 from treeward.simulate.arrivals import Visits, arrivals
-from treeward.simulate.logged import logged
+from treeward.simulate.random_log import random_log
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-KIND = resume.Kind("treeward.stream", 1)
+KIND = run_folder.Kind("treeward.stream", 1)
 STAGE = "treeward.stream.stage", 1
-VECTORS = ("clicks", "attributes", "text", "own")
 FREE = ("arms", "repeats")
 """What a run may be resumed with other values of: cells do not depend on them."""
 _OWNER = "experiment stream"
@@ -56,35 +56,29 @@ class Stream:
     """A data set as `treeward data inspect` reads it, or a saved world."""
     loader: str = ""
     loader_options: Mapping[str, Any] = field(default_factory=dict)
-    vectors: str = "clicks"
+    vectors: Annotated[str, OneOf(("clicks", "attributes", "text", "own"))] = "clicks"
     """Item vectors: ``"clicks"`` (SVD of training users' clicks), ``"attributes"`` (attributes, genres, tags, brand or
     category), ``"text"`` (titles, descriptions and genres), or ``"own"`` (those of the data, as a world needs)."""
-    dim: int = 64
+    dim: Count = 64
     """Dimensions of item vectors that are made."""
-    users: int = 12_000
+    users: Annotated[int, Whole(low=2)] = 12_000
     """At most so many users visit."""
-    training: float = 0.5
+    training: Annotated[float, Number(above=0, below=1)] = 0.5
     """Share of all users who do not visit; vectors and prior are made from their events."""
-    days: int = 20
-    visits: float = 4.0
+    days: Annotated[int, Whole(1, 2**15 - 1)] = 20
+    visits: Annotated[float, Number(low=1)] = 4.0
     """Visits of the median user."""
-    tail: float = 3.5
+    tail: Annotated[float, Number(above=1)] = 3.5
     """Exponent of the tail: P(more than n visits) falls as n to the power of minus this."""
-    batch: int = 50
+    batch: Count = 50
     """So many visits, of different users, are decided before feedback on them comes."""
     arms: tuple[str, ...] = tuple(ARMS)
-    repeats: int = 3
-    seed: int = 0
+    repeats: Count = 3
+    seed: Seed = 0
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is computed."""
-        for name, low in (("dim", 1), ("users", 2), ("days", 1), ("batch", 1), ("repeats", 1), ("seed", 0)):
-            checks.integer(_OWNER, name, getattr(self, name), low=low)
-        checks.integer(_OWNER, "days", self.days, low=1, high=2**15 - 1)
-        checks.number(_OWNER, "training", self.training, above=0, below=1)
-        checks.number(_OWNER, "visits", self.visits, low=1)
-        checks.number(_OWNER, "tail", self.tail, above=1)
-        checks.one_of(_OWNER, "vectors", self.vectors, VECTORS)
+        checks.validate(self, _OWNER)
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise InvalidArgument(_OWNER, "arms", "at least one, and none of them twice", self.arms)
         for label in self.arms:
@@ -102,7 +96,7 @@ class Stream:
     @property
     def digest(self) -> str:
         """What distinguishes this experiment's cells from those of others."""
-        return resume.digest(self, FREE)
+        return run_folder.digest(self, FREE)
 
     def arrivals(self, users: int, items: int, repeat: int) -> Visits:
         """Return the visits of a repeat: the same for all arms."""
@@ -144,9 +138,9 @@ def run_stream(
     spec.check()
     place, report = Path(folder), progress or silent
     with alone(place):
-        resume.claim(place, spec, FREE)
+        run_folder.claim(place, spec, FREE)
         _prepare(spec, place, report)
-        resume.run_cells(
+        run_folder.run_cells(
             place, _cells(spec), KIND, spec.digest, play_cell, ["world", "tree", "prior", "tree-prior", "stage"],
             processes=processes, on=on, report=report,
         )  # fmt: skip
@@ -159,7 +153,7 @@ def load_stream(folder: StrPath) -> Streamed:
     spec = read_stream(place)
     cells, visits, rows = _cells(spec), [], []
     for (label, repeat), found in zip(
-        cells.values(), resume.finished(place, list(cells), KIND, spec.digest), strict=True
+        cells.values(), run_folder.finished(place, list(cells), KIND, spec.digest), strict=True
     ):
         told = {"arm": label, "repeat": repeat}
         visits.append(found.tables["visits"].select(*(pl.lit(v).alias(k) for k, v in told.items()), pl.all()))
@@ -171,7 +165,7 @@ def load_stream(folder: StrPath) -> Streamed:
 
 def read_stream(place: Path) -> Stream:
     """Return the experiment of a folder."""
-    told = resume.read_spec(place)
+    told = run_folder.read_spec(place)
     return checks.typed(_OWNER, "spec", {**told, "arms": tuple(told.get("arms", ()))}, Stream)
 
 
@@ -259,7 +253,7 @@ def _given(spec: Stream, report: Progress) -> _Ready:
     if not 0 < count < world.users:
         rule = f"a share that leaves some of the world's {world.users} users for training and some to visit"
         raise InvalidArgument(_OWNER, "training", rule, spec.training)
-    train = logged(world, np.sort(order[:count]).tolist(), _SHOWN, spec.seed)
+    train = random_log(world, np.sort(order[:count]).tolist(), _SHOWN, spec.seed)
     return world, train, np.sort(order[count:]), {"source": {"world": spec.data}}
 
 

@@ -1,6 +1,6 @@
 """`try_prior`: what a prior is expected to earn with users it was not fitted to, compared with having none."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 
 from treeward.bandit.crowd import Crowd
 from treeward.core import checks, rng
+from treeward.core.checks import Count, Seed, Whole
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-from treeward.data.numbered import numbered
+from treeward.data.item_rows import with_item_rows
 from treeward.policy.beam import Beam
 from treeward.policy.session import Decisions
 from treeward.tree.item_tree import ItemTree
@@ -78,14 +79,15 @@ class PriorTrial(NamedTuple):
         }  # fmt: skip
 
 
+@checks.checked()
 def try_prior(
     prior: Crowd,
     interactions: Interactions,
     catalogue: Catalogue,
     *,
-    users: int = 1_000,
-    rounds: int = 20,
-    seed: int = 0,
+    users: Annotated[int, Whole(low=_LEAST)] = 1_000,
+    rounds: Count = 20,
+    seed: Seed = 0,
     progress: Progress | None = None,
 ) -> PriorTrial:
     """Compare a prior with none, and with a list of the most popular items, on users it was not fitted to.
@@ -113,12 +115,6 @@ def try_prior(
     progress
         Called with (stage, done, total).
     """
-    owner = "try_prior"
-    checks.kinds(owner, ("prior", prior, Crowd), ("interactions", interactions, Interactions))
-    checks.kinds(owner, ("catalogue", catalogue, Catalogue))
-    checks.integer(owner, "users", users, low=_LEAST)
-    checks.integer(owner, "rounds", rounds, low=1)
-    checks.integer(owner, "seed", seed, low=0)
     told, rounds = progress or silent, min(rounds, len(catalogue))
     answers = _Answers.of(interactions, catalogue, users, seed)
     popular = np.argsort(-prior.transform(catalogue).vectors[:, -1], kind="stable")[:rounds]
@@ -142,7 +138,7 @@ class _Answers(NamedTuple):
 
     @classmethod
     def of(cls, log: Interactions, catalogue: Catalogue, users: int, seed: int) -> "_Answers":
-        pairs = numbered("try_prior", log, catalogue).group_by("user", "row").agg(pl.max("reward")).collect()
+        pairs = with_item_rows("try_prior", log, catalogue).group_by("user", "row").agg(pl.max("reward")).collect()
         liked = pairs.filter(pl.col("reward") > 0)["user"].unique().sort()
         if len(liked) < _LEAST:
             raise DataError(f"{len(liked)} users of the log reward an item of the catalogue; {_LEAST} are needed")
