@@ -29,6 +29,7 @@ from treeward.explorer.snapshot import SPARE, How, Snapshot
 from treeward.explorer.tally import Tally
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
+from treeward.policy.compile_learning import compile_learning_ahead
 from treeward.store.base import EventStore, User
 from treeward.store.copying import served
 from treeward.store.events import EVENT, SHOWN, now
@@ -135,6 +136,7 @@ class Explorer(Shared):
         owner = "Explorer"
         policy = Beam() if policy is None else policy
         _checked(catalogue, tree, policy, store)
+        compile_learning_ahead(policy)
         self._within = None if exposed_within is None else checks.number(owner, "exposed_within", exposed_within, low=0)
         once, rest = checks.repeats(owner, repeats)
         if rest >= len(catalogue):
