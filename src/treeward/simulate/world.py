@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.checks import Count, NotNegative
-from treeward.core.compiled import tight, whole
+from treeward.core.compiled import kernel, whole
 from treeward.core.errors import ArtefactCorrupt, InvalidArgument
 from treeward.core.types import Floats, frozen
 from treeward.core.version import __version__
@@ -324,7 +324,7 @@ class World:
         return cls(*made, provenance=told)
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def chance(tastes: Tastes, user: int, row: int) -> float:
     """Return the probability of a reward for one user and one item."""
     if len(tastes.table) > 0:
@@ -335,7 +335,7 @@ def chance(tastes: Tastes, user: int, row: int) -> float:
     return float(1.0 / (1.0 + np.exp(-np.float64(logit))))
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _fill_chances(
     tastes: Tastes, users: NDArray[np.integer], rows: NDArray[np.integer], out: NDArray[np.float64]
 ) -> None:
