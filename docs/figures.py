@@ -1,6 +1,6 @@
 """Draw the figures of `docs/concepts.md`, each from a real tree, explorer or simulation.
 
-``python docs/figures.py`` draws all of them into `docs/figures/`; ``python docs/figures.py tree field`` draws those two.
+``python docs/figures.py`` draws all of them into `docs/figures/`; ``python docs/figures.py tree field`` only these.
 """
 
 import sys
