@@ -63,9 +63,12 @@ class Registry(Mapping[str, T]):
         self._table = table
 
     def __getitem__(self, name: str) -> T:
-        module, _, last = self._table[name].partition(":")
-        found: T = getattr(import_module(module), last)
+        found: T = getattr(self.module(name), self._table[name].partition(":")[2])
         return found
+
+    def module(self, name: str) -> ModuleType:
+        """Return the module that has what goes by this name."""
+        return import_module(self._table[name].partition(":")[0])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)

@@ -1,6 +1,5 @@
 """The loaders by name, and which of them a path is for."""
 
-import sys
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
@@ -72,8 +71,8 @@ def kind_of(path: Path) -> str:
     """Return the name of the loader for a path."""
     if not path.exists():
         raise DataError(f"{path}: cannot be read: there is no such file or folder")
-    for name, load in LOADERS.items():
-        signs: tuple[str, ...] = getattr(sys.modules[load.__module__], "SIGNS", ())
+    for name in LOADERS:
+        signs: tuple[str, ...] = getattr(LOADERS.module(name), "SIGNS", ())
         if any((path.is_dir() and any(path.glob(sign))) or path.name == sign for sign in signs):
             return name
     if path.is_file() and path.suffix.lower() in READERS:
