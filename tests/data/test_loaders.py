@@ -14,6 +14,7 @@ from treeward.data.dataset import Dataset, Sizes, split_users
 from treeward.data.dataset_summary import describe, histogram
 from treeward.data.delimited import Reading
 from treeward.data.loaders import LOADERS, kind_of, load_dataset
+from treeward.explorer.records import Ingested
 
 SLICES = Path(__file__).parents[3] / "shared" / "data"
 
@@ -544,7 +545,7 @@ def test_mind_can_be_taken_in(tmp_path):
     data = load_dataset(mind(tmp_path))
     vectors = np.random.default_rng(0).standard_normal((len(data.catalogue), 4))
     explorer = tw.Explorer(data.catalogue.with_vectors(vectors), policy=tw.Flat())
-    assert explorer.ingest(data.interactions) == (9, 2, 0)
+    assert explorer.ingest(data.interactions) == Ingested(9, 2, 0)
     assert explorer.store.count("U1") == 6
 
 

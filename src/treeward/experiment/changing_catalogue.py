@@ -206,7 +206,7 @@ def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Conte
             waits.come(come, day, chances, there)
             if way.every and day % way.every == 0:
                 explorer.rebuild()
-            elif way.adds and explorer.fitness().due(0.0):
+            elif way.adds and explorer.inspect.fitness().due(0.0):
                 explorer.refit()
         earned[:, day] = _spend(explorer, world, chances, spec.rounds, seed, day, waits)
     rewards = pl.DataFrame(
