@@ -70,7 +70,7 @@ class Side(NamedTuple):
 
 SIDES = (
     Side("chance", "any item", "", "ours:Chance"),
-    Side("oracle", "everybody's best item", "", "ours:Oracle"),
+    Side("oracle", "each user's best item", "", "ours:Oracle"),
     Side("treeward", "Beam", "", "ours:Treeward"),
     Side("treeward", "pHCB, 50 scores", "", "ours:PHCB"),
     Side("treeward", "exact LinUCB, every item", "", "ours:Exact"),
@@ -78,13 +78,13 @@ SIDES = (
     Side("Vowpal Wabbit", "SquareCB, every item", "vw", "vw:Wabbit"),
     Side("Vowpal Wabbit", "large action space, every item", "vw", "vw:Large"),
     Side("Vowpal Wabbit", "SquareCB, 50 drawn items", "vw", "vw:Shortlisted"),
-    Side("mabwiser", "LinUCB, an item an arm", "mabwiser", "bandits:MabwiserItems"),
-    Side("mabwiser", "LinUCB, a model a user", "mabwiser", "bandits:MabwiserUsers"),
-    Side("contextualbandits", "LinUCB, an item an arm", "contextualbandits", "bandits:ContextualItems"),
-    Side("contextualbandits", "LinUCB, a model a user", "contextualbandits", "bandits:ContextualUsers"),
+    Side("mabwiser", "LinUCB, one arm per item", "mabwiser", "bandits:MabwiserItems"),
+    Side("mabwiser", "LinUCB, one model per user", "mabwiser", "bandits:MabwiserUsers"),
+    Side("contextualbandits", "LinUCB, one arm per item", "contextualbandits", "bandits:ContextualItems"),
+    Side("contextualbandits", "LinUCB, one model per user", "contextualbandits", "bandits:ContextualUsers"),
     Side("river", "Bayesian regression, 50 drawn items", "river", "bandits:River"),
-    Side("obp", "LinUCB, an item an arm", "obp", "bandits:OpenBandit"),
-    Side("RePlay", "LinUCB, an item an arm, fitted every 50 rounds", "replay", "factors:RePlay"),
+    Side("obp", "LinUCB, one arm per item", "obp", "bandits:OpenBandit"),
+    Side("RePlay", "LinUCB, one arm per item, fitted every 50 rounds", "replay", "factors:RePlay"),
     Side("implicit", "ALS from the log, clicks folded in", "implicit", "factors:ALS"),
 )
 STREAM_SIDES = (

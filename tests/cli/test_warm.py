@@ -38,7 +38,7 @@ for options in ({}, {"repeats": False, "spare": 0.2}):
     assert explorer.publish() > 2
     explorer.recommend(["u1", "new"], 3)
     explorer.explain(made)
-    explorer.health(users=3)
+    explorer.inspect.health(users=3)
 """
 
 pytestmark = pytest.mark.skipif("NUMBA_DISABLE_JIT" in os.environ, reason="nothing is compiled here")
@@ -54,5 +54,5 @@ def test_warm_compiles_all_that_a_first_recommendation_and_the_crowd_need(tmp_pa
 
 def test_warm_needs_a_place_for_kernels(monkeypatch):
     nowhere = {"folder": None, "writable": False, "compiled": False}
-    monkeypatch.setattr("treeward.cli.checkup.kernels", lambda: nowhere)
+    monkeypatch.setattr("treeward.cli.doctor.kernels", lambda: nowhere)
     assert "set NUMBA_CACHE_DIR to a folder" in cli("warm", code=2)

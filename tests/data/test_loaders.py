@@ -12,8 +12,9 @@ from tests.commands import run as cli
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.data.dataset import Dataset, Sizes, split_users
 from treeward.data.dataset_summary import describe, histogram
-from treeward.data.delimited import Problems, read_pieces
+from treeward.data.delimited import Reading
 from treeward.data.loaders import LOADERS, kind_of, load_dataset
+from treeward.explorer.records import Ingested
 
 SLICES = Path(__file__).parents[3] / "shared" / "data"
 
@@ -377,7 +378,7 @@ def test_kinds_are_told_by_names(tmp_path):
     with pytest.raises(InvalidArgument, match="loader must be one of mind"):
         load_dataset(tmp_path, "netflix")
     with pytest.raises(DataError, match="there is no such file"):
-        list(read_pieces(tmp_path / "x", ("a",), Problems()))
+        list(Reading().pieces(tmp_path / "x", ("a",)))
 
 
 def test_splits_are_by_user_and_seed():
@@ -412,7 +413,7 @@ def test_cards_count_clicks_and_skips_apart(tmp_path):
     assert card.actions == {"history": 4, "skip": 3, "click": 2}
     assert card.paper == {"users": 1_000_000, "items": 161_013, "categories": 285, "clicks in impressions": 24_155_470}
     assert card.read == {}
-    told = cli("data", "inspect", tmp_path, "--set", "test=1", "--set", "validation=0")
+    told = cli("data", "inspect", tmp_path, "--loader-option", "test=1", "--loader-option", "validation=0")
     assert re.search(r"clicks +6 *\n", told)
     assert re.search(r"clicks in impressions +2 +24,155,470", told)
     assert re.search(r"clicks of histories +4 *\n", told)
@@ -451,9 +452,9 @@ def test_inspect(tmp_path):
     assert "left out or noted" in told
     assert "paper" not in told
     assert "no column 'user'" in cli("data", "inspect", tmp_path / "mine.csv", code=2)
-    for wrong in ("columns=visitor", "columns=[1]", "items=5"):
-        name = wrong.split("=")[0]
-        assert f"{name} must be of type" in cli("data", "inspect", tmp_path / "mine.csv", "--set", wrong, code=2)
+    for wrong, flag in (("columns=visitor", "--column"), ("columns=[1]", "--column"), ("items=5", "--items")):
+        told = cli("data", "inspect", tmp_path / "mine.csv", "--loader-option", wrong, code=2, width=200)
+        assert f"--loader-option must be an option that is not given as {flag}, got '{wrong.split('=')[0]}'" in told
 
 
 @pytest.mark.skipif(not SLICES.is_dir(), reason="the slices of real data are not here")
@@ -544,7 +545,7 @@ def test_mind_can_be_taken_in(tmp_path):
     data = load_dataset(mind(tmp_path))
     vectors = np.random.default_rng(0).standard_normal((len(data.catalogue), 4))
     explorer = tw.Explorer(data.catalogue.with_vectors(vectors), policy=tw.Flat())
-    assert explorer.ingest(data.interactions) == (9, 2, 0)
+    assert explorer.ingest(data.interactions) == Ingested(9, 2, 0)
     assert explorer.store.count("U1") == 6
 
 

@@ -345,7 +345,7 @@ def test_embed_neural_on_the_command_line(world, log, tmp_path):
     world.catalogue.save(tmp_path / "items")
     arguments = [
         "embed", "neural", str(tmp_path / "events.parquet"), "--items", str(tmp_path / "items"), "-o",
-        str(tmp_path / "features"), "--catalogue", str(tmp_path / "seen"), "--dim", "8", "--hidden", "16",
+        str(tmp_path / "features"), "--save-items", str(tmp_path / "seen"), "--dim", "8", "--hidden", "16",
         "--passes", "2",
     ]  # fmt: skip
     told = run(app, arguments)
@@ -362,8 +362,9 @@ def test_the_experiment(tmp_path):
     told = CliRunner().invoke(
         app,
         [
-            "experiment", "deep", "synthetic", "-o", str(tmp_path / "run"), "--set", "items=300", "--set", "users=80",
-            "--set", "dim=4", "--users", "6", "--repeats", "2", "--rounds", "12", "--shown", "20", "--processes", "1",
+            "experiment", "deep", "synthetic", "-o", str(tmp_path / "run"), "--loader-option", "items=300",
+            "--loader-option", "users=80", "--loader-option", "dim=4", "--users", "6", "--repeats", "2",
+            "--rounds", "12", "--shown", "20", "--processes", "1",
             "--without", "pHUCB + prior", "--without", "pHUCB, deep + prior",
         ],
     )  # fmt: skip

@@ -20,10 +20,11 @@ from tests.commands import run as cli
 from tests.simulate.test_run import REFERENCE
 from treeward.core.errors import ArtefactCorrupt, ArtefactExists, DataError, InvalidArgument
 from treeward.experiment import Arm, Outcome, Spec, load, run
-from treeward.experiment.cells import cell_seed, checkpoints
+from treeward.experiment.cells import checkpoints
 from treeward.experiment.presets import PRESETS, REWARDS, TABLE_3, bases, rewards, sensitivity, tuned, tuning
 from treeward.experiment.reference import compare
 from treeward.experiment.report import render, warnings, write_report
+from treeward.experiment.run_folder import cell_seed
 from treeward.experiment.summary import (
     by_user,
     claims,
@@ -78,7 +79,7 @@ def test_specs_go_to_toml_and_back(world):
         ('exposure = "autoo"\n', "did you mean 'auto'"),
         ('loader = "movilens"\n', "did you mean 'movielens'"),
         ('rouds = 3\n', "one of .*rounds.*did you mean 'rounds'"),
-        ("rounds = 0\n", "rounds must be an integer of at least 1"),
+        ("rounds = 0\n", "rounds must be an integer from 1 to 2147483647"),
         ('reward = "coins"\n', "reward must be one of probability, click"),
         ("arms = 3\n", "a list of tables"),
         ("seed = \n", "spec must be TOML"),
@@ -461,7 +462,7 @@ def test_from_a_log_to_a_report(tmp_path):
     told = cli(
         "experiment", "rewards", tmp_path / "log.csv", "-o", tmp_path / "run", "--users", 5, "--rounds", 30,
         "--repeats", 1, "--dim", 4, "--widths", "4,10", "--without", "HMAB", "--without", "ICTRUCB", "--readings",
-        "--budget", 20, "--set", f"items={tmp_path / 'items.csv'}",
+        "--budget", 20, "--items", tmp_path / "items.csv",
     )  # fmt: skip
     assert "LinUCB, clicks" in told
     assert "HMAB, authors' reading, per user" in told
@@ -504,7 +505,7 @@ def test_tune_writes_a_spec_that_runs(world, tmp_path):
     gone = {walk.format(base) for walk in walks for base in ("UCB", "TS", "EG")} - {"TS", "HTS"}
     some = [word for label in sorted(gone) for word in ("--without", label)]
     told = cli("experiment", "tune", world, "-o", tmp_path / "tune", "--users", 4, "--rounds", 5, "--repeats", 1,
-               "--arms", "bases", "--budget", 20, "--widths", "5,40", *some)  # fmt: skip
+               "--preset", "bases", "--budget", 20, "--widths", "5,40", *some)  # fmt: skip
     assert "Best on 4 validation" in told
     assert "TS | v " in told
     made = Spec.from_toml((tmp_path / "tune" / "tuned.toml").read_text())

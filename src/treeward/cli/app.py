@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -35,6 +36,8 @@ COMMANDS = {
     "bench": "Measure how fast this machine recommends and learns.",
 }
 """Every command, in the order of `treeward --help`; its module has the same name."""
+
+INTERRUPTED = 128 + signal.SIGINT
 
 
 class _Commands(TyperGroup):
@@ -99,22 +102,40 @@ def main() -> None:
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="replace")  # a name the terminal cannot show is no reason to stop
+    status = _run()
+    if status == INTERRUPTED:
+        errors.print("interrupted")
+    sys.exit(status)
+
+
+def _run() -> int:
+    """Run a command and return its exit status."""
     try:
-        app()
+        status = app(prog_name="treeward", standalone_mode=False)
         console.file.flush()
+        return status or 0
     except TreewardError as error:
         complain(str(error))
-        sys.exit(2)
     except OSError as error:  # the output is closed or full
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         complain(f"cannot write the output: {error.strerror}")
-        sys.exit(2)
     except SystemError as error:
         if not isinstance(error.__cause__, KeyboardInterrupt):  # which was raised while a kernel was loaded
             raise
-        errors.print("interrupted")
-        sys.exit(128 + signal.SIGINT)
-    except SystemExit as end:
-        if end.code == 128 + signal.SIGINT:
-            errors.print("interrupted")
-        raise
+        return INTERRUPTED
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # all that the parser of arguments raises has it
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+        else:
+            complain(_usage_error(error))
+    return 2
+
+
+def _usage_error(error: Any) -> str:
+    """Return what is wrong with the arguments in one sentence: the command, the option, the rule and the value."""
+    command = error.ctx.command_path.removeprefix("treeward ") if getattr(error, "ctx", None) else "treeward"
+    options = getattr(getattr(error, "param", None), "opts", ())
+    given = [f", got {value!r}" for name, value in pairwise(sys.argv) if name in options]
+    return f"{command}: {error.format_message().rstrip('.')}{given[-1] if given else ''}"

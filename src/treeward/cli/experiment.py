@@ -188,8 +188,8 @@ def deep(
 ) -> None:
     """Compare linear with neural-linear policies, in clicks, under the same budgets, with and without the prior.
 
-    Needs torch. The network learns from training users alone. DATA synthetic makes a world whose rewards are not linear;
-    --loader-option items, users, dim and nonlinear change it.
+    Needs torch. The network learns from training users alone. DATA synthetic makes a world whose rewards are not
+    linear; --loader-option items, users, dim and nonlinear change it.
     """
     spec["shown"] = spec["shown"] if is_world(str(data)) else 0
     show_outcome(place.run(arms.apply(_preset("deep", data, log, spec)), out), out)

@@ -12,10 +12,11 @@ from treeward.bandit.crowd import Crowd
 from treeward.bandit.sampled import check_vectors
 from treeward.cli.console import progress, say, timed, warn
 from treeward.core.errors import InvalidArgument
+from treeward.core.registry import LOADERS
 from treeward.data.catalogue import Catalogue
 from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES
 from treeward.data.dataset import Dataset
-from treeward.data.loaders import LOADERS, load_dataset
+from treeward.data.loaders import load_dataset
 
 Data = Annotated[
     Path,
@@ -95,9 +96,8 @@ class LogFlags:
         if "action" in log.columns:
             found = log.group_by("action").len().sort("len", descending=True).head(9).iter_rows()
             counts = ", ".join(f"{name} {events:,}" for name, events in found)
-            say(
-                f"Every event counts 1, whatever its action ({counts}). Weights: --action NAME=WEIGHT for each that counts."
-            )
+            hint = "Weights: --action NAME=WEIGHT for each that counts."
+            say(f"Every event counts 1, whatever its action ({counts}). {hint}")
         elif made.source.get("not_used"):
             say(
                 f"Columns not used: {', '.join(made.source['not_used'])}. Every event counts 1. If one distinguishes "
@@ -189,7 +189,7 @@ def load_items(
     """Read items, and say so where their ids are mere row numbers."""
     with timed(f"Reading {path}"):
         made = Catalogue.load(path, columns=columns, vectors=vectors, need_vectors=need_vectors)
-    if made.numbered:
+    if made.ids_are_row_numbers:
         others = ", ".join(made.table.columns[1:]) or "no others"
         say(
             f"{path}: no column is called id, so items go by their row numbers, 0 to {len(made) - 1}. "

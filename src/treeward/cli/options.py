@@ -18,14 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache, wraps
 from itertools import pairwise
-from pathlib import Path
 from textwrap import dedent
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import typer
 
-from treeward.core.checks import Number, Whole, rule_of
+from treeward.core.checks import rule_of
 from treeward.core.errors import InvalidArgument
 
 Command = Callable[..., None]
@@ -88,8 +87,9 @@ def expanded(command: Command) -> Command:
             options = [_derived(derived, name) for name in derived.names]
             groups[one.name] = _converter(command, derived), [option.name for option in options]
         elif is_dataclass(one.annotation):
-            options = list(inspect.signature(one.annotation).parameters.values())
-            groups[one.name] = one.annotation, [option.name for option in options]  # type: ignore[assignment]
+            group: Any = one.annotation
+            options = list(inspect.signature(group).parameters.values())
+            groups[one.name] = group, [option.name for option in options]
         else:
             options = [one]
         flat += [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
@@ -108,7 +108,7 @@ def _derived(derived: Derived, name: str) -> inspect.Parameter:
     """Return a parameter of the library as an option of a command."""
     meaning = meanings(derived.source)[name]
     default = derived.defaults.get(name, meaning.default)
-    kind, bounds = _typer_type(meaning.annotation)
+    kind = _typer_type(meaning.annotation)
     if kind is str and isinstance(default, Sequence) and not isinstance(default, str):
         default = ",".join(map(str, default))
     help = _sentence(derived.words.get(name, meaning.help))
@@ -117,27 +117,20 @@ def _derived(derived: Derived, name: str) -> inspect.Parameter:
         kind, default = kind | None, None
     shown = default not in (None, "")
     names = [f"--{name.replace('_', '-')}"] if kind is bool and not default else []  # nothing to switch off
-    option = typer.Option(*names, help=help, show_default=shown, **bounds)
+    option = typer.Option(*names, help=help, show_default=shown)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
 
-def _typer_type(annotation: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the type of an option for a parameter of this type, and its bounds."""
-    rule = rule_of(annotation)
-    bounds = {"min": rule.low, "max": rule.high} if isinstance(rule, Number | Whole) else {}
-    bounds = {name: value for name, value in bounds.items() if value is not None and value < 2**62}
+def _typer_type(annotation: Any) -> Any:
+    """Return the type of an option for a parameter of this type; its rule is checked apart, in our own words."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, UnionType):
         parts = [one for one in get_args(annotation) if one is not NoneType]
-        kind, bounds = _typer_type(parts[0])
         # Several types, such as bool | int, are read from text by whatever takes the value.
-        return (kind if len(parts) == 1 or Path in parts else str) | None, bounds
-    if _element(annotation) is not None:
-        return str, {}
-    if annotation in (int, float, bool, str, Path) or get_origin(annotation) is Literal:
-        return annotation, bounds
-    return str, {}
+        return (_typer_type(parts[0]) if len(parts) == 1 else str) | None
+    simple = annotation in (int, float, bool, str) or get_origin(annotation) is Literal
+    return annotation if simple else str
 
 
 def _element(annotation: Any) -> type | None:
@@ -151,13 +144,17 @@ def _element(annotation: Any) -> type | None:
 
 
 def _converter(command: Command, derived: Derived) -> Callable[..., dict[str, Any]]:
-    """Return a function that turns the values of derived options into what the library takes."""
+    """Return a function that turns the values of derived options into what the library takes, and checks them."""
 
     def convert(**given: Any) -> dict[str, Any]:
         for name, value in given.items():
-            element = _element(meanings(derived.source)[name].annotation)
+            annotation, flag = meanings(derived.source)[name].annotation, f"--{name.replace('_', '-')}"
+            element, rule = _element(annotation), rule_of(annotation)
             if element is not None and isinstance(value, str):
-                given[name] = numbers(_name_of(command), f"--{name.replace('_', '-')}", value, element)
+                value = numbers(_name_of(command), flag, value, element)
+            if rule is not None and value is not None:
+                value = rule.check(_name_of(command), flag, value)
+            given[name] = value
         return given
 
     return convert
@@ -195,6 +192,7 @@ def meanings(source: Any) -> Mapping[str, _Meaning]:
         found = inspect.signature(source).parameters.values()
         return {one.name: _Meaning(one.annotation, one.default, words.get(one.name, "")) for one in found}
     words |= _field_docs(source)
+    defaults: Mapping[str, Any] = getattr(source, "_field_defaults", {})
     if is_dataclass(source):
         return {
             one.name: _Meaning(
@@ -205,8 +203,7 @@ def meanings(source: Any) -> Mapping[str, _Meaning]:
             for one in fields(source)
         }
     return {
-        name: _Meaning(kind, source._field_defaults.get(name), words.get(name, ""))
-        for name, kind in source.__annotations__.items()
+        name: _Meaning(kind, defaults.get(name), words.get(name, "")) for name, kind in source.__annotations__.items()
     }
 
 

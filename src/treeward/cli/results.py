@@ -5,15 +5,14 @@ from pathlib import Path
 from treeward.cli.console import say, show_table
 from treeward.experiment import Outcome
 from treeward.experiment.changing_catalogue import ChangingCatalogueResult
-from treeward.experiment.changing_catalogue_report import lines_of as lines_of_changes
-from treeward.experiment.changing_catalogue_report import write_changing_catalogue
+from treeward.experiment.changing_catalogue_report import way_summaries, write_changing_catalogue
 from treeward.experiment.presets import SENSITIVITY
 from treeward.experiment.reference import Compared
 from treeward.experiment.regret import Measured, Sizes, write_regret
 from treeward.experiment.report import warnings, write_report
 from treeward.experiment.stream import Streamed
-from treeward.experiment.stream_report import cells_of, size_of, write_stream
-from treeward.experiment.stream_summary import lines_of
+from treeward.experiment.stream_report import row_of, size_of, write_stream
+from treeward.experiment.stream_summary import arm_summaries
 from treeward.experiment.summary import deepened, gaps, rounds_of, tidy, verdicts
 
 _LEFT = ("arm", "policy", "way")
@@ -76,8 +75,8 @@ def _show_deepened(outcome: Outcome) -> None:
 def show_stream(streamed: Streamed, out: Path) -> None:
     """Print a stream's table, and write its report."""
     rows = []
-    for line in lines_of(streamed):  # what fits into 80 columns; the report has the rest
-        label, clicks, _, *differences, shown, _, _, time = (cell.replace("± 0.", "± .") for cell in cells_of(line))
+    for line in arm_summaries(streamed):  # what fits into 80 columns; the report has the rest
+        label, clicks, _, *differences, shown, _, _, time = (cell.replace("± 0.", "± .") for cell in row_of(line))
         rows.append((label, clicks, f"{line.last.mean:.3f}", *differences, shown, time))
     head = ("arm", "clicks\nper visit", "last\nthird", "over\nBeam", "over\nlist", "items\nshown", "µs")
     show_table(f"Clicks per visit: {size_of(streamed)}", head, rows, left=_LEFT, wrap=False)
@@ -90,7 +89,7 @@ def show_changing_catalogue(result: ChangingCatalogueResult, out: Path) -> None:
     rows = [
         (f"{one.churn:.0%}", one.way, f"{one.reward:.2f}", f"{one.share:.1%} ± {one.half:.1%}", f"{one.last:.1%}",
          f"{one.within_1:.1%}", f"{one.within_3:.1%}")
-        for one in lines_of_changes(result)
+        for one in way_summaries(result)
     ]  # fmt: skip
     head = ("per day", "way", "reward", "of rebuilt every day", "last quarter", "seen at once", "in 3 days")
     show_table(f"Reward of {result.spec.users:,} users in {result.spec.days} days", head, rows, left=_LEFT)

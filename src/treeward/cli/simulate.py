@@ -5,17 +5,18 @@ from typing import Annotated, Any
 
 import typer
 
-from treeward.bandit import BANDITS, bandit_named
+from treeward.bandit import bandit_named
 from treeward.cli.console import progress, say, show_table, timed
 from treeward.cli.options import Derived, expanded
-from treeward.core.named import make
-from treeward.policy import POLICIES, TREE_POLICIES, policy_named
+from treeward.core.registry import BANDITS, BASELINES, TREE_POLICIES, make
+from treeward.policy import policy_named
 from treeward.simulate import World, draw_curves
 from treeward.simulate import simulate as run
 from treeward.simulate.curves import curve_kind
 from treeward.simulate.result import Result
 from treeward.tree.item_tree import ItemTree
 
+_POLICIES = ", ".join(TREE_POLICIES | BASELINES)
 OWN = "or your own: FILE.py:CLASS"
 Bandit = Annotated[str, typer.Option(help=f"{', '.join(BANDITS)}, {OWN}.")]
 SIZES = {
@@ -33,7 +34,8 @@ def simulate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"{', '.join(POLICIES)}, {OWN}; repeatable. Default: {', '.join(TREE_POLICIES)}.", show_default=False
+            help=f"{_POLICIES}, {OWN}; repeatable. Default: the first {len(TREE_POLICIES)}.",
+            show_default=False,
         ),
     ] = None,
     bandit: Bandit = "linucb",

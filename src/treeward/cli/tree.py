@@ -259,7 +259,7 @@ def _measured(
         for user, _ in zip(held.users(), range(users), strict=False):
             made.preview(user)
         with progress() as report:
-            found = made.health(users=users, anew=compare, progress=report)
+            found = made.inspect.health(users=users, anew=compare, progress=report)
     return {**found._asdict(), "advice": found.advice}
 
 

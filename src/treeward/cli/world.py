@@ -10,11 +10,12 @@ from treeward.cli.inputs import Data, LogAndItemFlags
 from treeward.cli.options import Derived, Force, expanded
 from treeward.core import artefact, checks
 from treeward.core.errors import InvalidArgument
+from treeward.engine.simulate import Tastes
 from treeward.learn.torch import torch_for
 from treeward.simulate.fidelity import Fidelity
 from treeward.simulate.fit import fit as fit_factors
 from treeward.simulate.fit_evidence import Evidence
-from treeward.simulate.world import FORMAT, Tastes, World
+from treeward.simulate.world import FORMAT, World
 
 app = typer.Typer()
 _WORDS = {
