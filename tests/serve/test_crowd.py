@@ -234,7 +234,7 @@ def shared(items, store):
 def same_decisions(one, two, users):
     """Tell whether two explorers decide the same for the same users, given the same draws."""
     for each in (one, two):
-        each._decider._begun, each._decider._call_stream = 0, 7
+        each._now.decider._begun, each._now.decider._call_stream = 0, 7
     made = [[(d.item, d.mean, d.width, d.edition) for u in users for d in each.preview(u, 5)] for each in (one, two)]
     return made[0] == made[1]
 

@@ -94,7 +94,7 @@ def _found(
         for user, _ in zip(held.users(), range(users), strict=False):
             made.preview(user)
         with progress() as report:
-            found = made.health(users=users, anew=anew, progress=report)
+            found = made.inspect.health(users=users, anew=anew, progress=report)
     return {**found._asdict(), "advice": found.advice}
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from treeward.core import checks
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Seed
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
@@ -27,15 +28,16 @@ _PIECE, _BATCH = 512, 64
 _WORD = re.compile(r"\w+")
 
 
+@checks.checked()
 def text_vectors(
     catalogue: Catalogue,
-    dim: int | None = 64,
+    dim: Count | None = 64,
     *,
     columns: Sequence[str] | None = None,
     model: str = PACKAGE,
     fill: bool = False,
     cache: StrPath | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Catalogue:
@@ -73,14 +75,10 @@ def text_vectors(
     True
     """
     owner = "text_vectors"
-    checks.kinds(owner, ("catalogue", catalogue, Catalogue))
-    if dim is not None:
-        checks.integer(owner, "dim", dim, low=1)
-    checks.integer(owner, "seed", seed, low=0)
     columns = columns_to_read(owner, catalogue, columns, TEXT_COLUMNS)
     texts = _texts(catalogue, columns)
     known = np.array([_WORD.search(text) is not None for text in texts], dtype=np.bool_)
-    if not known.any() or not (known.all() or checks.flag(owner, "fill", fill)):
+    if not known.any() or not (known.all() or fill):
         what = f"{int((~known).sum()):,} of {len(texts):,} items have no text in {', '.join(columns or TEXT_COLUMNS)}"
         rather = "name columns with text (--text NAME), or make vectors from clicks: treeward embed gru, embed svd"
         fix = f"--fill gives them their category's mean; or {rather}" if known.any() else rather

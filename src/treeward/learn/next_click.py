@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Positive, Seed
 from treeward.core.errors import ArtefactCorrupt, DataError, InvalidArgument
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
@@ -32,10 +33,10 @@ _LEAST_GAIN = 1e-3  # a pass must lower the validation loss by this share to cou
 class Settings(NamedTuple):
     """How a model is trained."""
 
-    rate: float = 0.001
-    passes: int = 60
-    patience: int = 4
-    window: int = WINDOW
+    rate: Positive = 0.001
+    passes: Count = 60
+    patience: Count = 4
+    window: Count = WINDOW
 
 
 class NextClick:
@@ -137,17 +138,18 @@ class NextClick:
         return cls(held.info["kind"], items, bias, weights, held.info["window"], held.info["losses"])
 
     @classmethod
+    @checks.checked()
     def fit(
         cls,
         kind: str,
         train: Interactions,
         valid: Interactions,
         catalogue: Catalogue,
-        dim: int = 64,
+        dim: Count = 64,
         *,
         start: Floats | None = None,
         settings: Settings | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         device: str = "auto",
         progress: Progress | None = None,
     ) -> Self:
@@ -178,15 +180,10 @@ class NextClick:
             Called with (stage, done, total).
         """
         owner = "NextClick.fit"
-        items, chosen = len(catalogue), settings or Settings()
+        items, chosen = len(catalogue), checks.validate(settings or Settings(), owner)
         checks.one_of(owner, "kind", kind, KINDS)
-        checks.integer(owner, "dim", dim, low=1)
-        checks.number(owner, "rate", chosen.rate, above=0)
-        for name in ("passes", "patience", "window"):
-            checks.integer(owner, name, getattr(chosen, name), low=1)
         if not len(valid):
             raise DataError(f"{owner}: there are no validation users to decide when to stop")
-        checks.integer(owner, "seed", seed, low=0)
         if start is not None and (np.shape(start) != (items, dim) or not np.isfinite(start).all()):
             raise InvalidArgument(owner, "start", f"of shape ({items}, {dim}), and finite", f"shape {np.shape(start)}")
         held = last_clicks(clicks_of(owner, valid, catalogue))

@@ -101,7 +101,7 @@ class Changing(Handlers):
 
     async def _health(self, request: Request) -> Reply:
         asked: wire.HowHealthy = request.query
-        found = await asyncio.to_thread(self.service.explorer.health, users=asked.users, anew=asked.anew)
+        found = await asyncio.to_thread(self.service.explorer.inspect.health, users=asked.users, anew=asked.anew)
         told = {name: None if value != value else value for name, value in found._asdict().items()}
         return Reply(200, msgspec.json.encode({**told, "advice": found.advice}))
 
@@ -128,8 +128,9 @@ class Changing(Handlers):
 
     def _check_where(self, explorer: Explorer) -> None:
         """Refuse a snapshot of which nothing could be shown: what is served can be."""
-        shop = explorer.catalogue
-        if self.settings.where and not (self.settings.fulfilling(shop) & explorer.are_open(np.arange(len(shop)))).any():
+        inspect = explorer.inspect
+        shop, may = inspect.catalogue, inspect.may_show(np.arange(len(inspect.catalogue)))
+        if self.settings.where and not (self.settings.fulfilling(shop) & may).any():
             rule = "fulfilled by at least one of its items"
             raise InvalidArgument("serve", "where", rule, f"{self.settings.where}, by none of {len(shop):,}")
 
@@ -181,7 +182,7 @@ class Changing(Handlers):
         busy = self._renewing is not None and not self._renewing.done()
         if busy or self._swapping.locked() or monotonic() - self._renewed < _SECONDS_BETWEEN:
             return
-        due = (await asyncio.to_thread(self.service.explorer.fitness)).due(self.settings.rebuild)
+        due = (await asyncio.to_thread(self.service.explorer.inspect.fitness)).due(self.settings.rebuild)
         if due:
             work = self._rebuild if due == "rebuild" else self.service.explorer.refit
             self._renewing = asyncio.create_task(self._renew(work))
@@ -205,7 +206,7 @@ class Changing(Handlers):
         if folder is None:
             return
         before = self._choice
-        made = folder / f"{explorer.page:012d}-{token_hex(4)}"
+        made = folder / f"{explorer.inspect.page:012d}-{token_hex(4)}"
         explorer.save(made / "items", made / "tree")
         if choice_of(store, self.settings) != before:  # somebody chose another meanwhile: that holds
             shutil.rmtree(made, ignore_errors=True)

@@ -84,10 +84,10 @@ class Live:
 
     def _totals(self) -> _Totals:
         service, store = self.service, self.service.explorer.store
-        covered, rewards, earned = service.explorer.totals()
+        totals = service.explorer.inspect.totals()
         return _Totals(
-            service.decisions, service.bold, rewards, earned, getattr(store, "commits", 0), self._count.refused(),
-            covered, self._count.times(_RECOMMEND), self._count.times(_FEEDBACK),
+            service.decisions, service.bold, totals.rewards, totals.earned, getattr(store, "commits", 0),
+            self._count.refused(), totals.items, self._count.times(_RECOMMEND), self._count.times(_FEEDBACK),
         )  # fmt: skip
 
 

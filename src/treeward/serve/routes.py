@@ -14,6 +14,7 @@ from treeward.core.errors import (
     UnknownDecision,
     UnknownId,
 )
+from treeward.explorer import records
 from treeward.serve import sights, wire
 from treeward.serve.batch import Full
 from treeward.serve.snapshots import Choice
@@ -128,13 +129,13 @@ ROUTES = (
         wire.Rows, _MANY,
     ),
     Route("GET", "/v1/users/{user}", "read", "What is known of a user", "user", None, wire.UserView, _MANY),
-    Route("GET", "/v1/users", "read", "Some users", "users", None, sights.Users, _MANY, asks=sights.Find),
+    Route("GET", "/v1/users", "read", "Some users", "users", None, records.UserList, _MANY, asks=sights.Find),
     Route(
         "GET", "/v1/users/{user}/field", "read", "What is known of a user's interests, drawn on the tree, now or then",
-        "field", None, sights.FieldView, (400, 404), asks=sights.When,
+        "field", None, records.Field, (400, 404), asks=sights.When,
     ),
     Route(
-        "GET", "/v1/decisions/{decision}", "read", "How a decision came about", "explain", None, sights.ExplanationView,
+        "GET", "/v1/decisions/{decision}", "read", "How a decision came about", "explain", None, records.Explanation,
         (404,),
     ),
     Route("DELETE", "/v1/users/{user}", "admin", "Erase a user, on disk too", "forget", None, wire.Erased, _MANY),
@@ -147,21 +148,21 @@ ROUTES = (
         "Take items away; none is shown once this has answered (other workers and replicas: within two seconds)",
         "remove_items", wire.RemoveItems, wire.Changed, (400,),
     ),
-    Route("GET", "/v1/items/{item}", "read", "An item", "item", None, wire.ItemView, (404,)),
-    Route("GET", "/v1/tree/{node}", "read", "A node of the tree; 0 is the root", "node", None, wire.NodeView, (404,)),
+    Route("GET", "/v1/items/{item}", "read", "An item", "item", None, records.ItemView, (404,)),
+    Route("GET", "/v1/tree/{node}", "read", "A node of the tree (0: the root)", "node", None, records.NodeView, (404,)),
     Route(
-        "GET", "/v1/tree/{node}/map", "read", "A node and what is worth drawing below it", "map", None, sights.MapView,
+        "GET", "/v1/tree/{node}/map", "read", "A node and what is worth drawing below it", "map", None, records.NodeMap,
         (404,),
     ),
     Route(
-        "GET", "/v1/tree/{node}/items", "read", "Some of the items under a node", "inside", None, sights.Listing,
+        "GET", "/v1/tree/{node}/items", "read", "Some of the items under a node", "inside", None, records.ItemList,
         (400, 404), asks=sights.Slice,
     ),
     Route(
-        "GET", "/v1/tree/{node}/children", "read", "Some of a node's children", "children", None, sights.Groups,
+        "GET", "/v1/tree/{node}/children", "read", "Some of a node's children", "children", None, records.NodeList,
         (400, 404), asks=sights.Slice,
     ),
-    Route("GET", "/v1/search", "read", "Items, nodes by name", "search", None, sights.Found, _MANY, asks=sights.Find),
+    Route("GET", "/v1/search", "read", "Items, nodes by name", "search", None, records.Found, _MANY, asks=sights.Find),
     Route("GET", "/v1/about", "read", "What is served, and how", "about", None, sights.About),
     Route(
         "GET", "/v1/live", "read", "How it is doing, second by second", "live", None, sights.LiveView, _MANY,

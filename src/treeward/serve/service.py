@@ -18,9 +18,10 @@ from treeward.bandit.sampled import turned
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownDecision, UnknownId
 from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
+from treeward.explorer import records
 from treeward.explorer.explorer import Explorer
 from treeward.explorer.ledger import Given, Outcome
-from treeward.explorer.looks import Decision, item_name, node_name
+from treeward.explorer.records import Decision
 from treeward.serve import wire
 from treeward.serve.counts import Counts
 from treeward.serve.crowd import Publisher
@@ -29,11 +30,10 @@ from treeward.serve.pending import Pending
 from treeward.serve.settings import Settings
 from treeward.store.base import User, spelled
 from treeward.store.copying import copy
-from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN
+from treeward.store.events import NOTED, REWARD
 from treeward.store.opening import is_database, open_store, without_password
 from treeward.store.sqlite import SQLiteStore
 
-_KINDS = {SHOWN: "shown", REWARD: "reward", CHANGE: "change", NOTED: "noted", AMENDED: "noted change"}
 _FRESH = 60.0
 _ENOUGH = 10
 """Fewer items that get other vectors do not tell whether those are of another space."""
@@ -148,9 +148,11 @@ class Service:
 
     def _own(self, ask: wire.Ask) -> list[Id]:
         """Return the caller's own items that may be shown, each once; an apprentice's caller shows what they show."""
+        inspect = self.explorer.inspect
         if self.settings.mode == "apprentice" or not ask.fallback:
-            return [item for item in ask.fallback if not self.explorer.is_gone(item)]
-        (shop, may), found = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where), list[Id]()
+            return [item for item in ask.fallback if not inspect.was_removed(item)]
+        shop, found = inspect.catalogue, list[Id]()
+        may = inspect.may_show_to(ask.user, ask.exclude, ask.allow, ask.where)
         for item in dict.fromkeys(ask.fallback):
             with suppress(UnknownId):  # a list of theirs may be newer than the catalogue
                 row = shop.row(item)
@@ -175,7 +177,8 @@ class Service:
         if self._popular[0] is not self.explorer.catalogue:  # a new layout
             self._counted = -math.inf
             self.refresh()
-        shop, may = self.explorer.open_to(ask.user, ask.exclude, ask.allow, ask.where)
+        inspect = self.explorer.inspect
+        shop, may = inspect.catalogue, inspect.may_show_to(ask.user, ask.exclude, ask.allow, ask.where)
         of, popular = self._popular
         popular = popular[popular < len(may)] if of is shop else popular[:0]
         popular = np.append(popular, np.arange(len(popular), len(may)))  # what came, or changed, since the last count
@@ -191,8 +194,8 @@ class Service:
         if not self.settings.holdout or monotonic() - self._counted < _FRESH:
             return
         self._counted = monotonic()
-        view = self.explorer.view()
-        self._popular = view.catalogue, np.argsort(-view.counts().earned, kind="stable")
+        inspect = self.explorer.inspect
+        self._popular = inspect.catalogue, np.argsort(-inspect.item_counts().earned, kind="stable")
 
     def _answer(self, made: list[Decision], kinds: list[str]) -> wire.Recommendation:
         self.decisions += len(made)
@@ -209,7 +212,7 @@ class Service:
                 else wire.Choice(one.id, one.item, one.slot, None, None, None, one.path, kind)
                 for one, kind in zip(made, kinds, strict=True)
             ],
-            self.explorer.snapshot,
+            made[0].snapshot,
             made[0].edition,
         )
 
@@ -245,39 +248,16 @@ class Service:
         reward = self.settings.default_reward
         return 0 if reward is None else self._pending.expire(self.explorer, reward)
 
-    def told(self, events: AnyArray) -> list[wire.Event]:
-        """Return events as they are told."""
-        view = self.explorer.view()
-        shop, rows = view.catalogue, view.rows_of(events["item"]).tolist()
-        return [
-            wire.Event(
-                _KINDS[kind], shop.ids[row] if row >= 0 else None,
-                item_name(shop, row) if row >= 0 and shop.titles is not None else None,
-                None if kind == SHOWN else reward, when or None,
-            )
-            for row, kind, reward, when in zip(
-                rows, *(events[name].tolist() for name in ("kind", "reward", "time")), strict=True
-            )
-        ]  # fmt: skip
-
     def user(self, user: User) -> wire.UserView:
         """Return what is known of a user."""
         events = self.explorer.store.read(user)
-        history = self.told(events[-_HISTORY:])
-        interests = [wire.Interest(*one) for one in self.explorer.interests(user)[:_HISTORY]]
+        inspect = self.explorer.inspect
+        history, interests = inspect.events(events[-_HISTORY:]), inspect.interests(user)[:_HISTORY]
         return wire.UserView(user, len(events), self.held_out(user), interests, history)
 
-    def item(self, item: Id) -> wire.ItemView:
+    def item(self, item: Id) -> records.ItemView:
         """Return an item."""
-        view = self.explorer.view()
-        shop = view.catalogue
-        row = shop.row(item)
-        if item not in view:
-            raise UnknownId(f"the item {item!r} was taken away")
-        held: dict[str, Any] = shop.some([row]).row(0, named=True)
-        plain = {name: value for name, value in held.items() if isinstance(value, str | int | float | bool | None)}
-        title = item_name(shop, row) if shop.titles is not None else None
-        return wire.ItemView(shop.ids[row], title, plain, list(view.path_of(row)))
+        return self.explorer.inspect.item(item)
 
     def put_items(self, rows: Sequence[wire.PutItem]) -> int:
         """Add items, or change what is known of them, and return how many."""
@@ -333,18 +313,9 @@ class Service:
         held = {name: [one.get(name) for one in columns] for name in names}
         return Catalogue.of_table(_table(ids, held, shop), np.array(vectors, dtype=np.float32))
 
-    def node(self, node: int) -> wire.NodeView:
+    def node(self, node: int) -> records.NodeView:
         """Return a node of the tree."""
-        view = self.explorer.view()
-        tree = view.tree
-        if not 0 <= node < len(tree.parent):
-            raise UnknownId(f"the tree has no node {node}; its nodes are 0 to {len(tree.parent) - 1}")
-        parent = int(tree.parent[node])
-        inside = view.items_of(node)
-        return wire.NodeView(
-            node, node_name(tree, node), int(tree.level[node]), parent if parent >= 0 else None, len(inside),
-            list(tree.children_of(node)), view.catalogue.ids[np.asarray(inside[:20])].to_list(),
-        )  # fmt: skip
+        return self.explorer.inspect.node(node)
 
     def lift(self) -> wire.Lift:
         """Return what exploring is worth; counted from all events at most once a minute, `as_of` says when."""

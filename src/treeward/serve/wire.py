@@ -5,6 +5,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from treeward.explorer.records import Event, Interest
+
 LONGEST_ID = 512
 
 User = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -104,29 +106,6 @@ class Rows(Struct):
     rows: list[Row]
 
 
-class Interest(Struct):
-    """What is known of a user's interest in a node."""
-
-    node: int
-    name: str
-    items: int
-    mean: float
-    width: float
-    visits: int
-    reward: float
-
-
-class Event(Struct):
-    """One event of a user."""
-
-    kind: str
-    item: str | int | None
-    title: str | None
-    reward: float | None
-    time: int | None
-    """Seconds since 1970; null: not known."""
-
-
 class UserView(Struct):
     """What is known of a user."""
 
@@ -216,27 +195,6 @@ class Copied(Struct):
     """Brought this time."""
     complete: bool
     """Whether it is whole; else events came meanwhile, and it is to be finished when the service has stopped."""
-
-
-class ItemView(Struct):
-    """An item."""
-
-    item: str | int
-    title: str | None
-    columns: dict[str, Any]
-    path: list[int]
-
-
-class NodeView(Struct):
-    """A node of the tree."""
-
-    node: int
-    name: str
-    level: int
-    parent: int | None
-    items: int
-    children: list[int]
-    some_items: list[str | int]
 
 
 class Health(Struct):
