@@ -28,9 +28,7 @@ from treeward.data.loaders import find_loader, load_dataset
 from treeward.embed import attribute_vectors, svd_vectors, text_vectors
 from treeward.embed.text import TEXT_COLUMNS
 from treeward.experiment import run_folder
-from treeward.experiment.cells import cell_seed
 from treeward.experiment.prepare import content_digest, fit_world, is_world, rows_of
-from treeward.experiment.run import alone
 from treeward.experiment.stream_arms import ARMS, Player, Stage
 from treeward.learn.torch import torch_for
 from treeward.policy.beam import Beam
@@ -100,7 +98,7 @@ class Stream:
 
     def arrivals(self, users: int, items: int, repeat: int) -> Visits:
         """Return the visits of a repeat: the same for all arms."""
-        seed = cell_seed(self.seed, repeat)
+        seed = run_folder.cell_seed(self.seed, repeat)
         return arrivals(users, self.days, median=self.visits, tail=self.tail, most=items, seed=seed)
 
 
@@ -137,12 +135,13 @@ def run_stream(
     check_place(on)
     spec.check()
     place, report = Path(folder), progress or silent
-    with alone(place):
+    with run_folder.locked(place):
         run_folder.claim(place, spec, FREE)
         _prepare(spec, place, report)
         run_folder.run_cells(
-            place, _cells(spec), KIND, spec.digest, play_cell, ["world", "tree", "prior", "tree-prior", "stage"],
-            processes=processes, on=on, report=report,
+            place, _cells(spec), KIND, spec.digest, play_cell,
+            [run_folder.SPEC, "world", "tree", "prior", "tree-prior", "stage"], processes=processes, on=on,
+            report=report,
         )  # fmt: skip
         return load_stream(place)
 
@@ -287,7 +286,7 @@ def open_stage(place: str) -> tuple[Stream, Stage]:
 def play_cell(shared: Share, label: str, repeat: int) -> artefact.Contents:
     """Compute a cell: one arm through all visits."""
     spec, stage = open_stage(str(shared.folder()))
-    seed, visits = cell_seed(spec.seed, repeat), spec.arrivals(len(stage.users), stage.items, repeat)
+    seed, visits = run_folder.cell_seed(spec.seed, repeat), spec.arrivals(len(stage.users), stage.items, repeat)
     player = ARMS[label].make(stage._replace(longest=int(visits.visit.max())), seed)
     rows, clicks, seconds = play(player, visits, stage, spec.batch)
     table = pl.DataFrame(
