@@ -27,7 +27,7 @@ from treeward.core.errors import InvalidArgument, UnknownDecision
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.serve import wire
 from treeward.serve.batch import Batcher, Full
-from treeward.serve.keys import Buckets, Keys, new_key
+from treeward.serve.keys import Keys, RateLimit, new_key
 from treeward.serve.routes import ROUTES
 from treeward.serve.server import open_explorer
 from treeward.serve.service import Service
@@ -707,11 +707,11 @@ def test_keys_and_buckets():
     for wrong in (None, b"", key.encode(), f"Bearer {key}x".encode(), f"Bearer {digest}".encode(), b"Bearer "):
         assert keys.find(wrong) is None
     assert Keys([]).find(None).role == "admin"
-    buckets = Buckets(2.0)
+    buckets = RateLimit(2.0)
     assert [buckets.wait_of("a", 0.0) for _ in range(5)] == [0, 0, 0, 0, 0.5]
     assert buckets.wait_of("b", 0.0) == 0
     assert buckets.wait_of("a", 0.5) == 0
-    assert Buckets(0.0).wait_of("a", 0.0) == 0
+    assert RateLimit(0.0).wait_of("a", 0.0) == 0
 
 
 def test_a_store_in_use_is_told(items, tmp_path):

@@ -7,18 +7,27 @@ from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
 from html import unescape
+from importlib.metadata import version
 from pathlib import Path
 from time import time
 from urllib.parse import quote
 
 from treeward.core.errors import UnknownId
 from treeward.serve import sights
-from treeward.serve.assets import PLOTLY, plotly
 
+PLOTLY = f"plotly-{version('plotly')}.js"
+"""Name of the plotting library, with its version, so that browsers may keep it for good."""
 _OPEN_FOR = 600
 _HEAD = 1 << 16
 _TITLE = re.compile(rb"<title>([^<]*)</title>", re.IGNORECASE)
 _MOST = 500
+
+
+def plotly() -> bytes:
+    """Return the plotting library, which plotly's package contains."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs()).encode()
 
 
 class Reports:

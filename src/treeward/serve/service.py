@@ -1,6 +1,7 @@
 """What the service does, without HTTP: requests in, answers out, on whatever thread calls."""
 
 import math
+import re
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -19,7 +20,7 @@ from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, Un
 from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
 from treeward.explorer.explorer import Explorer
-from treeward.explorer.ledger import Given, Outcome
+from treeward.explorer.ledger import Given
 from treeward.explorer.looks import Decision, item_name, node_name
 from treeward.serve import wire
 from treeward.serve.counts import Counts
@@ -27,7 +28,7 @@ from treeward.serve.crowd import Publisher
 from treeward.serve.lift import lift_of
 from treeward.serve.pending import Pending
 from treeward.serve.settings import Settings
-from treeward.store.base import User, spelled
+from treeward.store.base import EventStore, User, spelled
 from treeward.store.copying import copy
 from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN
 from treeward.store.opening import is_database, open_store, without_password
@@ -38,6 +39,25 @@ _FRESH = 60.0
 _ENOUGH = 10
 """Fewer items that get other vectors do not tell whether those are of another space."""
 _HISTORY = 100
+_DUPLICATE = wire.Taken("duplicate", True)
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+
+class Served:
+    """The service that answers at present: another one takes its place when another snapshot is served."""
+
+    def __init__(self, service: "Service") -> None:
+        self.service, self.settings = service, service.settings
+
+    @property
+    def explorer(self) -> Explorer:
+        """Its explorer."""
+        return self.service.explorer
+
+    @property
+    def store(self) -> EventStore:
+        """Its store, which all services of a process share."""
+        return self.service.explorer.store
 
 
 class Service:
@@ -69,12 +89,6 @@ class Service:
         made.bold, made.decisions = former.bold, former.decisions
         made.publisher.took = former.publisher.took
         return made
-
-    @property
-    def contexts(self) -> tuple[str, ...]:
-        """What requests may tell."""
-        features = self.explorer.policy.features
-        return () if features is None else tuple(features.contexts)
 
     def held_out(self, user: User) -> bool:
         """Tell whether a user belongs to those who are not explored for: the same answer for ever."""
@@ -213,9 +227,9 @@ class Service:
             made[0].edition,
         )
 
-    def feedback(self, rewards: Sequence[wire.Reward]) -> list[Outcome | TreewardError]:
-        """Record rewards, each for itself; on disk when this returns."""
-        outcomes: list[Outcome | TreewardError] = ["duplicate"] * len(rewards)
+    def feedback(self, rewards: Sequence[wire.Reward]) -> list[wire.Taken | Exception]:
+        """Record rewards, each for itself; they are on disk when this returns."""
+        answers = list[wire.Taken | Exception]([_DUPLICATE] * len(rewards))
         rows: list[tuple[Given, float]] = []
         at: list[int] = []
         for i, one in enumerate(rewards):
@@ -225,20 +239,16 @@ class Service:
                 rows.append(((one.user, one.item), one.reward))
             else:
                 rule = "by decision_id alone, or by user and item"
-                outcomes[i] = InvalidArgument("feedback", "reward", rule, "neither, or both")
+                answers[i] = InvalidArgument("feedback", "reward", rule, "neither, or both")
                 continue
             at.append(i)
         for i, outcome in zip(at, self.explorer.feedback_each(rows), strict=True):
-            outcomes[i] = outcome
-        return outcomes
+            answers[i] = outcome if isinstance(outcome, Exception) else wire.Taken(outcome, outcome == "duplicate")
+        return answers
 
     def _rewarded(self, users: Sequence[User], events: AnyArray) -> None:
         first = np.isin(events["kind"], (REWARD, NOTED)).tolist()
         self.counts.rewards([self.held_out(user) for user in users], events["reward"].tolist(), first)
-
-    def look(self) -> None:
-        """Notice what nobody tells: a store whose file is gone, or a database that is back."""
-        self.explorer.store.look()
 
     def expire(self) -> int:
         """Give decisions whose window has passed the default reward; return how many."""
@@ -375,6 +385,9 @@ class Service:
 
     def forget(self, user: User) -> wire.Erased:
         """Erase a user."""
+        store = self.explorer.store
+        if isinstance(user, str) and _INTEGER.fullmatch(user) and not store.count(user) and store.count(int(user)):
+            raise InvalidArgument("forget", "user", f"a known user: there is no {user!r}, but an int:{user}", user)
         gone = self.explorer.forget(user)
         self._pending.forget(user)
         return wire.Erased(gone)
