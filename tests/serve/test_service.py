@@ -45,7 +45,7 @@ def items(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(items, tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("service"), items) as running:
+    with serving(tmp_path_factory.mktemp("service"), items, "--set", "repeats=true") as running:
         yield running
 
 
@@ -387,7 +387,7 @@ def test_a_store_whose_file_is_gone_is_noticed(items, tmp_path):
         assert "moved, removed or replaced" in told.json()["reason"]
         with pytest.raises(ServiceError, match="503 store"):
             client.recommend("ada")
-        assert stop(running) == 1
+        assert stop(running) == 2
 
 
 def test_frozen_records_but_does_not_learn(items, tmp_path):
@@ -465,6 +465,15 @@ def test_holdouts_and_lift(items, tmp_path):
             assert shop.categories[choice["item"]] == shop.categories[7]
         [again] = client.recommend("u0", fallback=[3])
         assert (again["policy"] == "explore") == (out[0] == "explore"), "for ever"
+
+
+def test_no_item_is_shown_twice_to_a_user_by_default(items, tmp_path):
+    with serving(tmp_path, items) as running, Client(running.url) as client:
+        shown = [one["item"] for _ in range(10) for one in client.recommend("ada", 100)]
+        assert len(set(shown)) == len(shown) == 1_000
+        with pytest.raises(ServiceError, match="409 nothing_left"):
+            client.recommend("ada")
+        assert client.recommend("bob")
 
 
 def test_nobody_held_out_sees_an_item_twice(items, tmp_path):

@@ -51,7 +51,7 @@ class Callers:
         with httpx.Client(base_url=self.url, timeout=20) as http:
             while not self._over.is_set():
                 try:
-                    made = http.post("/v1/recommend", json={"user": f"caller {number}", "n": 2})
+                    made = http.post("/v1/recommend", json={"user": f"caller {number} {self.answers // 50}", "n": 2})
                     id = made.json()["items"][0]["decision_id"]
                     told = http.post("/v1/feedback", json={"decision_id": id, "reward": 1.0})
                     self.problems += [one.text for one in (made, told) if one.status_code != 200]
