@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 import treeward as tw
 from treeward.core import rng
-from treeward.explorer.looks import Step
+from treeward.explorer.records import Step
 from treeward.policy.base import Policy
 from treeward.simulate.synthetic import vivid
 
@@ -186,9 +186,10 @@ def field() -> Figure:
     rows = figure.subplots(len(moments), 1)
     shades = mpl.colormaps["YlOrBr"]
     for axes, shown in zip(rows, moments, strict=True):
-        seen = explorer.field("ada", upto=2 * shown)  # two events an item: that it was shown, and what came of it
-        nodes = seen.node[seen.visible].tolist()
-        means = dict(zip(nodes, np.clip(seen.mean[seen.visible], 0, 1).tolist(), strict=True))
+        seen = explorer.inspect.field("ada", upto=2 * shown)  # two events per item: shown, and its reward
+        nodes = [node for node, visible in zip(seen.nodes.node, seen.visible, strict=True) if visible]
+        open_means = np.array(seen.mean)[seen.visible]
+        means = dict(zip(nodes, np.clip(open_means, 0, 1).tolist(), strict=True))
         bare(axes)
         for node in sorted(range(len(made.parent)), key=means.__contains__):  # what is open is drawn last
             first, last = made.item_range[node].tolist()
@@ -245,7 +246,7 @@ def budget() -> Figure:
 
 def bars(axes: Axes, explorer: tw.Explorer, title: str) -> None:
     """Draw what an explorer knows of a user, by groups."""
-    known = sorted((one.node, one.mean) for one in explorer.interests("ada", level=2))
+    known = sorted((one.node, one.mean) for one in explorer.inspect.interests("ada", level=2))
     axes.barh(range(len(known)), [mean for _, mean in known], color=COLOURS[0])
     axes.axvline(0, color=INK, lw=0.8)
     axes.set_yticks(range(len(known)), [f"group {node}" for node, _ in known], fontsize=9.5)
@@ -265,7 +266,7 @@ def log() -> Figure:
         seed=1,
         memory=1 << 22,
     )
-    if first.interests("ada") != again.interests("ada"):
+    if first.inspect.interests("ada") != again.inspect.interests("ada"):
         raise SystemExit("a state is not what its events make")
     rewarded = first.store.read("ada")["reward"]
     figure = Figure(figsize=(8, 4.2))

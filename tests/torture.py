@@ -81,7 +81,7 @@ def crowd_campaign(folder, items, kills, clients=8, seed=0):
                     if answer.status_code != 200:
                         return
                     made = answer.json()
-                    seen.append(made["edition"])
+                    seen.append(made["items"][0]["edition"])
                     id, reward = made["items"][0]["decision_id"], random.random()
                     if http.post("/v1/feedback", json={"decision_id": id, "reward": reward}).status_code == 200:
                         with guard:

@@ -57,7 +57,7 @@ def test_every_policy_learns_what_is_liked_where(policy, shop):
 def test_what_is_at_hand_is_what_the_events_make(policy, shop, tmp_path):
     store = tw.SQLiteStore(tmp_path / "events.db")
     explorer = taught(with_features(policy, shop), shop, store)
-    decider = explorer._decider
+    decider = explorer._now.decider
     [seat] = decider.seats.seat(["ada"]).tolist()
     again = decider.state_after(decider.seats.seen_by_plan(store.read("ada")))
     mine = freeze(decider.seats.state, seat, bytes(16))
@@ -69,8 +69,8 @@ def test_what_is_at_hand_is_what_the_events_make(policy, shop, tmp_path):
     store.close()
     store = tw.SQLiteStore(tmp_path / "events.db")
     other = tw.Explorer(shop, explorer.tree, explorer.policy, store, seed=0, memory=1 << 22, exposures="all")
-    [seat] = other._decider.seats.seat(["ada"]).tolist()
-    theta = other._decider.seats.state.posterior.theta[seat]
+    [seat] = other._now.decider.seats.seat(["ada"]).tolist()
+    theta = other._now.decider.seats.state.posterior.theta[seat]
     assert np.allclose(theta, decider.seats.state.posterior.theta[decider.seats.seat(["ada"])[0]], atol=1e-3)
     store.close()
 
@@ -84,7 +84,9 @@ def test_late_feedback_counts_in_the_context_of_its_decision(shop):
     one.feedback({made.id: 1.0})
     other.recommend(["ada"], context={"device": "desk"})
     other.feedback({same.id: 1.0})
-    states = [each._decider.seats.state.posterior.theta[each._decider.seats.seat(["ada"])[0]] for each in (one, other)]
+    states = [
+        each._now.decider.seats.state.posterior.theta[each._now.decider.seats.seat(["ada"])[0]] for each in (one, other)
+    ]
     assert (states[0] == states[1]).all()
 
 
@@ -124,7 +126,7 @@ def test_a_service_with_features(shop, tmp_path):
             with pytest.raises(ServiceError, match="400 invalid"):
                 client.recommend("ada", context={"colour": "red"})
             document = client._http.get("/openapi.json").json()
-            asked = document["components"]["schemas"]["Ask"]["properties"]["context"]["anyOf"][0]
+            asked = document["components"]["schemas"]["RecommendRequest"]["properties"]["context"]["anyOf"][0]
             assert list(asked["properties"]) == ["device"]
         with Client(running.admin, timeout=60) as admin:
             swapped = admin.swap(features=str(tmp_path / "features"))

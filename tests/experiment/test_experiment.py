@@ -78,7 +78,7 @@ def test_specs_go_to_toml_and_back(world):
         ('exposure = "autoo"\n', "did you mean 'auto'"),
         ('loader = "movilens"\n', "did you mean 'movielens'"),
         ('rouds = 3\n', "one of .*rounds.*did you mean 'rounds'"),
-        ("rounds = 0\n", "rounds must be an integer of at least 1"),
+        ("rounds = 0\n", "rounds must be an integer from 1 to 2147483647"),
         ('reward = "coins"\n', "reward must be one of probability, click"),
         ("arms = 3\n", "a list of tables"),
         ("seed = \n", "spec must be TOML"),

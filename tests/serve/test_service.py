@@ -65,7 +65,10 @@ def test_recommend_and_feedback(http):
     made = ask(http, user="eva", n=3)
     assert [one["slot"] for one in made] == [0, 1, 2]
     assert len({one["item"] for one in made}) == 3
-    assert set(made[0]) == {"decision_id", "item", "slot", "mean", "width", "propensity", "path", "policy"}
+    assert set(made[0]) == {
+        "decision_id", "user", "item", "slot", "mean", "width", "propensity", "exact", "path", "scores", "bold",
+        "edition", "snapshot", "policy",
+    }  # fmt: skip
     assert made[0]["policy"] == "explore"
     reward = {"decision_id": made[0]["decision_id"], "reward": 1}
     assert http.post("/v1/feedback", json=reward).json() == {"outcome": "recorded", "duplicate": False}
@@ -493,7 +496,7 @@ def test_held_out_users_are_shown_nothing_that_the_request_excludes(items, tmp_p
         first, *others = explorer.catalogue.ids.to_list()[:6]
 
         def shown(**options):
-            ask = wire.Ask(user=user, n=2, fallback=(first, 10**6, *others), **options)
+            ask = wire.RecommendRequest(user=user, n=2, fallback=(first, 10**6, *others), **options)
             [answer] = service.recommend([ask])
             assert not isinstance(answer, Exception), answer
             return [one.item for one in answer.items], answer.items[0].policy
@@ -799,7 +802,7 @@ def test_whoever_was_erased_meanwhile_stays_erased():
     shop = synthetic_catalogue(200, dim=4, seed=0)
     explorer = tw.Explorer(shop, exposures="all")
     service = Service(explorer, Settings(items="x", window=0.01, default_reward=0.0))
-    [made] = service.recommend([wire.Ask("ada")])[0].items
+    [made] = service.recommend([wire.RecommendRequest("ada")])[0].items
     append, store = explorer.store.append, explorer.store
 
     def late(*arguments, **options):
@@ -808,13 +811,13 @@ def test_whoever_was_erased_meanwhile_stays_erased():
         return append(*arguments, **options)
 
     store.append = late
-    [outcome] = service.feedback([wire.Reward(1.0, decision_id=made.decision_id)])
+    [outcome] = service.feedback([wire.FeedbackRequest(1.0, decision_id=made.decision_id)])
     assert isinstance(outcome, UnknownDecision)
     assert store.count("ada") == 0
     time.sleep(0.05)
     assert service.expire() == 0
     assert store.count("ada") == 0
-    service.recommend([wire.Ask("anon")])
+    service.recommend([wire.RecommendRequest("anon")])
     explorer.merge("anon", "known")
     time.sleep(0.05)
     assert service.expire() == 1

@@ -150,7 +150,7 @@ def test_what_is_removed_while_a_snapshot_loads_is_not_in_it(shops, tmp_path):
 
     async def scene():
         app.start()
-        swap = asyncio.create_task(app.catalogue.swap(wire.Swap(items=str(shops / "new"))))
+        swap = asyncio.create_task(app.catalogue.swap(wire.SwapRequest(items=str(shops / "new"))))
         await asyncio.to_thread(loading.wait, 30)
         await remove(both, only_new)
         go.set()

@@ -243,7 +243,7 @@ def test_loaders_of_ones_own_are_found(tmp_path):
         "no user or item": 1,
     }
     assert data.interactions.rewards.to_list() == [1.0]
-    assert tw.load_dataset(tmp_path, find_loader("test", name)).source == data.source | {"seed": 0}
+    assert tw.load_dataset(tmp_path, find_loader("test", name), test=0).source == data.source
     assert find_loader("test", "treeward.data.loaders.taobao:load") is LOADERS["taobao"]
     with pytest.raises(DataError, match="clicks.jsonl, line 2: bad time or click|line 3: no user or item"):
         tw.load_dataset(tmp_path, name, strict=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, Protocol
 
 from treeward.core import checks
-from treeward.core.checks import NotNegative, Number, Positive, Share
+from treeward.core.checks import Fraction, NotNegative, Number, Positive
 from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB
 
 
@@ -92,7 +92,7 @@ class EpsilonGreedy:
         A = ridge * I at the start.
     """
 
-    epsilon: Share = 0.05
+    epsilon: Fraction = 0.05
     estimate: Literal["linear", "mean"] = "linear"
     ridge: Positive = 1.0
 

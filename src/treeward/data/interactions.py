@@ -185,7 +185,10 @@ class Interactions:
             table = artefact.read(path, FORMAT, VERSION).tables["events"]
         else:
             table = tables.read_events(path, columns or {})
-        log = cls.of_table(table)
+        try:
+            log = cls.of_table(table)
+        except InvalidArgument as error:  # about what the file holds
+            raise DataError(f"{path}: {error}") from error
         return log if actions is None else log.weighed(actions)
 
     @classmethod

@@ -7,6 +7,7 @@ import polars as pl
 import scipy.sparse
 
 from treeward.core import checks
+from treeward.core.checks import Count, Seed
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress, Stage, silent
 from treeward.data.catalogue import Catalogue
@@ -17,12 +18,13 @@ COLUMNS = ("attributes", "genres", "tags", "brand")
 SEPARATOR = "|"
 
 
+@checks.checked()
 def attribute_vectors(
     catalogue: Catalogue,
-    dim: int = 64,
+    dim: Count = 64,
     *,
     columns: Sequence[str] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     progress: Progress | None = None,
 ) -> Catalogue:
     """Return the catalogue with vectors: items are close if they share attributes, and closer if these are rare.
@@ -53,10 +55,6 @@ def attribute_vectors(
     >>> bool(near[0, 1] > near[0, 2])
     True
     """
-    owner = "attribute_vectors"
-    checks.kinds(owner, ("catalogue", catalogue, Catalogue))
-    checks.integer(owner, "dim", dim, low=1)
-    checks.integer(owner, "seed", seed, low=0)
     pairs = _pairs(catalogue, _columns(catalogue, columns))
     if not pairs.height:
         raise DataError(

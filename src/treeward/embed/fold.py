@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from treeward.core import checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Seed
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
@@ -35,6 +36,7 @@ class FoldedIn(NamedTuple):
     """... and between them and the mean of all, which is what knowing nothing comes to; nan: too few to tell."""
 
 
+@checks.checked()
 def fold_in(
     catalogue: Catalogue,
     like: Catalogue,
@@ -43,7 +45,7 @@ def fold_in(
     model: str = PACKAGE,
     fill: bool = False,
     cache: StrPath | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> FoldedIn:
@@ -72,8 +74,6 @@ def fold_in(
     (1, 1, True)
     """
     owner = "fold_in"
-    checks.kinds(owner, ("catalogue", catalogue, Catalogue), ("like", like, Catalogue))
-    checks.integer(owner, "seed", seed, low=0)
     if not like.dim:
         raise InvalidArgument(owner, "like", "items with vectors", "none")
     if catalogue.ids_are_integers != like.ids_are_integers:

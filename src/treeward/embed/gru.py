@@ -7,6 +7,7 @@ import numpy as np
 
 from treeward.core import checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Seed
 from treeward.core.progress import Progress
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
@@ -27,14 +28,15 @@ class Tuned(NamedTuple):
     model: NextClick
 
 
+@checks.checked()
 def gru_vectors(
     train: Interactions,
     valid: Interactions,
     catalogue: Catalogue,
-    dim: int = 64,
+    dim: Count = 64,
     *,
     settings: Settings | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Tuned:
@@ -62,7 +64,6 @@ def gru_vectors(
         Called with (stage, done, total).
     """
     owner = "gru_vectors"
-    _check(owner, train, valid, catalogue, dim, seed)
     begun = catalogue
     if not catalogue.dim:
         most = min(dim, len(catalogue), len(clicks_of(owner, train, catalogue)))
@@ -74,18 +75,19 @@ def gru_vectors(
     return Tuned(catalogue.with_vectors(model.vectors.copy()), model)
 
 
+@checks.checked()
 def text_gru_vectors(
     train: Interactions,
     valid: Interactions,
     catalogue: Catalogue,
-    dim: int = 64,
+    dim: Count = 64,
     *,
     columns: Sequence[str] | None = None,
     model: str = PACKAGE,
     fill: bool = False,
     cache: StrPath | None = None,
     settings: Settings | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Tuned:
@@ -112,7 +114,6 @@ def text_gru_vectors(
         Called with (stage, done, total).
     """
     owner = "text_gru_vectors"
-    _check(owner, train, valid, catalogue, dim, seed)
     torch_for(owner)  # before the texts are read, which may take long
     said = text_vectors(
         catalogue,
@@ -126,13 +127,6 @@ def text_gru_vectors(
         progress=progress,
     )
     return gru_vectors(train, valid, said, dim, settings=settings, seed=seed, device=device, progress=progress)
-
-
-def _check(owner: str, train: object, valid: object, catalogue: object, dim: object, seed: object) -> None:
-    checks.kinds(owner, ("train", train, Interactions), ("valid", valid, Interactions))
-    checks.kinds(owner, ("catalogue", catalogue, Catalogue))
-    checks.integer(owner, "dim", dim, low=1)
-    checks.integer(owner, "seed", seed, low=0)
 
 
 def _as_long(vectors: Floats, dim: int, seed: int) -> Floats:

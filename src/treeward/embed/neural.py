@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, NotNegative, Positive, Seed, Whole
 from treeward.core.errors import ArtefactCorrupt, DataError, InvalidArgument
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
@@ -90,21 +91,22 @@ class NeuralLinear(Features):
         return made
 
     @classmethod
+    @checks.checked(OWNER)
     def fit(
         cls,
         interactions: Interactions,
         catalogue: Catalogue,
         *,
-        dim: int = 32,
-        hidden: Sequence[int] = (128, 64),
+        dim: Annotated[int, Whole(low=2)] = 32,
+        hidden: Sequence[Count] = (128, 64),
         contexts: pl.DataFrame | None = None,
-        negatives: int = 4,
-        users: int = 20_000,
-        epochs: int = 60,
-        patience: int = 8,
-        rate: float = 0.002,
-        decay: float = 0.1,
-        seed: int = 0,
+        negatives: Count = 4,
+        users: Annotated[int, Whole(low=_LEAST_USERS)] = 20_000,
+        epochs: Count = 60,
+        patience: Count = 8,
+        rate: Positive = 0.002,
+        decay: NotNegative = 0.1,
+        seed: Seed = 0,
         device: str = "cpu",
         progress: Progress | None = None,
     ) -> Self:
@@ -141,30 +143,21 @@ class NeuralLinear(Features):
         progress
             Called with (stage, done, total).
         """
-        checks.kinds(OWNER, ("interactions", interactions, Interactions), ("catalogue", catalogue, Catalogue))
         if not catalogue.dim:
             raise InvalidArgument(OWNER, "catalogue", "one with vectors", "none")
-        checks.integer(OWNER, "dim", dim, low=2)
-        wide = [checks.integer(OWNER, "hidden", width, low=1) for width in hidden]
-        for name, value in (("negatives", negatives), ("epochs", epochs), ("patience", patience)):
-            checks.integer(OWNER, name, value, low=1)
-        checks.integer(OWNER, "users", users, low=_LEAST_USERS)
-        checks.integer(OWNER, "seed", seed, low=0)
-        checks.number(OWNER, "rate", rate, above=0)
-        checks.number(OWNER, "decay", decay, low=0)
         told = _told(contexts, len(interactions))
         log = _samples(interactions, catalogue, told, negatives, users, seed)
         inputs = _inputs(catalogue.vectors)
         mean = inputs.mean(axis=0, dtype=np.float64)
         spread = np.maximum(inputs.std(axis=0, dtype=np.float64), 1e-6)
         standard = ((inputs - mean) / spread).astype(np.float32)
-        settings = Training(wide, dim - 1, rate, decay, epochs, patience, seed, device)
+        settings = Training([*hidden], dim - 1, rate, decay, epochs, patience, seed, device)
         stage = Stage(progress or silent, "training the network", epochs)
         made = train(standard, log, sum(map(len, told.values.values())), settings, stage)
         provenance = {
             "users": log.users,
             "events": len(log.row),
-            "hidden": wide,
+            "hidden": [*hidden],
             "passes": int(np.argmin(made.losses)),
             "loss_before": made.losses[0],
             "loss": min(made.losses),

@@ -5,6 +5,7 @@ import polars as pl
 import scipy.sparse
 
 from treeward.core import checks
+from treeward.core.checks import Seed
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.data.catalogue import Catalogue
@@ -12,8 +13,9 @@ from treeward.data.interactions import Interactions
 from treeward.embed.decompose import ROUNDS, decompose, filled
 
 
+@checks.checked()
 def svd_vectors(
-    interactions: Interactions, catalogue: Catalogue, dim: int = 64, *, seed: int = 0, progress: Progress | None = None
+    interactions: Interactions, catalogue: Catalogue, dim: int = 64, *, seed: Seed = 0, progress: Progress | None = None
 ) -> Catalogue:
     """Return the catalogue with vectors: items are close if the same people like them.
 
@@ -43,11 +45,8 @@ def svd_vectors(
     >>> bool(near[0, 1] > 10 * abs(near[0, 2]))
     True
     """
-    owner = "svd_vectors"
-    checks.kinds(owner, ("interactions", interactions, Interactions), ("catalogue", catalogue, Catalogue))
     matrix = _matrix(interactions, catalogue)
-    checks.integer(owner, "dim", dim, low=1, high=min(matrix.shape))
-    checks.integer(owner, "seed", seed, low=0)
+    checks.integer("svd_vectors", "dim", dim, low=1, high=min(matrix.shape))
     vectors = decompose(matrix, dim, seed, Stage(progress or silent, "svd", ROUNDS + 1))
     touched = np.bincount(matrix.indices, minlength=len(catalogue)) > 0
     return catalogue.with_vectors(filled(vectors, touched, catalogue, seed))

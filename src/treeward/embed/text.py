@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from treeward.core import checks
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Seed
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
@@ -27,15 +28,16 @@ _PIECE, _BATCH = 512, 64
 _WORD = re.compile(r"\w+")
 
 
+@checks.checked()
 def text_vectors(
     catalogue: Catalogue,
-    dim: int | None = 64,
+    dim: Count | None = 64,
     *,
     columns: Sequence[str] | None = None,
     model: str = PACKAGE,
     fill: bool = False,
     cache: StrPath | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Catalogue:
@@ -72,16 +74,10 @@ def text_vectors(
     >>> bool(near[0, 1] > near[0, 2])
     True
     """
-    owner = "text_vectors"
-    if not isinstance(catalogue, Catalogue):
-        raise InvalidArgument(owner, "catalogue", "a Catalogue", type(catalogue).__name__)
-    if dim is not None:
-        checks.integer(owner, "dim", dim, low=1)
-    checks.integer(owner, "seed", seed, low=0)
     columns = _columns(catalogue, columns)
     texts = _texts(catalogue, columns)
     known = np.array([_WORD.search(text) is not None for text in texts], dtype=np.bool_)
-    if not known.any() or not (known.all() or checks.flag(owner, "fill", fill)):
+    if not known.any() or not (known.all() or fill):
         what = f"{int((~known).sum()):,} of {len(texts):,} items have no text in {', '.join(columns or SAID)}"
         rather = (
             "name columns that say something (--text NAME), or make vectors of clicks: treeward embed gru, embed svd"
@@ -92,8 +88,8 @@ def text_vectors(
         made = _weighted_words(texts, dim or 64, seed, progress or silent)
     else:
         if device != "auto":
-            device_for(owner, torch_for(owner), device)
-        made = _sentences(texts, find_model(owner, model), cache, device, progress or silent)
+            device_for("text_vectors", torch_for("text_vectors"), device)
+        made = _sentences(texts, find_model("text_vectors", model), cache, device, progress or silent)
         made[known] = made[known] if dim is None else _reduced_in_place(made[known], dim)
         made = made if dim is None else made[:, : min(dim, made.shape[1])]
     return catalogue.with_vectors(filled(made, known, catalogue, seed))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import inner, tight
+from treeward.core.compiled import inner
 from treeward.core.types import Integers
 from treeward.engine.ragged import first_at, insert
 
@@ -36,7 +36,7 @@ class Flags(NamedTuple):
         return cls(padded[: len(places)], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
 
-@tight
+@inner
 def flip(flags: Flags, place: int, value: bool) -> None:
     """Open or close a place."""
     if flags.open[place] != value:
@@ -90,14 +90,14 @@ def _offered(screen: Screen, place: int) -> bool:
     return len(screen.flags.open) == 0 or screen.flags.open[place]
 
 
-@tight
+@inner
 def shut(screen: Screen, place: int) -> None:
     """Close one more place."""
     if _offered(screen, place):
         screen.closed[0] = insert(screen.mine, screen.closed[0], place)
 
 
-@tight
+@inner
 def is_open(screen: Screen, place: int) -> bool:
     """Tell whether a place is open."""
     at = first_at(screen.mine, screen.closed[0], place)
@@ -124,13 +124,13 @@ def taken(screen: Screen, begin: int, end: int) -> int:
     return first_at(screen.mine, count, end) - first_at(screen.mine, count, begin)
 
 
-@tight
+@inner
 def left(screen: Screen, begin: int, end: int) -> int:
     """Return how many of the places begin:end are open."""
     return offered(screen, begin, end) - taken(screen, begin, end)
 
 
-@tight
+@inner
 def opened(screen: Screen, begin: int, end: int, out: NDArray[np.int64]) -> int:
     """Write all open places of begin:end, in order, and return how many."""
     at, mine = first_at(screen.named, len(screen.named), begin), first_at(screen.mine, screen.closed[0], begin)
@@ -145,7 +145,7 @@ def opened(screen: Screen, begin: int, end: int, out: NDArray[np.int64]) -> int:
     return count
 
 
-@tight
+@inner
 def nth(screen: Screen, begin: int, end: int, rank: int) -> int:
     """Return the `rank`-th open place of begin:end, counted from 0; there must be so many."""
     if screen.only:  # the first named place up to which rank + 1 are open

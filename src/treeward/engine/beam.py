@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.compiled import apart, inner, inner_apart, inner_summing, whole
+from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.engine.available import Screen, clear, is_open, left, nth, offered, taken
 from treeward.engine.batch import Batch, appraise, close_behind, prepare
@@ -31,7 +31,7 @@ from treeward.engine.sampling import (
 from treeward.engine.trace import Trace, begin, chances, tell
 
 
-@apart
+@kernel(allocates=False)
 def choose_by_beam(
     beam: BeamArrays,
     known: Known,
@@ -64,7 +64,7 @@ def choose_by_beam(
                     close_behind(beam.first_child, beam.item_range, place, diverse, screen)
 
 
-@inner_apart
+@inner(inline=False)
 def decide(
     beam: BeamArrays, known: Known, seat: int, screen: Screen, draws: Draws, candidates: Candidates, trace: Trace
 ) -> tuple[int, int, int, int]:
@@ -247,7 +247,7 @@ def _offer(arm: NDArray[np.int64], rank: Floats, count: int, most: int, newcomer
     return min(count + 1, most)
 
 
-@inner_summing
+@inner(sums=True)
 def _length(theta: Floats, own: int) -> np.float32:
     total = np.float32(0.0)
     for i in range(own):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.compiled import inner, inner_apart, inner_summing, multiply, tight
+from treeward.core.compiled import inner, multiply
 from treeward.core.types import Floats
 from treeward.engine.posterior import factorise
 
@@ -90,7 +90,7 @@ class Candidates(NamedTuple):
         )
 
 
-@tight
+@inner
 def best_of(
     kind: int,
     strength: float,
@@ -150,7 +150,7 @@ def best_scored(
     return _highest(mean, candidates.width, np.float32(0.0), candidates, start)
 
 
-@tight
+@inner
 def chance_of(
     chosen: int,
     kind: int,
@@ -171,18 +171,7 @@ def chance_of(
     out of a stream of their own, that choose it; only that looks at the vectors `x`.
     """
     if kind == SAMPLE:
-        wins, sampled, few = 1, candidates.sampled[:count], count <= candidates.joint.shape[1]
-        if few:
-            _join(inverse, taste, x, candidates)
-        for turn in range(1, _DRAWS + 1):
-            other = stream ^ turn << 56
-            if few:
-                _sample_jointly(count, candidates, strength, seed, other, counter)
-            else:
-                _sample(x, candidates, inverse, theta, taste, strength, seed, other, counter)
-            start = rng.below(seed, other, counter + _TIES, count)
-            wins += _highest(sampled, candidates.width, np.float32(0.0), candidates, start) == chosen
-        return wins / (_DRAWS + 1)
+        return _share_of_draws(chosen, strength, inverse, theta, taste, count, x, candidates, seed, stream, counter)
     share = _tie_share(
         chosen,
         candidates.mean[:count],
@@ -191,6 +180,35 @@ def chance_of(
         candidates,
     )
     return share if kind == UCB else strength / count + (1.0 - strength) * share
+
+
+@inner(inline=False)
+def _share_of_draws(
+    chosen: int,
+    strength: float,
+    inverse: Floats,
+    theta: Floats,
+    taste: Floats,
+    count: int,
+    x: Floats,
+    candidates: Candidates,
+    seed: int,
+    stream: int,
+    counter: int,
+) -> float:
+    """Return the share of this decision's draw and `_DRAWS` more that choose `chosen`."""
+    wins, sampled, few = 1, candidates.sampled[:count], count <= candidates.joint.shape[1]
+    if few:
+        _join(inverse, taste, x, candidates)
+    for turn in range(1, _DRAWS + 1):
+        other = stream ^ turn << 56
+        if few:
+            _sample_jointly(count, candidates, strength, seed, other, counter)
+        else:
+            _sample(x, candidates, inverse, theta, taste, strength, seed, other, counter)
+        start = rng.below(seed, other, counter + _TIES, count)
+        wins += _highest(sampled, candidates.width, np.float32(0.0), candidates, start) == chosen
+    return wins / (_DRAWS + 1)
 
 
 @inner
@@ -231,7 +249,7 @@ def _tie_share(chosen: int, mean: Floats, width: Floats, weight: np.float32, can
     return starts / count
 
 
-@inner_summing
+@inner(sums=True)
 def _means_and_widths(x: Floats, theta: Floats, candidates: Candidates) -> None:
     for i in range(len(x)):
         row, wide = x[i], candidates.spread[i]
@@ -243,7 +261,7 @@ def _means_and_widths(x: Floats, theta: Floats, candidates: Candidates) -> None:
         candidates.width[i] = np.sqrt(max(square, np.float32(0.0)))
 
 
-@inner_summing
+@inner(sums=True)
 def dot(a: Floats, b: Floats) -> np.float32:
     """Return the inner product."""
     total = np.float32(0.0)
@@ -269,7 +287,7 @@ def draw(
     _draw(candidates, inverse, theta, taste, v, seed, stream, counter)
 
 
-@inner_summing
+@inner(sums=True)
 def _draw(
     candidates: Candidates,
     inverse: Floats,
@@ -297,7 +315,7 @@ def _draw(
         drawn[i] = np.float32(theta[i] + v * moved)
 
 
-@tight
+@inner
 def _sample(
     x: Floats,
     candidates: Candidates,
@@ -315,7 +333,7 @@ def _sample(
         candidates.sampled[i] = dot(x[i], candidates.drawn) + candidates.offset[i]
 
 
-@inner_apart
+@inner(inline=False)
 def _join(inverse: Floats, taste: Floats, x: Floats, candidates: Candidates) -> None:
     """Write the covariance of the candidates' scores, and its root."""
     count, joint = len(x), candidates.joint[0]
@@ -331,7 +349,7 @@ def _join(inverse: Floats, taste: Floats, x: Floats, candidates: Candidates) -> 
     factorise(joint, candidates.joint[1])
 
 
-@inner_summing
+@inner(sums=True)
 def _sample_jointly(count: int, candidates: Candidates, v: float, seed: int, stream: int, counter: int) -> None:
     """Draw the scores of the candidates, once `_join` has found how they vary together."""
     root, normal = candidates.joint[1], candidates.normal

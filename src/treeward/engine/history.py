@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import tight, tight_summing
+from treeward.core.compiled import inner
 from treeward.engine.ragged import Lists, first_at
 
 
@@ -27,7 +27,7 @@ class History(NamedTuple):
         return cls(Lists.empty(seats, events), np.zeros(seats * events))
 
 
-@tight_summing
+@inner(sums=True)
 def tally(history: History, seat: int, first: int, last: int) -> tuple[int, float]:
     """Return the visits and the summed reward of the places first:last."""
     start, count = history.places.start[seat], history.places.length[seat]
@@ -39,7 +39,7 @@ def tally(history: History, seat: int, first: int, last: int) -> tuple[int, floa
     return high - low, total
 
 
-@tight
+@inner
 def record(history: History, seat: int, place: int, reward: float) -> None:
     """Add an event; there must be room."""
     start, count = history.places.start[seat], history.places.length[seat]
@@ -54,7 +54,7 @@ def record(history: History, seat: int, place: int, reward: float) -> None:
     history.places.length[seat] = count + 1
 
 
-@tight
+@inner
 def amend(history: History, seat: int, place: int, change: float) -> None:
     """Change the reward of an event on a place; nothing if there was none."""
     start, count = history.places.start[seat], history.places.length[seat]

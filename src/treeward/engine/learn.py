@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import apart, inner, inner_apart, whole
+from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import Floats, Integers
 from treeward.engine.crowd import offset_of
 from treeward.engine.history import History, amend, record, tally
@@ -46,7 +46,7 @@ class Desk(NamedTuple):
         return cls(np.zeros(plan.slots, dtype=np.int64), x, z)
 
 
-@apart
+@kernel(allocates=False)
 def replay_items(
     lesson: Lesson,
     posterior: Posterior,
@@ -137,7 +137,7 @@ def through(vector: Floats, gates: Floats, gate: int, x: Floats) -> None:
         x[j] = vector[j] * gates[gate, j] if gate >= 0 else vector[j]
 
 
-@inner_apart
+@inner(inline=False)
 def shortlist(most: int, history: History, short: Lists, seat: int, place: int) -> None:
     """Keep the items that earned most when shown, one more reward of 1 and one of 0 granted to each."""
     start, count = short.start[seat], short.length[seat]
@@ -177,7 +177,7 @@ WAITS, MADE, MOVED = range(3)
 """What becomes of A^-1 and theta of a slot with one more observation: nothing yet, computed from A and b, or moved."""
 
 
-@inner_apart
+@inner(inline=False)
 def add(
     keep: float, posterior: Posterior, seat: int, slot: int, reward: float, desk: Desk
 ) -> tuple[int, np.float32, np.float32]:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import apart, inner, inner_apart, inner_apart_summing, whole
+from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import Floats, Integers
 from treeward.engine.crowd import offset_of
 from treeward.engine.explore import dot
@@ -16,7 +16,7 @@ from treeward.engine.ragged import Lists
 from treeward.store.events import CHANGE, REWARD
 
 
-@apart
+@kernel(allocates=False)
 def replay_paths(
     lesson: Lesson,
     paths: Paths,
@@ -144,7 +144,7 @@ def _expandable(first_child: Integers, visible: Lists, seat: int, at: int) -> bo
     return bool(visible.length[seat] + children <= visible.room[seat] + 1)
 
 
-@inner_apart
+@inner(inline=False)
 def _keep_board(
     watched: Floats,
     board: Board,
@@ -162,7 +162,7 @@ def _keep_board(
         _shift_board(watched, board, seat, z, scale, surprise)
 
 
-@inner_apart_summing
+@inner(sums=True, inline=False)
 def _shift_board(watched: Floats, board: Board, seat: int, z: Floats, scale: np.float32, surprise: np.float32) -> None:
     for arm in range(len(watched)):
         x, along = watched[arm], np.float32(0.0)
@@ -172,14 +172,14 @@ def _shift_board(watched: Floats, board: Board, seat: int, z: Floats, scale: np.
         board.square[seat, arm] -= along * along * scale
 
 
-@inner_apart
+@inner(inline=False)
 def _count_board(watched: Floats, board: Board, seat: int, inverse: Floats, theta: Floats, z: Floats) -> None:
     for arm in range(len(watched)):
         board.mean[seat, arm] = dot(watched[arm], theta)
         board.square[seat, arm] = spread(inverse, watched[arm], z)
 
 
-@inner_apart
+@inner(inline=False)
 def _expand(at_least: bool, paths: Paths, history: History, lists: Lists, seat: int, at: int) -> None:
     """Replace the visible node `at` by its children, if it has earned it."""
     start = lists.start[seat]

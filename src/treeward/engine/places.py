@@ -1,11 +1,11 @@
 """Which node holds a place: a place is where an item stands in leaf order."""
 
-from treeward.core.compiled import inner, tight, whole
+from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import Integers
 from treeward.engine.ragged import Lists
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def leaf_at(first_child: Integers, item_range: Integers, place: int) -> int:
     """Return the leaf that holds a place."""
     node = 0
@@ -29,7 +29,7 @@ def leaf_of(first_child: Integers, item_range: Integers, place: int, node: int) 
     return leaf_at(first_child, item_range, place)
 
 
-@tight
+@inner
 def holder(item_range: Integers, visible: Lists, seat: int, place: int) -> int:
     """Return which of the visible nodes, which stand in the order of their items, holds a place."""
     start = visible.start[seat]

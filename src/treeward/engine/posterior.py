@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import apart, apart_summing, gram, inner_summing, tight, tight_summing
+from treeward.core.compiled import gram, inner
 from treeward.core.types import AnyArray, Floats
 
 BLOCK = 32
@@ -104,7 +104,7 @@ def reset(posterior: Posterior, seats: int | NDArray[np.int64], start: Start) ->
     posterior.pulls[seats] = 0
 
 
-@tight
+@inner
 def observe(posterior: Posterior, seat: int, slot: int, x: Floats, reward: float) -> None:
     """Count one observation into A and b; A^-1 and theta wait for `refresh`."""
     rewards, pending = posterior.rewards[seat, slot], posterior.pending[seat, slot]
@@ -124,7 +124,7 @@ def observe(posterior: Posterior, seat: int, slot: int, x: Floats, reward: float
                 products[i, j] += product[i, j]
 
 
-@tight
+@inner
 def learn(
     posterior: Posterior, seat: int, slot: int, x: Floats, reward: float, z: Floats
 ) -> tuple[np.float32, np.float32]:
@@ -135,7 +135,7 @@ def learn(
     return scale, surprise
 
 
-@inner_summing
+@inner(sums=True)
 def move(
     posterior: Posterior, seat: int, slot: int, x: Floats, reward: float, z: Floats
 ) -> tuple[np.float32, np.float32]:
@@ -162,7 +162,7 @@ def move(
     return scale, surprise
 
 
-@apart
+@inner(inline=False)
 def fade(posterior: Posterior, seat: int, slot: int, keep: float) -> None:
     """Let all that was observed count `keep` times as much against the prior; only where no observation is pending."""
     products, rewards = posterior.products[seat, slot], posterior.rewards[seat, slot]
@@ -172,7 +172,7 @@ def fade(posterior: Posterior, seat: int, slot: int, keep: float) -> None:
             products[i, j] *= keep
 
 
-@tight_summing
+@inner(sums=True)
 def correct(posterior: Posterior, seat: int, slot: int, x: Floats, change: float, z: Floats) -> None:
     """Change the reward of an observation made before: b += change * x, theta follows; `z` receives A^-1 x."""
     rewards, theta = posterior.rewards[seat, slot], posterior.theta[seat, slot]
@@ -182,7 +182,7 @@ def correct(posterior: Posterior, seat: int, slot: int, x: Floats, change: float
         theta[i] += np.float32(change) * z[i]
 
 
-@inner_summing
+@inner(sums=True)
 def spread(inverse: Floats, x: Floats, z: Floats) -> np.float32:
     """Write A^-1 x into `z`, row by row since A^-1 is symmetric (that runs in vector lanes); return x' A^-1 x."""
     dim = len(x)
@@ -207,7 +207,7 @@ def spread(inverse: Floats, x: Floats, z: Floats) -> np.float32:
     return along
 
 
-@apart_summing
+@inner(sums=True, inline=False)
 def refresh(posterior: Posterior, seat: int, slot: int) -> None:
     """Compute A^-1 and theta from A and b in float64; only where no observation is pending."""
     products, root, exact = posterior.products[seat, slot], posterior.work[0], posterior.work[1]
@@ -226,7 +226,7 @@ def refresh(posterior: Posterior, seat: int, slot: int) -> None:
         theta[i] = total
 
 
-@apart_summing
+@inner(sums=True, inline=False)
 def factorise(matrix: AnyArray, root: NDArray[np.float64]) -> None:
     """Write L into `root`, zeros above it, where L L' is the positive definite `matrix` (Cholesky, in float64)."""
     for i in range(len(matrix)):
@@ -244,7 +244,7 @@ def factorise(matrix: AnyArray, root: NDArray[np.float64]) -> None:
             mine[j] = 0.0
 
 
-@inner_summing
+@inner(sums=True)
 def _invert(root: NDArray[np.float64]) -> None:
     """Replace a lower triangle by its inverse, row by row."""
     for i in range(len(root)):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import inner, tight
+from treeward.core.compiled import inner, kernel
 from treeward.core.types import AnyArray, Integers
 
 LEAST = 8
@@ -59,7 +59,7 @@ def widened(lists: Lists, seat: int, need: int, *beside: AnyArray, least: int = 
     return Lists(moved[0], starts, rooms, lists.length), moved[1:]
 
 
-@tight
+@kernel(allocates=False)
 def _move(
     old: AnyArray, starts: NDArray[np.int64], lengths: NDArray[np.int64], new: AnyArray, places: NDArray[np.int64]
 ) -> None:
@@ -81,7 +81,7 @@ def first_at(values: Integers, count: int, value: int) -> int:
     return low
 
 
-@tight
+@inner
 def insert(values: Integers, count: int, value: int) -> int:
     """Put a value among the first `count` sorted, distinct ones; return how many there are now."""
     at = first_at(values, count, value)
@@ -93,7 +93,7 @@ def insert(values: Integers, count: int, value: int) -> int:
     return count + 1
 
 
-@tight
+@inner
 def push(values: Integers, count: int, value: int) -> int:
     """Put a value behind the first `count`, the first of which makes way if there is no room; return how many remain.
 

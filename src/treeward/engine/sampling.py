@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.compiled import inner, tight, whole
+from treeward.core.compiled import inner, whole
 from treeward.core.types import AnyArray, Floats
 from treeward.engine.available import Screen, is_open
 from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB, Candidates, best_of, best_scored
@@ -124,7 +124,7 @@ def copy(source: AnyArray, target: AnyArray) -> None:
         target[j] = source[j]
 
 
-@tight
+@inner
 def sample(out: NDArray[np.int64], count: int, total: int, seed: int, stream: int, counter: int) -> None:
     """Write `count` of the numbers below `total`: all of them in order, or a uniform sample (Floyd's)."""
     if count == total:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import inner, inner_summing, kernel, whole
+from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
 from treeward.engine.available import Flags, flip
 from treeward.engine.layout import Plan, first_board
@@ -185,7 +185,7 @@ def _nearest(
     return count
 
 
-@inner_summing
+@inner(sums=True)
 def _gap(x: Floats, y: Floats) -> np.float32:
     """Return a squared distance."""
     total = np.float32(0.0)

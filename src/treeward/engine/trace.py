@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import inner, inner_apart
+from treeward.core.compiled import inner
 from treeward.core.types import Floats
 from treeward.engine.explore import GREEDY_LINEAR, Candidates, chance_of
 from treeward.engine.layout import Numbers
@@ -68,7 +68,7 @@ def weigh(
         tell(trace, candidates, count, total, chosen, chance, plain)
 
 
-@inner_apart
+@inner(inline=False)
 def chances(
     numbers: Numbers,
     inverse: Floats,

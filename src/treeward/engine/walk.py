@@ -6,7 +6,7 @@ an item under it. Flat, CB-Category and CB-Leaf are HCB on other trees.
 
 import numpy as np
 
-from treeward.core.compiled import apart, inner, inner_apart, whole
+from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import AnyArray, Floats
 from treeward.engine.available import Screen, clear, left, nth, opened
 from treeward.engine.batch import Batch, appraise, close_behind, prepare
@@ -34,7 +34,7 @@ from treeward.engine.sampling import (
 from treeward.engine.trace import Trace, begin, tell, weigh
 
 
-@apart
+@kernel(allocates=False)
 def choose_by_walk(
     walk: WalkArrays,
     known: Known,
@@ -65,7 +65,7 @@ def choose_by_walk(
                     close_behind(walk.first_child, walk.item_range, place, diverse, screen)
 
 
-@inner_apart
+@inner(inline=False)
 def decide(
     walk: WalkArrays,
     known: Known,

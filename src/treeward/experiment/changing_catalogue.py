@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from treeward.bandit.crowd import Crowd
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Number, Seed, Whole
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.tasks import Share
@@ -59,26 +60,22 @@ class ChangingCatalogue:
 
     world: str = ""
     """A saved world; empty: a synthetic one of tight topics and strong tastes."""
-    items: int = 20_000
+    items: Annotated[int, Whole(low=100)] = 20_000
     """Items of a synthetic world; half of them are there at a time."""
-    users: int = 200
-    days: int = 20
-    rounds: int = 10
+    users: Count = 200
+    days: Count = 20
+    rounds: Count = 10
     """Recommendations a user gets every day."""
-    churn: tuple[float, ...] = (0.01, 0.05, 0.2)
+    churn: tuple[Annotated[float, Number(above=0, high=0.5)], ...] = (0.01, 0.05, 0.2)
     """Shares of the catalogue that come and go every day."""
-    repeats: int = 3
-    seed: int = 0
+    repeats: Count = 3
+    seed: Seed = 0
 
     def check(self) -> None:
-        """Refuse what cannot be."""
-        owner = "experiment changing-catalogue"
-        for name, low in (("items", 100), ("users", 1), ("days", 1), ("rounds", 1), ("repeats", 1), ("seed", 0)):
-            checks.integer(owner, name, getattr(self, name), low=low)
+        """Refuse what cannot be run."""
+        checks.validate(self, "experiment changing-catalogue")
         if not self.churn:
-            raise InvalidArgument(owner, "churn", "at least one share", self.churn)
-        for share in self.churn:
-            checks.number(owner, "churn", share, above=0, high=0.5)
+            raise InvalidArgument("experiment changing-catalogue", "churn", "at least one share", self.churn)
 
     @property
     def digest(self) -> str:
@@ -211,7 +208,7 @@ def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Conte
             waits.come(come, day, chances, there)
             if way.every and day % way.every == 0:
                 explorer.rebuild()
-            elif way.adds and explorer.fitness().due(0.0):
+            elif way.adds and explorer.inspect.fitness().due(0.0):
                 explorer.refit()
         earned[:, day] = _spend(explorer, world, chances, spec.rounds, seed, day, waits)
     rewards = pl.DataFrame(

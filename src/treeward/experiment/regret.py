@@ -4,13 +4,14 @@ import io
 from collections.abc import Sequence
 from math import log, sqrt
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from treeward.core import checks
 from treeward.core.artefact import StrPath, write_file
+from treeward.core.checks import Count, Seed, Whole
 from treeward.core.errors import InvalidArgument
 from treeward.core.page import COLOURS, heading, page, plot, table, text
 from treeward.core.progress import Progress
@@ -35,22 +36,19 @@ ARMS = (
 class Sizes(NamedTuple):
     """What is measured, as data."""
 
-    items: tuple[int, ...] = (1_000, 10_000, 100_000)
-    users: int = 20
-    rounds: int = 1_000
-    repeats: int = 3
-    dim: int = 32
-    seed: int = 0
+    items: tuple[Annotated[int, Whole(low=SHRINK**2)], ...] = (1_000, 10_000, 100_000)
+    users: Annotated[int, Whole(low=2)] = 20
+    rounds: Annotated[int, Whole(low=2)] = 1_000
+    repeats: Count = 3
+    dim: Count = 32
+    seed: Seed = 0
 
     def check(self) -> None:
         """Refuse what cannot be run."""
         owner = "experiment regret"
-        for name, low in (("users", 2), ("rounds", 2), ("repeats", 1), ("dim", 1), ("seed", 0)):
-            checks.integer(owner, name, getattr(self, name), low=low)
+        checks.validate(self, owner)
         if not self.items or sorted(set(self.items)) != list(self.items):
             raise InvalidArgument(owner, "items", "catalogue sizes, each larger than the one before", self.items)
-        for count in self.items:
-            checks.integer(owner, "items", count, low=SHRINK**2)
 
     def spec(self, items: int) -> Spec:
         """Return the experiment of one catalogue size."""

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from treeward.bandit import Crowd, bandit_named
 from treeward.bandit.rules import Bandit
 from treeward.core import checks
+from treeward.core.checks import Count, Natural, NotNegative, Seed, Whole
 from treeward.core.errors import InvalidArgument
 from treeward.core.named import code_digest, is_own, make
 from treeward.data.loaders import find_loader
@@ -19,9 +20,7 @@ from treeward.embed.features import Features
 from treeward.experiment.baselines import BASELINES, FORESEEING, Factors
 from treeward.learn.next_click import NextClick
 from treeward.policy import POLICIES, LogThreshold, Policy, policy_named
-from treeward.policy.node_vectors import NODE_VECTORS
 from treeward.policy.session import Begins
-from treeward.simulate.fit import EXPOSURES
 from treeward.tree.item_tree import ItemTree
 
 _EXPANSION = ("q", "p", "authors")
@@ -144,9 +143,9 @@ class Judge:
     label: str
     biases: bool = False
     """False: P(click) = sigmoid(u'v), as in the paper. True: also a bias per user and per item, and a base rate."""
-    negatives: int = 4
+    negatives: Count = 4
     """Non-clicks per click of training users: logged skips, and drawn items where the log has too few."""
-    decay: float = 0.02
+    decay: NotNegative = 0.02
     """How strongly vectors are pulled towards zero; see `learn.factorise`."""
 
 
@@ -162,29 +161,29 @@ class Spec:
     arms: tuple[Arm, ...]
     loader: str = ""
     loader_options: Mapping[str, Value | Mapping[str, Value]] = field(default_factory=dict)
-    users: int = 1_000
+    users: Count = 1_000
     """At most so many users of the split."""
     split: Literal["test", "validation"] = "test"
-    rounds: int = 2_000
-    repeats: int = 10
+    rounds: Annotated[int, Whole(1, 2**31 - 1)] = 2_000
+    repeats: Count = 10
     """How often, each with a seed of its own."""
-    worlds: int = 1
+    worlds: Count = 1
     """How many worlds are fitted to the log, each with other draws; every one of them is repeated so often."""
-    seed: int = 0
-    budget: int = 50
+    seed: Seed = 0
+    budget: Count = 50
     reward: Literal["probability", "click"] = "probability"
     once: bool = False
-    dim: int = 64
+    dim: Count = 64
     """Of item vectors that are made."""
     widths: tuple[int, ...] = ()
     """Of the tree's levels; by default of the catalogue's size."""
     nodes: Literal["unit", "mean"] = "unit"
     """Length of the node vectors of arms that score nodes: 1 (the paper), or plain means (its authors' code)."""
-    exposure: str = "auto"
-    negatives: int = 4
+    exposure: Literal["auto", "impressions", "popularity", "none"] = "auto"
+    negatives: Count = 4
     vectors: str = "auto"
     """Of the items: ``"auto"`` (the data's own, else by SVD), one of `VECTORS`, or the path of a saved catalogue."""
-    start: int = 0
+    start: Natural = 0
     """How many of their real clicks users begin with; who has no more than that is left out."""
     pick: Literal["random", "diverse"] = "random"
     """Which users: any, or those whose clicks have the highest Gini impurity of categories."""
@@ -193,7 +192,7 @@ class Spec:
     samples: Literal["auto", "impressions", "drawn"] = "auto"
     """What judges are tested on: the users' impressions with their real skips, or their other clicks and as many items
     drawn from those they never clicked; by default impressions where the log has them."""
-    shown: int = 0
+    shown: Natural = 0
     """In a world: how many items, drawn from all, each user who is not tried was shown; their clicks and skips are the
     log of training users. 0: there is none."""
 
@@ -208,15 +207,11 @@ class Spec:
             raise InvalidArgument(owner, "arms", "labels that are all different and not empty", labels)
         if any(label[0] in "=+-@\t\r" for label in labels):  # report.csv may be opened in a spreadsheet
             raise InvalidArgument(owner, "arms", "labels that do not begin with =, +, - or @", labels)
-        for name in ("users", "rounds", "repeats", "worlds", "budget", "dim", "negatives"):
-            checks.integer(owner, name, getattr(self, name), low=1)
-        checks.integer(owner, "rounds", self.rounds, low=1, high=2**31 - 1)
-        checks.integer(owner, "seed", self.seed, low=0)
-        checks.integer(owner, "start", self.start, low=1 if self.judges else 0)
+        checks.validate(self, owner)
+        if self.judges:
+            checks.integer(owner, "start", self.start, low=1)
         self._check_judges(owner)
         _check_vectors(owner, self.vectors)
-        checks.integer(owner, "shown", self.shown, low=0)
-        checks.one_of(owner, "exposure", self.exposure, EXPOSURES)
         if self.loader and ":" not in self.loader:  # code of one's own runs when it is needed, not when it is named
             find_loader(owner, self.loader)
         shop = synthetic_catalogue(64, dim=4, seed=0)
@@ -233,8 +228,7 @@ class Spec:
         if len(set(labels)) != len(labels) or not all(labels):
             raise InvalidArgument(owner, "judges", "labels that are all different and not empty", labels)
         for judge in self.judges:
-            checks.integer(f"judge {judge.label!r}", "negatives", judge.negatives, low=1)
-            checks.number(f"judge {judge.label!r}", "decay", judge.decay, low=0)
+            checks.validate(judge, f"judge {judge.label!r}")
             if not isinstance(judge.decay, float):  # or its digest would differ from that of what TOML gives back
                 raise InvalidArgument(f"judge {judge.label!r}", "decay", "a float", judge.decay)
 
@@ -304,7 +298,6 @@ def _tables(given: Any, name: str, kind: type, needed: tuple[str, ...]) -> list[
 
 
 VECTORS = ("auto", "svd", "gru", "text", "text-gru")
-PICKS, SAMPLES = ("random", "diverse"), ("auto", "impressions", "drawn")
 
 
 def _check_vectors(owner: str, vectors: str) -> None:
@@ -322,13 +315,9 @@ def known(owner: str, parameter: str, given: Mapping[str, Any], names: Iterable[
 
 def _typed(told: dict[str, Any]) -> Spec:
     """Return a spec, if everything in it is of its type."""
-    for held in (told, *told["arms"]):
-        if held.get("reward"):
-            checks.one_of("experiment", "reward", held["reward"], ("probability", "click"))
-    choices = {"split": ("test", "validation"), "pick": PICKS, "samples": SAMPLES, "nodes": NODE_VECTORS}
-    for name, words in choices.items():
-        if name in told:
-            checks.one_of("experiment", name, told[name], words)
+    for arm in told["arms"]:
+        checks.choices("experiment", arm, Arm)
+    checks.choices("experiment", told, Spec)
     return checks.typed("experiment", "spec", told, Spec)
 
 

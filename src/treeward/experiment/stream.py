@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from treeward.bandit.crowd import Crowd
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Number, OneOf, Seed, Whole
 from treeward.core.errors import ArtefactError, DataError, ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.progress import Stage as Steps
@@ -40,7 +41,6 @@ from treeward.tree.item_tree import ItemTree
 
 KIND = run_folder.Kind("treeward.stream", 1)
 STAGE = "treeward.stream.stage", 1
-VECTORS = ("clicks", "attributes", "text", "own")
 FREE = ("arms", "repeats")
 """What a run may be resumed with other values of: cells do not depend on them."""
 _OWNER = "experiment stream"
@@ -56,35 +56,29 @@ class Stream:
     """A data set as `treeward data inspect` reads it, or a saved world."""
     loader: str = ""
     loader_options: Mapping[str, Any] = field(default_factory=dict)
-    vectors: str = "clicks"
+    vectors: Annotated[str, OneOf(("clicks", "attributes", "text", "own"))] = "clicks"
     """Item vectors: ``"clicks"`` (SVD of training users' clicks), ``"attributes"`` (attributes, genres, tags, brand or
     category), ``"text"`` (titles, descriptions and genres), or ``"own"`` (those of the data, as a world needs)."""
-    dim: int = 64
+    dim: Count = 64
     """Dimensions of item vectors that are made."""
-    users: int = 12_000
+    users: Annotated[int, Whole(low=2)] = 12_000
     """At most so many users visit."""
-    training: float = 0.5
+    training: Annotated[float, Number(above=0, below=1)] = 0.5
     """Share of all users who do not visit; vectors and prior are made from their events."""
-    days: int = 20
-    visits: float = 4.0
+    days: Annotated[int, Whole(1, 2**15 - 1)] = 20
+    visits: Annotated[float, Number(low=1)] = 4.0
     """Visits of the median user."""
-    tail: float = 3.5
+    tail: Annotated[float, Number(above=1)] = 3.5
     """Exponent of the tail: P(more than n visits) falls as n to the power of minus this."""
-    batch: int = 50
+    batch: Count = 50
     """So many visits, of different users, are decided before feedback on them comes."""
     arms: tuple[str, ...] = tuple(ARMS)
-    repeats: int = 3
-    seed: int = 0
+    repeats: Count = 3
+    seed: Seed = 0
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is computed."""
-        for name, low in (("dim", 1), ("users", 2), ("days", 1), ("batch", 1), ("repeats", 1), ("seed", 0)):
-            checks.integer(_OWNER, name, getattr(self, name), low=low)
-        checks.integer(_OWNER, "days", self.days, low=1, high=2**15 - 1)
-        checks.number(_OWNER, "training", self.training, above=0, below=1)
-        checks.number(_OWNER, "visits", self.visits, low=1)
-        checks.number(_OWNER, "tail", self.tail, above=1)
-        checks.one_of(_OWNER, "vectors", self.vectors, VECTORS)
+        checks.validate(self, _OWNER)
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise InvalidArgument(_OWNER, "arms", "at least one, and none of them twice", self.arms)
         for label in self.arms:

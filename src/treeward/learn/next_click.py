@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Positive, Seed
 from treeward.core.errors import ArtefactCorrupt, DataError, InvalidArgument
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
@@ -32,10 +33,10 @@ _WORTH = 1e-3
 class Settings(NamedTuple):
     """How a model is trained."""
 
-    rate: float = 0.001
-    passes: int = 60
-    patience: int = 4
-    window: int = WINDOW
+    rate: Positive = 0.001
+    passes: Count = 60
+    patience: Count = 4
+    window: Count = WINDOW
 
 
 class NextClick:
@@ -134,17 +135,18 @@ class NextClick:
         return cls(held.info["kind"], items, bias, weights, held.info["window"], held.info["losses"])
 
     @classmethod
+    @checks.checked()
     def fit(
         cls,
         kind: str,
         train: Interactions,
         valid: Interactions,
         catalogue: Catalogue,
-        dim: int = 64,
+        dim: Count = 64,
         *,
         start: Floats | None = None,
         settings: Settings | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         device: str = "auto",
         progress: Progress | None = None,
     ) -> Self:
@@ -175,15 +177,10 @@ class NextClick:
             Called with (stage, done, total).
         """
         owner = "NextClick.fit"
-        items, told = len(catalogue), settings or Settings()
+        items, told = len(catalogue), checks.validate(settings or Settings(), owner)
         checks.one_of(owner, "kind", kind, KINDS)
-        checks.integer(owner, "dim", dim, low=1)
-        checks.number(owner, "rate", told.rate, above=0)
-        for name in ("passes", "patience", "window"):
-            checks.integer(owner, name, getattr(told, name), low=1)
         if not len(valid):
             raise DataError(f"{owner}: there are no validation users, who tell when to stop")
-        checks.integer(owner, "seed", seed, low=0)
         if start is not None and (np.shape(start) != (items, dim) or not np.isfinite(start).all()):
             raise InvalidArgument(owner, "start", f"of shape ({items}, {dim}), and finite", f"shape {np.shape(start)}")
         held = last_clicks(clicks_of(owner, valid, catalogue))

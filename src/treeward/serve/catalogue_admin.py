@@ -59,16 +59,16 @@ class CatalogueAdmin:
 
     # --- single items ------------------------------------------------------------------------------------------------
 
-    async def put_items(self, rows: Sequence[wire.PutItem]) -> wire.Changed:
+    async def put_items(self, rows: Sequence[wire.PutItem]) -> wire.ItemsChanged:
         """Add items, or change what is known of them; they can be recommended when this returns."""
         self._hot.check_rows("items", rows)
         service = self._served.service
         added = await asyncio.to_thread(service.put_items, rows)
         self._withdrawn -= {row.item for row in rows}
         await self._repeat_for_successor(service)
-        return wire.Changed(added, len(self._served.explorer))
+        return wire.ItemsChanged(added, len(self._served.explorer))
 
-    async def remove_items(self, ids: Sequence[Id]) -> wire.Changed:
+    async def remove_items(self, ids: Sequence[Id]) -> wire.ItemsChanged:
         """Remove items; none is recommended once this has returned."""
         self._hot.check_rows("items", ids)
         service = self._served.service
@@ -80,7 +80,7 @@ class CatalogueAdmin:
         gone = await asyncio.to_thread(service.explorer.remove, ids)
         await self._repeat_for_successor(service, ids)
         await self._hot.drain_recommendations()  # answers that were on their way are out before this one
-        return wire.Changed(gone, len(self._served.explorer))
+        return wire.ItemsChanged(gone, len(self._served.explorer))
 
     async def _repeat_for_successor(self, service: Service, gone: Sequence[Id] = ()) -> None:
         """Apply a change to the service that has replaced the changed one meanwhile, if any has.
@@ -94,7 +94,7 @@ class CatalogueAdmin:
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
-    async def swap(self, asked: wire.Swap) -> Choice:
+    async def swap(self, asked: wire.SwapRequest) -> Choice:
         """Serve another snapshot from now on: it is loaded next to this one, noted in the store, then takes over."""
         if self._swapping.locked():
             raise Refused(409, "swapping", "another snapshot is being loaded")
@@ -114,8 +114,8 @@ class CatalogueAdmin:
 
     def _check_where(self, explorer: Explorer) -> None:
         """Refuse a snapshot of which nothing could be shown, as the setting `where` lets none of its items through."""
-        shop, where = explorer.catalogue, self._settings.where
-        if where and not (self._settings.fulfilling(shop) & explorer.are_open(np.arange(len(shop)))).any():
+        shop, where = explorer.inspect.catalogue, self._settings.where
+        if where and not (self._settings.fulfilling(shop) & explorer.inspect.may_show(np.arange(len(shop)))).any():
             rule = "fulfilled by at least one of its items"
             raise InvalidArgument("serve", "where", rule, f"{where}, by none of {len(shop):,}")
 
@@ -166,7 +166,7 @@ class CatalogueAdmin:
         busy = self._renewing is not None and not self._renewing.done()
         if busy or self._swapping.locked() or monotonic() - self._renewed < _SECONDS_BETWEEN:
             return
-        due = (await asyncio.to_thread(self._served.explorer.fitness)).due(self._settings.rebuild)
+        due = (await asyncio.to_thread(self._served.explorer.inspect.fitness)).due(self._settings.rebuild)
         if due:
             work = self._rebuild if due == "rebuild" else self._served.explorer.refit
             self._renewing = asyncio.create_task(self._renew(work))
@@ -197,7 +197,7 @@ class CatalogueAdmin:
         if folder is None:
             return
         before = self.choice
-        made = folder / f"{explorer.page:012d}-{token_hex(4)}"
+        made = folder / f"{explorer.inspect.page:012d}-{token_hex(4)}"
         explorer.save(made / "items", made / "tree")
         if choice_of(store, self._settings) != before:  # another snapshot was chosen meanwhile: that choice holds
             shutil.rmtree(made, ignore_errors=True)

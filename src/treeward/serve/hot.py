@@ -101,8 +101,12 @@ class HotPath:
     def __init__(self, served: Served, access: Access, metrics: Metrics, log: Log) -> None:
         self.settings, self.access, self._metrics, self._log = served.settings, access, metrics, log
         most = self.settings.max_waiting
-        self.recommend = HotRoute("/v1/recommend", wire.Ask, lambda asks: served.service.recommend(asks), most, 256)
-        self.feedback = HotRoute("/v1/feedback", wire.Reward, lambda all: served.service.feedback(all), most, 4096)
+        self.recommend = HotRoute(
+            "/v1/recommend", wire.RecommendRequest, lambda asks: served.service.recommend(asks), most, 256
+        )
+        self.feedback = HotRoute(
+            "/v1/feedback", wire.FeedbackRequest, lambda all: served.service.feedback(all), most, 4096
+        )
         self.routes: dict[tuple[bytes, bytes], HotRoute[Any, Any]] = {
             (b"POST", route.path.encode()): route for route in (self.recommend, self.feedback)
         }
@@ -144,7 +148,7 @@ class HotPath:
 
     def check(self, body: Any) -> None:
         """Refuse a request for more items than one request may have."""
-        if isinstance(body, wire.Ask) and body.n > self.settings.max_batch:
+        if isinstance(body, wire.RecommendRequest) and body.n > self.settings.max_batch:
             raise InvalidArgument("recommend", "n", f"at most {self.settings.max_batch}", body.n)
 
     def ask_then(self, route: HotRoute[Any, Any], headers: Headers, body: bytes, then: "Then[Any]") -> None:
@@ -153,7 +157,7 @@ class HotPath:
         self.check(asked)
         route.batcher.ask_then(asked, then)
 
-    async def recommend_many(self, asks: Sequence[wire.Ask]) -> wire.Rows:
+    async def recommend_many(self, asks: Sequence[wire.RecommendRequest]) -> wire.BatchAnswer:
         """Answer many requests for items; together they may have as many items as one."""
         most = self.settings.max_batch
         self.check_rows("requests", asks)
@@ -163,7 +167,7 @@ class HotPath:
         late = InvalidArgument("batch", "n", f"at most {most} in all, this row's included", "more")
         return _rows([*answers, *[late] * (len(asks) - len(few))])
 
-    async def feedback_many(self, rewards: Sequence[wire.Reward]) -> wire.Rows:
+    async def feedback_many(self, rewards: Sequence[wire.FeedbackRequest]) -> wire.BatchAnswer:
         """Record many rewards."""
         self.check_rows("rewards", rewards)
         return _rows(await _all(self.feedback.batcher, rewards))
@@ -196,13 +200,13 @@ async def _all(batcher: Batcher[Body, Answer], many: Sequence[Body]) -> "list[An
     return await asyncio.gather(*batcher.ask_many(many), return_exceptions=True) if many else []
 
 
-def _rows(answers: Sequence[msgspec.Struct | BaseException]) -> wire.Rows:
+def _rows(answers: Sequence[msgspec.Struct | BaseException]) -> wire.BatchAnswer:
     rows = []
     for answer in answers:
         if isinstance(answer, Exception):
-            rows.append(wire.Row(*problem(answer)))
+            rows.append(wire.BatchRow(*problem(answer)))
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            rows.append(wire.Row(200, answer))
-    return wire.Rows(rows)
+            rows.append(wire.BatchRow(200, answer))
+    return wire.BatchAnswer(rows)

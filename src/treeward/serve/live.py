@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treeward.serve import sights
+from treeward.serve import wire
 from treeward.serve.metrics import STEPS, Metrics
 from treeward.serve.service import Served
 
@@ -41,7 +41,7 @@ class Live:
 
     def __init__(self, served: Served, metrics: Metrics) -> None:
         self._served, self._metrics = served, metrics
-        self._rows: deque[sights.Second] = deque(maxlen=_KEPT)
+        self._rows: deque[wire.Second] = deque(maxlen=_KEPT)
         self._before = self._totals()
         self._then = time()
 
@@ -53,7 +53,7 @@ class Live:
         asked = [new - old for new, old in zip(totals.asked, before.asked, strict=True)]
         told = [new - old for new, old in zip(totals.told, before.told, strict=True)]
         self._rows.append(
-            sights.Second(
+            wire.Second(
                 round(now, 3),
                 round(sum(asked) / seconds, 2),
                 round(sum(told) / seconds, 2),
@@ -72,22 +72,22 @@ class Live:
         )
         self._before, self._then = totals, now
 
-    def since(self, after: float, reason: str) -> sights.LiveView:
+    def since(self, after: float, reason: str) -> wire.LiveView:
         """Return the rows after some time, as columns, and what there is in all."""
         rows = [row for row in list(self._rows) if row.time > after]
-        columns = {name: [getattr(row, name) for row in rows] for name in sights.Second.__struct_fields__}
+        columns = {name: [getattr(row, name) for row in rows] for name in wire.Second.__struct_fields__}
         explorer, totals = self._served.explorer, self._totals()
-        return sights.LiveView(
+        return wire.LiveView(
             columns, totals.decisions, totals.rewards, totals.earned, explorer.store.size(),
             len(explorer), getattr(explorer.store, "failed", None) is None, reason,
         )  # fmt: skip
 
     def _totals(self) -> _Totals:
         service, store = self._served.service, self._served.store
-        covered, rewards, earned = service.explorer.totals()
+        totals = service.explorer.inspect.totals()
         return _Totals(
-            service.decisions, service.bold, rewards, earned, getattr(store, "commits", 0), self._metrics.refused(),
-            covered, self._metrics.times(_RECOMMEND), self._metrics.times(_FEEDBACK),
+            service.decisions, service.bold, totals.rewards, totals.earned, getattr(store, "commits", 0),
+            self._metrics.refused(), totals.items, self._metrics.times(_RECOMMEND), self._metrics.times(_FEEDBACK),
         )  # fmt: skip
 
 

@@ -122,9 +122,9 @@ def document(routes: Iterable["Route"], shape: Shape) -> dict[str, Any]:
 
 def _fit(parts: dict[str, Any], shape: Shape) -> None:
     """Say what only this service knows: its items' ids, its columns, its limits."""
-    ask, reward = parts["Ask"]["properties"], parts["Reward"]["properties"]
+    ask, reward = parts["RecommendRequest"]["properties"], parts["FeedbackRequest"]["properties"]
     ask["n"]["maximum"] = shape.most
-    many = ("AskMany", "requests"), ("RewardMany", "rewards"), ("PutItems", "items"), ("RemoveItems", "items")
+    many = ("RecommendBatch", "requests"), ("FeedbackBatch", "rewards"), ("PutItems", "items"), ("RemoveItems", "items")
     for name, rows in many:
         parts[name]["properties"][rows] |= {"minItems": 1, "maxItems": shape.most}
     bounds = {"integer": {"minimum": -(2**63), "maximum": 2**63 - 1}, "string": {"maxLength": 4096}}
@@ -143,9 +143,11 @@ def _fit(parts: dict[str, Any], shape: Shape) -> None:
     put["vector"] |= {"minItems": shape.dim, "maxItems": shape.dim}
     values = {name: {"anyOf": [_value(kind), {"type": "null"}]} for name, kind in shape.columns.items() if name != "id"}
     put["columns"] |= {"properties": values, "additionalProperties": False}
+    for name in ("mean", "width", "propensity"):  # null where the policy did not choose the item
+        parts["Decision"]["properties"][name]["type"] = ["number", "null"]
     reward["reward"] |= {"minimum": shape.rewards[0], "maximum": shape.rewards[1]}
     by_id, by_item = [{"required": [name]} for name in ("decision_id", "item")]
-    parts["Reward"]["oneOf"] = [
+    parts["FeedbackRequest"]["oneOf"] = [
         {**by_id, "not": {"anyOf": [by_item, {"required": ["user"]}]}},
         {"required": ["user", "item"], "not": by_id},
     ]

@@ -18,13 +18,14 @@ from starlette.types import ASGIApp
 
 from treeward.core.errors import UnknownId
 from treeward.data.catalogue import Id
-from treeward.serve import openapi, sights, wire
+from treeward.explorer import records
+from treeward.serve import openapi, wire
 from treeward.serve.batch import Full
 from treeward.serve.catalogue_admin import CatalogueAdmin
+from treeward.serve.crowd import crowd_view
 from treeward.serve.hot import HotPath
 from treeward.serve.keys import Access
 from treeward.serve.live import Live
-from treeward.serve.looks import Looks
 from treeward.serve.metrics import Metrics
 from treeward.serve.replies import NOT_KEPT, Refused
 from treeward.serve.reports import PLOTLY, Reports
@@ -147,30 +148,26 @@ class Routes:
         finally:
             self._looking -= 1
 
-    @property
-    def _looks(self) -> Looks:
-        return Looks(self._served.service)
-
     # --- deciding and feedback ---------------------------------------------------------------------------------------
 
     @route("POST", "/v1/recommend", "write", 400, 409)
-    async def recommend(self, body: wire.Ask) -> wire.Recommendation:
+    async def recommend(self, body: wire.RecommendRequest) -> wire.Recommendation:
         """Recommend items to a user."""
         self._hot.check(body)
         return await self._hot.recommend.batcher.ask(body)
 
     @route("POST", "/v1/recommend/batch", "write", 400)
-    async def recommend_batch(self, body: wire.AskMany) -> wire.Rows:
+    async def recommend_batch(self, body: wire.RecommendBatch) -> wire.BatchAnswer:
         """Recommend items to many users."""
         return await self._hot.recommend_many(body.requests)
 
     @route("POST", "/v1/feedback", "write", 400, 404, 409, 410)
-    async def feedback(self, body: wire.Reward) -> wire.Taken:
+    async def feedback(self, body: wire.FeedbackRequest) -> wire.FeedbackAnswer:
         """Record the reward of a decision; it is on disk when this answers."""
         return await self._hot.feedback.batcher.ask(body)
 
     @route("POST", "/v1/feedback/batch", "write", 400)
-    async def feedback_batch(self, body: wire.RewardMany) -> wire.Rows:
+    async def feedback_batch(self, body: wire.FeedbackBatch) -> wire.BatchAnswer:
         """Record the rewards of many decisions."""
         return await self._hot.feedback_many(body.rewards)
 
@@ -182,19 +179,19 @@ class Routes:
         return await self._look(self._served.service.user, user)
 
     @route("GET", "/v1/users", "read", 400)
-    async def users(self, query: sights.Find) -> sights.Users:
+    async def users(self, query: wire.Search) -> records.UserList:
         """List some users."""
-        return await self._look(self._looks.users, query)
+        return await self._look(self._served.explorer.inspect.find_users, query.q, query.n)
 
     @route("GET", "/v1/users/{user}/field", "read", 400, 404)
-    async def field(self, user: User, query: sights.When) -> sights.FieldView:
+    async def field(self, user: User, query: wire.FieldQuery) -> records.Field:
         """Return a user's interests in the nodes around one, now or after some of the events."""
-        return await self._look(self._looks.field, user, query)
+        return await self._look(self._served.service.field, user, query)
 
     @route("GET", "/v1/decisions/{decision}", "read", 404)
-    async def explain(self, decision: str) -> sights.ExplanationView:
+    async def explain(self, decision: str) -> records.Explanation:
         """Explain how a decision was made."""
-        return await self._look(self._looks.explain, decision)
+        return await self._look(self._served.explorer.inspect.explain, decision)
 
     @route("DELETE", "/v1/users/{user}", "admin", 400)
     async def forget(self, user: User) -> wire.Erased:
@@ -204,66 +201,66 @@ class Routes:
     # --- items and the tree ------------------------------------------------------------------------------------------
 
     @route("PUT", "/v1/items", "admin", 400)
-    async def put_items(self, body: wire.PutItems) -> wire.Changed:
+    async def put_items(self, body: wire.PutItems) -> wire.ItemsChanged:
         """Add items, or change what is known of them; they can be recommended when this answers."""
         return await self._catalogue.put_items(body.items)
 
     @route("DELETE", "/v1/items", "admin", 400)
-    async def remove_items(self, body: wire.RemoveItems) -> wire.Changed:
+    async def remove_items(self, body: wire.RemoveItems) -> wire.ItemsChanged:
         """Remove items; none is shown once this has answered (other workers and replicas: within two seconds)."""
         return await self._catalogue.remove_items(body.items)
 
     @route("GET", "/v1/items/{item}", "read", 404)
-    async def item(self, item: str) -> wire.ItemView:
+    async def item(self, item: str) -> records.ItemView:
         """Return an item."""
         integers = self._served.explorer.catalogue.ids_are_integers
-        return await self._look(self._served.service.item, _integer(item, "item") if integers else item)
+        return await self._look(self._served.explorer.inspect.item, _integer(item, "item") if integers else item)
 
     @route("GET", "/v1/tree/{node}", "read", 404)
-    async def node(self, node: int) -> wire.NodeView:
+    async def node(self, node: int) -> records.NodeView:
         """Return a node of the tree; 0 is the root."""
-        return await self._look(self._served.service.node, node)
+        return await self._look(self._served.explorer.inspect.node, node)
 
     @route("GET", "/v1/tree/{node}/map", "read", 404)
-    async def map(self, node: int) -> sights.MapView:
+    async def map(self, node: int) -> records.NodeMap:
         """Return a node and what is worth drawing below it."""
-        return await self._look(self._looks.map, node)
+        return await self._look(self._served.explorer.inspect.map, node)
 
     @route("GET", "/v1/tree/{node}/items", "read", 400, 404)
-    async def inside(self, node: int, query: sights.Slice) -> sights.Listing:
+    async def inside(self, node: int, query: wire.Slice) -> records.ItemList:
         """List some of the items under a node."""
-        return await self._look(self._looks.items, node, query)
+        return await self._look(self._served.explorer.inspect.items, node, after=query.after, n=query.n)
 
     @route("GET", "/v1/tree/{node}/children", "read", 400, 404)
-    async def children(self, node: int, query: sights.Slice) -> sights.Groups:
+    async def children(self, node: int, query: wire.Slice) -> records.NodeList:
         """List some of a node's children."""
-        return await self._look(self._looks.children, node, query)
+        return await self._look(self._served.explorer.inspect.children, node, after=query.after, n=query.n)
 
     @route("GET", "/v1/search", "read", 400)
-    async def search(self, query: sights.Find) -> sights.Found:
+    async def search(self, query: wire.Search) -> records.Found:
         """Find items and nodes by name."""
-        return await self._look(self._looks.find, query)
+        return await self._look(self._served.explorer.inspect.find, query.q, query.n)
 
     # --- the service -------------------------------------------------------------------------------------------------
 
     @route("GET", "/v1/about", "read")
-    async def about(self, request: Request) -> sights.About:
+    async def about(self, request: Request) -> wire.About:
         """Describe what is served, and how."""
         key = self._access.keys.find(request.headers.get("authorization", "").encode("latin-1"))
-        return await self._look(self._looks.about, key.role if key is not None else "")
+        return await self._look(self._served.service.about, key.role if key is not None else "")
 
     @route("GET", "/v1/live", "read", 400)
-    async def live(self, query: sights.Since) -> sights.LiveView:
+    async def live(self, query: wire.Since) -> wire.LiveView:
         """Return what the service did, second by second."""
         return await self._look(self._live.since, query.after, self._reason())
 
     @route("GET", "/v1/reports", "read")
-    async def reports(self) -> sights.Reports:
+    async def reports(self) -> wire.ReportList:
         """List reports of past experiments."""
         return await asyncio.to_thread(self._reports.listed)
 
     @route("GET", "/v1/reports/{report}", "read", 404)
-    async def report_link(self, report: str) -> sights.ReportLink:
+    async def report_link(self, report: str) -> wire.ReportLink:
         """Return a link to a report, good for ten minutes."""
         return await asyncio.to_thread(self._reports.link, report)
 
@@ -275,7 +272,7 @@ class Routes:
     @route("GET", "/v1/crowd", "read")
     async def crowd(self) -> wire.CrowdView:
         """Return what was learned from all users."""
-        return await self._look(self._looks.crowd)
+        return await self._look(crowd_view, self._served.explorer, self._served.service.publisher)
 
     @route("GET", "/livez", None)
     async def livez(self) -> wire.Health:
@@ -332,7 +329,7 @@ class Routes:
         return GZipMiddleware(found, compresslevel=6)
 
     @route("GET", "/reports/{report}", None, 400, 404)
-    async def report(self, report: str, query: sights.Ticket) -> Response:
+    async def report(self, report: str, query: wire.Ticket) -> Response:
         """Return a report, by a link that has not expired."""
         body = await asyncio.to_thread(self._reports.read, report, query.until, query.ticket)
         return HTMLResponse(body, headers=_REPORT_HEADERS)
@@ -346,19 +343,19 @@ class Routes:
         return _unkept(text, "text/plain; version=0.0.4; charset=utf-8")
 
     @route("POST", "/admin/backup", "admin", 400, admin=True)
-    async def backup(self, body: wire.Nothing) -> wire.Saved:
+    async def backup(self, body: wire.Empty) -> wire.Backup:
         """Copy the store to a file next to it."""
-        return wire.Saved(await asyncio.to_thread(self._served.service.backup))
+        return wire.Backup(await asyncio.to_thread(self._served.service.backup))
 
     @route("POST", "/admin/copy", "admin", 400, admin=True)
-    async def copy(self, body: wire.CopyTo) -> wire.Copied:
+    async def copy(self, body: wire.CopyRequest) -> wire.Copied:
         """Copy the store to a database, as far as it has come."""
         return await asyncio.to_thread(self._served.service.copy, body.to)
 
     @route("GET", "/admin/tree", "admin", 400, admin=True)
-    async def health(self, query: wire.HowHealthy) -> dict[str, Any]:
+    async def health(self, query: wire.HealthQuery) -> dict[str, Any]:
         """Return how well the tree still fits its items."""
-        found = await asyncio.to_thread(self._served.explorer.health, users=query.users, anew=query.anew)
+        found = await asyncio.to_thread(self._served.explorer.inspect.health, users=query.users, anew=query.compare)
         told = {name: None if value != value else value for name, value in found._asdict().items()}
         return {**told, "advice": found.advice}
 
@@ -368,7 +365,7 @@ class Routes:
         return await asyncio.to_thread(choice_of, self._served.store, self._served.settings)
 
     @route("POST", "/admin/snapshot", "admin", 400, 409, admin=True)
-    async def swap(self, body: wire.Swap) -> Choice:
+    async def swap(self, body: wire.SwapRequest) -> Choice:
         """Serve other items, or another tree of them, or the snapshot before."""
         return await self._catalogue.swap(body)
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import artefact, checks, rng
+from treeward.core.checks import Seed
 from treeward.core.errors import InvalidArgument
 from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage, silent
@@ -23,13 +24,14 @@ from treeward.tree.item_tree import ItemTree
 _USERS_A_PIECE = 16
 
 
+@checks.checked()
 def simulate(
     policy: Policy,
     world: World,
     tree: ItemTree | None = None,
     rounds: int = 1_000,
     users: int | Sequence[int] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     *,
     reward: Literal["probability", "click"] = "probability",
     repeats: bool | int = True,
@@ -86,8 +88,6 @@ def simulate(
     once, rest = checks.repeats(owner, repeats)
     if rest >= len(world.catalogue):
         raise InvalidArgument(owner, "repeats", f"fewer than the {len(world.catalogue)} items", repeats)
-    checks.integer(owner, "seed", seed, low=0)
-    checks.one_of(owner, "reward", reward, ("probability", "click"))
     who = _who(users, world.users)
     begun = _start(start, len(who), len(world.catalogue))
     most = len(world.catalogue) - begun.shape[1] if once and not rest else 2**31 - 1
@@ -95,7 +95,6 @@ def simulate(
     grown = policy.grow(world.catalogue, seed) if tree is None else tree
     run = Run(policy, world, grown, who, seed, reward == "click", (once, rest), rounds)
     run.start = begun
-    checks.flag(owner, "log", log)
     made = None
     if log or run.start.size or policy.shared_state or not policy.replayable:
         seconds, decisions = by_rounds(run, log, progress or silent)

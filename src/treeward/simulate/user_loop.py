@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.compiled import apart, inner, whole
+from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import Floats, Integers
 from treeward.engine import beam as beams
 from treeward.engine import walk as walks
@@ -60,7 +60,7 @@ class Home:
             )
 
 
-@apart
+@kernel(allocates=False)
 def live_by_beam(
     beam: BeamArrays,
     lesson: Lesson,
@@ -83,7 +83,7 @@ def live_by_beam(
         teach_item(lesson, posterior, known.history, known.short, seat, place, gate, reward, desk)
 
 
-@apart
+@kernel(allocates=False)
 def live_by_walk(
     walk: WalkArrays,
     lesson: Lesson,

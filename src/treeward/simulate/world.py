@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
-from treeward.core.compiled import tight, whole
+from treeward.core.checks import Count, NotNegative
+from treeward.core.compiled import kernel, whole
 from treeward.core.errors import ArtefactCorrupt, InvalidArgument
 from treeward.core.types import Floats, frozen
 from treeward.core.version import __version__
@@ -197,6 +198,7 @@ class World:
         return made
 
     @classmethod
+    @checks.checked()
     def fit(cls, interactions: Interactions, catalogue: Catalogue, *, twin: bool = True, **options: Any) -> Self:
         """Learn a world from a log: logistic factorisation with inverse-propensity weights (needs torch).
 
@@ -220,8 +222,6 @@ class World:
             decay, rate, passes and patience of the optimiser; seed; device (``"cpu"`` or ``"cuda"``); progress.
         """
         from treeward.simulate.fit import fit
-
-        checks.flag("World.fit", "twin", twin)
 
         made = fit(interactions, catalogue, **options)
         world, other = cls._learned(catalogue, made), None
@@ -288,8 +288,9 @@ class World:
         return made
 
     @classmethod
+    @checks.checked()
     def synthetic(
-        cls, items: int = 100_000, users: int = 1_000, dim: int = 32, seed: int = 0, *, nonlinear: float = 0.0
+        cls, items: int = 100_000, users: Count = 1_000, dim: int = 32, seed: int = 0, *, nonlinear: NotNegative = 0.0
     ) -> Self:
         """Return a synthetic world that resembles worlds fitted to public logs (`docs/worlds.md` has the figures).
 
@@ -318,14 +319,12 @@ class World:
         >>> 0.1 < world.base_rate() < 0.2
         True
         """
-        checks.integer("World.synthetic", "users", users, low=1)
-        checks.number("World.synthetic", "nonlinear", nonlinear, low=0)
         told = {"kind": "synthetic", "nonlinear": nonlinear, "seed": seed}
         made = vivid(items, users, dim, seed, nonlinear) if nonlinear else like_logs(items, users, dim, seed)
         return cls(*made, provenance=told)
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def chance(tastes: Tastes, user: int, row: int) -> float:
     """Return the probability of a reward for one user and one item."""
     if len(tastes.table) > 0:
@@ -336,7 +335,7 @@ def chance(tastes: Tastes, user: int, row: int) -> float:
     return float(1.0 / (1.0 + np.exp(-np.float64(logit))))
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _fill_chances(
     tastes: Tastes, users: NDArray[np.integer], rows: NDArray[np.integer], out: NDArray[np.float64]
 ) -> None:

@@ -22,7 +22,7 @@ _FORMS: dict[str, ModuleType] = {
     "tabular": tabular,
     "taobao": taobao,
 }
-"""One module a form: `load`, and `SIGNS`, the names of files that tell it."""
+"""One module per form of data: `load`, and `SIGNS`, the file names that it recognises."""
 
 LOADERS: dict[str, Loader] = {name: form.load for name, form in _FORMS.items()}
 
@@ -35,10 +35,12 @@ def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: o
     path
         A folder or file.
     loader
-        ``"mind"``, ``"movielens"``, ``"sequences"``, ``"tabular"`` or ``"taobao"``; by default told by the file names.
-        One of your own: the function itself, ``"package.module:function"`` or ``"file.py:function"``.
+        ``"mind"``, ``"movielens"``, ``"sequences"``, ``"tabular"`` or ``"taobao"``; by default inferred from the file
+        names. One of your own: the function itself, ``"package.module:function"`` or ``"file.py:function"``.
     options
-        What that loader takes.
+        What that loader takes. All loaders take `test` and `validation` (how many users, or which share of them, are
+        for test and validation), `seed` (draws who is for what), `strict` (raise at the first malformed line) and
+        `progress` (called with stage, done, total).
     """
     place = Path(path)
     if loader is None and artefact.is_artefact(place):
@@ -55,9 +57,7 @@ def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: o
         for option in sorted(set(options) - known):
             rule = f"one of {', '.join(sorted(known)) or 'none'} for {name}"
             raise InvalidArgument("load_dataset", "options", rule, option)
-    for option in ("strict", "until_stable", "complete_only"):
-        if option in options:
-            checks.flag(name, option, options[option])
+    checks.flag(name, "strict", options.get("strict", False))
     made: object = load(place, **options)
     if not isinstance(made, Dataset):
         raise InvalidArgument("load_dataset", "loader", "a function that returns a Dataset", f"{name}: {made!r:.80}")
