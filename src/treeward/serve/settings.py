@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from treeward.bandit import STRENGTHS, bandit_named
 from treeward.bandit.rules import Bandit, Rule
-from treeward.core import checks
+from treeward.core import checks, compile_ahead
 from treeward.core.checks import Check, Count, Natural, NotNegative, Number, Positive, Whole
 from treeward.core.errors import InvalidArgument
 from treeward.core.named import is_own, make
@@ -33,7 +33,9 @@ from treeward.store.opening import check_file, is_database
 
 PREFIX = "TREEWARD_"
 CLIENT_KEY = "TREEWARD_KEY"
-"""The key that commands send to a service; it is no setting of the service."""
+"""The key that commands send to a service."""
+_OTHERS = (CLIENT_KEY, compile_ahead.SWITCH)
+"""Variables with the prefix that are no settings of a service."""
 ROLES = ("read", "write", "admin")
 """What a key may do; each role includes those before it."""
 
@@ -275,7 +277,7 @@ def read_settings(
     for name in told:
         checks.one_of("serve", "config", name, kinds)
     for name, value in (os.environ if environment is None else environment).items():
-        if name.startswith(PREFIX) and name != CLIENT_KEY:
+        if name.startswith(PREFIX) and name not in _OTHERS:
             known = checks.one_of(
                 "serve", "environment", name.removeprefix(PREFIX).lower(), [one for one in kinds if one != "keys"]
             )
