@@ -13,7 +13,7 @@ from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.checks import Count, Natural, NotNegative, Seed, Whole
 from treeward.core.errors import InvalidArgument
-from treeward.core.named import code_digest, is_own, make
+from treeward.core.registry import code_digest, is_own, make
 from treeward.data.loaders import find_loader
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.embed.features import Features

@@ -16,12 +16,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from treeward.bandit import STRENGTHS, bandit_named
+from treeward.bandit import bandit_named, strength_of
 from treeward.bandit.rules import Bandit, Rule
 from treeward.core import checks, compile_ahead
 from treeward.core.checks import Check, Count, Natural, NotNegative, Number, Positive, Whole
 from treeward.core.errors import InvalidArgument
-from treeward.core.named import is_own, make
+from treeward.core.registry import make
 from treeward.data.catalogue import Catalogue
 from treeward.data.column_roles import ITEM_ROLES
 from treeward.data.tables import READERS
@@ -202,11 +202,10 @@ class Settings:
     def make_bandit(self) -> Bandit:
         """Return the bandit."""
         kind = bandit_named("serve", "bandit", self.bandit)
-        if self.strength and is_own(self.bandit):
-            raise InvalidArgument(
-                "serve", "strength", "0 if the bandit is your own class, which has its own default", self.strength
-            )
-        given = {STRENGTHS[self.bandit]: self.strength} if self.strength else {}
+        parameter = strength_of(kind)
+        if self.strength and parameter is None:
+            raise InvalidArgument("serve", "strength", f"0: {self.bandit} declares no strength", self.strength)
+        given = {str(parameter): self.strength} if self.strength else {}
         made: Bandit = make("serve", "bandit", self.bandit, kind, **given)
         return made
 
