@@ -811,7 +811,7 @@ def test_whoever_was_erased_meanwhile_stays_erased():
         return append(*arguments, **options)
 
     store.append = late
-    [outcome] = service.feedback([wire.FeedbackRequest(1.0, decision_id=made.decision_id)])
+    [outcome] = service.feedback([wire.FeedbackRequest(1.0, decision_id=made.id)])
     assert isinstance(outcome, UnknownDecision)
     assert store.count("ada") == 0
     time.sleep(0.05)
