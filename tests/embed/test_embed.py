@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 import treeward as tw
 from treeward.cli.app import app
 from treeward.core.errors import ArtefactError, DataError, InvalidArgument
-from treeward.embed.decompose import reduced
+from treeward.embed.decompose import columns_to_read, principal_components
 from treeward.embed.quality import quality
 from treeward.embed.sentences import PACKAGE, Cache, SentencesMissing, find_model
-from treeward.embed.text import _columns, _texts
+from treeward.embed.text import TEXT_COLUMNS, _texts
 from treeward.learn.clicks import clicks_of, last_clicks, padded
 from treeward.learn.networks import KINDS
-from treeward.learn.next_click import NextClick, Settings, best_of
+from treeward.learn.next_click import NextClick, Settings, top_rows
 from treeward.learn.torch import TorchMissing
 
 ITEMS = 40
@@ -139,8 +139,8 @@ def test_many_items_are_learned_from_a_sample():
 
 def test_scores_and_bests():
     scores = np.array([[0.1, 0.9, 0.5, 0.7]], dtype=np.float32)
-    assert best_of(scores.copy(), [np.array([1])], 2, again=False).tolist() == [[3, 2]]
-    assert best_of(scores.copy(), [np.array([1])], 4, again=True).tolist() == [[1, 3, 2, 0]]
+    assert top_rows(scores.copy(), [np.array([1])], 2, include_clicked=False).tolist() == [[3, 2]]
+    assert top_rows(scores.copy(), [np.array([1])], 4, include_clicked=True).tolist() == [[1, 3, 2, 0]]
 
 
 def test_models_refuse_what_they_cannot_learn_from(shop):
@@ -310,7 +310,7 @@ def test_items_say_their_title_and_their_abstract():
     abstracts = ["about a vote in the senate", None, "  ", "about a golf course"]
     titles = ["a vote", "the senate", "a hole in one", None]
     shop = tw.Catalogue(range(4), titles=titles, columns={"abstract": abstracts})
-    assert _texts(shop, _columns(shop, None)) == [
+    assert _texts(shop, columns_to_read("test", shop, None, TEXT_COLUMNS)) == [
         "a vote. about a vote in the senate", "the senate", "a hole in one", "about a golf course",
     ]  # fmt: skip
     both, named = (tw.text_vectors(shop, 3, model="static", columns=one) for one in (None, ("title", "abstract")))
@@ -345,7 +345,7 @@ def test_a_broken_cache_is_said_to_be_broken(tmp_path):
 def test_principal_components_keep_what_differs():
     random = np.random.default_rng(0)
     flat = np.concatenate([random.normal(size=(200, 2)) * [5, 3], random.normal(size=(200, 6)) * 0.01], axis=1)
-    made = reduced(flat.astype(np.float32), 2)
+    made = principal_components(flat.astype(np.float32), 2)
     centred = flat - flat.mean(axis=0)
     wanted = centred / np.linalg.norm(centred, axis=1, keepdims=True)
     np.testing.assert_allclose(made @ made.T, wanted @ wanted.T, atol=0.05)  # whichever way it is turned
