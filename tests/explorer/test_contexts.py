@@ -126,7 +126,7 @@ def test_a_service_with_features_takes_contexts(shop, tmp_path):
             with pytest.raises(ServiceError, match="400 invalid"):
                 client.recommend("ada", context={"colour": "red"})
             document = client._http.get("/openapi.json").json()
-            asked = document["components"]["schemas"]["Ask"]["properties"]["context"]["anyOf"][0]
+            asked = document["components"]["schemas"]["RecommendRequest"]["properties"]["context"]["anyOf"][0]
             assert list(asked["properties"]) == ["device"]
         with Client(running.admin, timeout=60) as admin:
             swapped = admin.swap(features=str(tmp_path / "features"))
