@@ -76,8 +76,7 @@ def serve(
 
 def _check(given: Settings, from_settings: bool) -> None:
     """Check what would be served, and print warnings about it."""
-    from treeward.serve.doubts import doubts
-    from treeward.serve.server import parts, unservable
+    from treeward.serve.server import parts, unservable, warnings_about
 
     if not Path(given.items).exists():
         raise InvalidArgument("serve", "items", "a file or folder that exists", given.items)
@@ -88,8 +87,8 @@ def _check(given: Settings, from_settings: bool) -> None:
         if settings is given:
             raise
         raise unservable(settings.items, error) from error
-    for doubt in doubts(settings, *made):
-        warn(doubt)
+    for warning in warnings_about(settings, *made):
+        warn(warning)
     where = without_password(settings.store)
     say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}{why}")
     if settings.where:

@@ -236,7 +236,7 @@ def health(
         if tree or store or prior or column:
             raise InvalidArgument("tree health", "--tree", "given with items, not with a service's address", what)
         with remote("tree health", "admin", what, key) as client, timed("Measuring the tree"):
-            found = client.health(users=users, anew=compare)
+            found = client.health(users=users, compare=compare)
     else:
         found = _measured(Path(what), column, tree, store, prior, users, compare)
     values = ((label, found[name], form) for label, name, form in _HEALTH)
