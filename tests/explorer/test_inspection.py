@@ -152,7 +152,7 @@ class Lookers:
                     if answer.status_code not in (200, 404):
                         self.problems.append(f"{path}: {answer.status_code} {answer.text}")
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app.admin), base_url="http://localhost") as http:
-            for path in ("/metrics", "/admin/tree?users=5&anew=false"):
+            for path in ("/metrics", "/admin/tree?users=5&compare=false"):
                 assert (await http.get(path)).status_code == 200
 
 

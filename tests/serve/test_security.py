@@ -723,7 +723,7 @@ def test_the_api_page_shows_column_names_and_runs_none():
     from treeward.serve.openapi import page as api_page
     from treeward.serve.routes import ROUTES
 
-    told = api_page(document(ROUTES, True, Shape("integer", {HACK: "string"}, 4, (HACK,), 10, (0.0, 1.0)))).decode()
+    told = api_page(document(ROUTES, Shape("integer", {HACK: "string"}, 4, (HACK,), 10, (0.0, 1.0), True))).decode()
     assert "&lt;img src=x" in told
     assert "<img" not in told
 

@@ -19,7 +19,7 @@ from treeward.data.item_rows import with_item_rows
 from treeward.learn.networks import KINDS
 from treeward.learn.next_click import NextClick
 from treeward.policy.base import Policy
-from treeward.policy.baselines.base import RoundPolicy, RoundSession
+from treeward.policy.baselines.base import RoundPolicy, RoundSession, Setup
 from treeward.policy.session import Decisions, Session, elsewhere
 from treeward.tree.item_tree import ItemTree
 
@@ -144,7 +144,7 @@ class _Scored(RoundSession):
 
     def __init__(self, scores: Floats, once: bool, seed: int, work: int = 0) -> None:
         users, items = scores.shape
-        super().__init__(np.arange(items, dtype=np.int32), users, None, False, seed)
+        super().__init__(np.arange(items, dtype=np.int32), Setup(users, None, False, seed))
         self._scores, self._closes = scores, once
         self._due = np.full(users, work)
         """Multiplications since a user's last decision: only a click changes anything."""

@@ -26,7 +26,7 @@ from treeward.data.dataset import Dataset, Sizes, split_users
 from treeward.data.interactions import Interactions
 from treeward.data.loaders import find_loader, load_dataset
 from treeward.embed import attribute_vectors, svd_vectors, text_vectors
-from treeward.embed.text import SAID
+from treeward.embed.text import TEXT_COLUMNS
 from treeward.experiment import run_folder
 from treeward.experiment.prepare import content_digest, fit_world, is_world, rows_of
 from treeward.experiment.stream_arms import ARMS, Player, Stage
@@ -236,7 +236,7 @@ def _with_vectors(spec: Stream, data: Dataset, report: Progress) -> Catalogue:
         except DataError as error:
             rule = "clicks or text: the data has no attributes, genres, tags, brand or category"
             raise InvalidArgument(_OWNER, "vectors", rule, kind) from error
-    columns = [name for name in (*SAID, "genres") if name in bare.table.columns]
+    columns = [name for name in (*TEXT_COLUMNS, "genres") if name in bare.table.columns]
     if not columns:
         raise InvalidArgument(_OWNER, "vectors", "clicks or attributes: the data has no titles or descriptions", kind)
     return text_vectors(bare, spec.dim, columns=columns, fill=True, seed=spec.seed, progress=report)

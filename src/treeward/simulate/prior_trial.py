@@ -95,8 +95,8 @@ def try_prior(
     Every user is a newcomer and gets `rounds` items of the whole catalogue, none twice: from `Beam` with the prior,
     from `Beam` without one, and from the list. An item earns the reward that the log has for this user and item;
     without one it earns 0 and teaches nothing. So all three earn less than in service, and the list has an advantage,
-    because users of the log saw popular items most often. A prior that equals the list here is usually better in service; one
-    that is a tenth worse may do harm.
+    because users of the log saw popular items most often. A prior that equals the list here is usually better in
+    service; one that is a tenth worse may do harm.
 
     Parameters
     ----------
