@@ -58,7 +58,7 @@ def _show_verdicts(outcome: Outcome) -> None:
         head = ("arm", "LogLoss", "AUC", "AUC, world", "clicks", "categories", "Gini shown", "shown")
         show_table(title, head, rows, left=_LEFT)
     for claim in gaps(outcome, "auc"):
-        say(f"{claim} by AUC: {claim.gap.said(3)}")
+        say(f"{claim} by AUC: {claim.gap.answered('+.3f')}")
 
 
 def _show_deepened(outcome: Outcome) -> None:
