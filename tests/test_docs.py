@@ -101,6 +101,13 @@ def test_every_command_and_option_is_documented():
                     assert f"`{option}`" in text, f"{name} {option}"
 
 
+def test_every_option_has_a_help_text():
+    for name in COMMANDS:
+        for path, command in commands(load(name), f"treeward {name}"):
+            bare = [one.name for one in command.params if len(getattr(one, "help", None) or "") < 8]
+            assert not bare, f"{path}: {bare}"
+
+
 def documented():
     """What docs/api.md lists: every path, with its members where only some are shown."""
     text = (ROOT / "docs" / "api.md").read_text()

@@ -182,11 +182,11 @@ class Crowd(Prior):
         catalogue
             The items, with vectors.
         negatives
-            Non-events a reward: those that the log does not have are drawn from all items.
+            Skips per reward; those that the log lacks are drawn from all items.
         users
-            At most so many of the log's users are looked at.
+            Learn from at most this many of the log's users.
         seed
-            Same seed and log: same prior.
+            The same seed and log give the same prior.
         progress
             Called with (stage, done, total).
 
