@@ -355,7 +355,7 @@ def test_embed_neural_on_the_command_line(world, log, tmp_path):
     np.testing.assert_array_equal(seen.vectors, features.mapped(world.catalogue.vectors))
     assert isinstance(run(app, arguments).exception, tw.TreewardError)  # it is there already
     bad = run(app, [*arguments, "--force", "--hidden", "wide"])
-    assert "integers such as 128,64" in str(bad.exception)
+    assert "--hidden must be integers separated by commas, got 'wide'" in str(bad.exception)
 
 
 def test_the_experiment(tmp_path):

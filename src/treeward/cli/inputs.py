@@ -75,13 +75,14 @@ class LogFlags:
         """Return the options for the loader."""
         given = {}
         for name, text in pairs("--loader-option", self.loader_option, "NAME=VALUE, e.g. test=0.2").items():
-            flag = _FLAGS.get(name)
-            if flag is not None:
-                raise InvalidArgument("treeward", "--loader-option", f"an option that is not given as {flag}", name)
             try:
                 given[name] = json.loads(text)
             except ValueError:
                 given[name] = text
+            # The `items` of a synthetic world are a number; those of a log have a flag.
+            if name in _FLAGS and not (name == "items" and isinstance(given[name], int) and given[name] >= 100):
+                rule = f"an option that is not given as {_FLAGS[name]}"
+                raise InvalidArgument("treeward", "--loader-option", rule, name)
         columns = columns_of(self.column, (*LOG_ROLES, *ITEM_ROLES))
         return given | ({"columns": columns} if columns else {}) | ({"actions": self._weights()} if self.action else {})
 

@@ -178,7 +178,7 @@ def numbers(owner: str, parameter: str, text: str, kind: type = int) -> tuple[An
         return tuple(kind(part) for part in text.split(",") if part.strip())
     except ValueError as error:
         word = "integers" if kind is int else "numbers"
-        raise InvalidArgument(owner, parameter, f"{word} separated by commas, e.g. 100,10000", text) from error
+        raise InvalidArgument(owner, parameter, f"{word} separated by commas", text) from error
 
 
 @cache
