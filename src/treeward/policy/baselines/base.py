@@ -16,7 +16,7 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue
 from treeward.engine.available import Screen, left, nth, shut
-from treeward.engine.explore import SAMPLE, UCB
+from treeward.engine.explore import SAMPLE, UCB, Draws
 from treeward.engine.layout import Plan
 from treeward.engine.ragged import insert
 from treeward.engine.sampling import MOST_SCORES, sample
@@ -280,7 +280,7 @@ def _draw(
         begin, end = ranges[i, 0], ranges[i, 1]
         total = left(screen, begin, end)
         count = min(total, out.place.shape[1])
-        sample(out.place[i], count, total, seed, streams[i], counter)
+        sample(out.place[i], count, total, Draws(seed, streams[i], counter))
         for j in range(count):
             out.place[i, j] = nth(screen, begin, end, out.place[i, j])
         out.taken[i], out.total[i] = count, total
@@ -297,7 +297,7 @@ def _draw_groups(left: NDArray[np.int64], seed: int, streams: NDArray[np.int64],
                 usable[total] = j
                 total += 1
         count = min(total, out.place.shape[1])
-        sample(out.place[i], count, total, seed, streams[i], counter)
+        sample(out.place[i], count, total, Draws(seed, streams[i], counter))
         for j in range(count):
             out.place[i, j] = usable[out.place[i, j]]
         out.taken[i], out.total[i] = count, total
