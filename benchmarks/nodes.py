@@ -15,7 +15,7 @@ import treeward as tw
 from treeward.experiment.folder import read_prepared
 from treeward.experiment.summary import estimate
 from treeward.policy.node_vectors import unit_nodes
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 SEEDS = (0, 1, 2)
 BANDITS = {"LinUCB": tw.LinUCB(), "Thompson": tw.Thompson(), "epsilon-greedy": tw.EpsilonGreedy(0.05)}

@@ -46,9 +46,9 @@ from task import Task  # noqa: E402
 
 import treeward as tw  # noqa: E402
 from treeward.experiment.stream import Stream, Streamed, load_stream, open_stage, run_stream  # noqa: E402
-from treeward.experiment.stream_page import size_of  # noqa: E402
+from treeward.experiment.stream_report import size_of  # noqa: E402
 from treeward.experiment.stream_summary import lines_of  # noqa: E402
-from treeward.simulate.logged import logged  # noqa: E402
+from treeward.simulate.random_log import random_log  # noqa: E402
 from treeward.simulate.synthetic import vivid  # noqa: E402
 
 ENVIRONMENTS = Path(".peers")
@@ -70,7 +70,7 @@ class Side(NamedTuple):
 
 SIDES = (
     Side("chance", "any item", "", "ours:Chance"),
-    Side("oracle", "everybody's best item", "", "ours:Oracle"),
+    Side("oracle", "each user's best item", "", "ours:Oracle"),
     Side("treeward", "Beam", "", "ours:Treeward"),
     Side("treeward", "pHCB, 50 scores", "", "ours:PHCB"),
     Side("treeward", "exact LinUCB, every item", "", "ours:Exact"),
@@ -78,13 +78,13 @@ SIDES = (
     Side("Vowpal Wabbit", "SquareCB, every item", "vw", "vw:Wabbit"),
     Side("Vowpal Wabbit", "large action space, every item", "vw", "vw:Large"),
     Side("Vowpal Wabbit", "SquareCB, 50 drawn items", "vw", "vw:Shortlisted"),
-    Side("mabwiser", "LinUCB, an item an arm", "mabwiser", "bandits:MabwiserItems"),
-    Side("mabwiser", "LinUCB, a model a user", "mabwiser", "bandits:MabwiserUsers"),
-    Side("contextualbandits", "LinUCB, an item an arm", "contextualbandits", "bandits:ContextualItems"),
-    Side("contextualbandits", "LinUCB, a model a user", "contextualbandits", "bandits:ContextualUsers"),
+    Side("mabwiser", "LinUCB, one arm per item", "mabwiser", "bandits:MabwiserItems"),
+    Side("mabwiser", "LinUCB, one model per user", "mabwiser", "bandits:MabwiserUsers"),
+    Side("contextualbandits", "LinUCB, one arm per item", "contextualbandits", "bandits:ContextualItems"),
+    Side("contextualbandits", "LinUCB, one model per user", "contextualbandits", "bandits:ContextualUsers"),
     Side("river", "Bayesian regression, 50 drawn items", "river", "bandits:River"),
-    Side("obp", "LinUCB, an item an arm", "obp", "bandits:OpenBandit"),
-    Side("RePlay", "LinUCB, an item an arm, fitted every 50 rounds", "replay", "factors:RePlay"),
+    Side("obp", "LinUCB, one arm per item", "obp", "bandits:OpenBandit"),
+    Side("RePlay", "LinUCB, one arm per item, fitted every 50 rounds", "replay", "factors:RePlay"),
     Side("implicit", "ALS from the log, clicks folded in", "implicit", "factors:ALS"),
 )
 STREAM_SIDES = (
@@ -103,7 +103,7 @@ def export(items: int, users: int, rounds: int, seed: int) -> Task:
     world = tw.World(*vivid(items=items, users=users + EARLIER, dim=32, seed=seed))
     chances = np.array([world.probabilities(user) for user in range(users)])
     coins = np.random.default_rng(seed).uniform(size=(users, rounds))
-    table = logged(world, range(users, users + EARLIER), shown=SHOWN, seed=seed).table
+    table = random_log(world, range(users, users + EARLIER), shown=SHOWN, seed=seed).table
     log = np.stack([table[name].to_numpy().astype(np.int64) for name in ("user", "item", "reward")], axis=1)
     vectors = world.catalogue.vectors
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)  # treeward does so by itself; LinUCB gains by it

@@ -100,7 +100,7 @@ def trees() -> None:
     for items in (2_000, 20_000, 100_000):
         for seed in range(2):
             world = tw.World(*vivid(items=items, users=900, dim=DIM, seed=seed))
-            prior = tw.Crowd.fit(tw.logged(world, range(600), shown=200, seed=seed), world.catalogue, seed=0)
+            prior = tw.Crowd.fit(tw.random_log(world, range(600), shown=200, seed=seed), world.catalogue, seed=0)
             policy, plain = tw.Beam(prior=prior), tw.ItemTree.build(world.catalogue.vectors, seed=0)
             earned = [
                 tw.simulate(

@@ -23,9 +23,9 @@ import numpy as np
 import treeward as tw
 from treeward.core import rng
 from treeward.policy.base import Policy
-from treeward.simulate.evidence import some_users
+from treeward.simulate.fit_evidence import some_users
 from treeward.tree.build import default_widths
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 USERS, ITEMS = 200, 20_000
 ROUNDS = (300, 1_000)

@@ -168,7 +168,7 @@ WITHOUT = [
     ("train", "experiment frontier sequences.txt -o frontier"),
     ("train", "experiment deep sequences.txt -o deep"),
     ("ray", "experiment rewards sequences.txt -o there --on ray://localhost:1"),
-    ("ray", "experiment living -o living --on ray"),
+    ("ray", "experiment changing-catalogue -o living --on ray"),
     ("ray", "tree build shards -o tree --on ray://localhost:1"),
 ]
 

@@ -27,7 +27,7 @@ class Damage(NamedTuple):
     lost: int
     """Acknowledged, and not there."""
     problems: tuple[str, ...]
-    """What fsck says; a reward that is there twice is one."""
+    """What `store check` says; a reward that is there twice is one."""
     editions: int = 0
     """Number of the crowd's last edition."""
 

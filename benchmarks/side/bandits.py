@@ -126,7 +126,7 @@ class ContextualUsers(Arm):
 
 
 class River(Arm):
-    """Bayesian linear regression, a model a user, asked for the bounds of 50 items that were drawn."""
+    """Bayesian linear regression, one model per user, asked for the bounds of 50 items that were drawn."""
 
     package = "river"
 

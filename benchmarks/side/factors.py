@@ -53,7 +53,7 @@ class ALS(Arm):
 
 
 class RePlay(Profiled):
-    """RePlay's LinUCB, an item an arm, fitted every 50 rounds; in between, users are shown their 10 best in turn."""
+    """RePlay's LinUCB, one arm per item, fitted every 50 rounds; in between, users are shown their 10 best in turn."""
 
     package = "replay-rec"
     every = 50

@@ -18,7 +18,7 @@ class Chance(Arm):
 
 
 class Oracle(Arm):
-    """Knows everybody's best item."""
+    """Knows each user's best item."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)

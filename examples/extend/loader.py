@@ -14,7 +14,7 @@ import treeward as tw
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress
 from treeward.data.dataset import Dataset, Sizes, split_users
-from treeward.data.lines import Problems, read_pieces
+from treeward.data.delimited import Problems, read_pieces
 from treeward.testing import check_loader
 
 SIGNS = ("clicks.jsonl",)

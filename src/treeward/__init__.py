@@ -48,15 +48,15 @@ if TYPE_CHECKING:
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
     from treeward.policy.beam import Beam as Beam
-    from treeward.policy.expansion import LogLevel as LogLevel
+    from treeward.policy.expansion import LogThreshold as LogThreshold
     from treeward.policy.hcb import HCB as HCB
     from treeward.policy.hcb import CBCategory as CBCategory
     from treeward.policy.hcb import CBLeaf as CBLeaf
     from treeward.policy.hcb import Flat as Flat
     from treeward.policy.phcb import PHCB as PHCB
-    from treeward.simulate.logged import logged as logged
-    from treeward.simulate.newcomers import try_prior as try_prior
     from treeward.simulate.off_policy import off_policy as off_policy
+    from treeward.simulate.prior_trial import try_prior as try_prior
+    from treeward.simulate.random_log import random_log as random_log
     from treeward.simulate.replay import replay as replay
     from treeward.simulate.run import simulate as simulate
     from treeward.simulate.world import World as World
@@ -89,7 +89,7 @@ _HOME = {
     "InvalidArgument": "treeward.core.errors",
     "ItemTree": "treeward.tree.item_tree",
     "LinUCB": "treeward.bandit.rules",
-    "LogLevel": "treeward.policy.expansion",
+    "LogThreshold": "treeward.policy.expansion",
     "MemoryStore": "treeward.store.memory",
     "NeuralLinear": "treeward.embed.neural",
     "NextClick": "treeward.learn.next_click",
@@ -108,14 +108,14 @@ _HOME = {
     "gru_vectors": "treeward.embed.gru",
     "load_dataset": "treeward.data.loaders",
     "load_features": "treeward.embed.features",
-    "logged": "treeward.simulate.logged",
+    "random_log": "treeward.simulate.random_log",
     "off_policy": "treeward.simulate.off_policy",
     "replay": "treeward.simulate.replay",
     "simulate": "treeward.simulate.run",
     "svd_vectors": "treeward.embed.svd",
     "text_gru_vectors": "treeward.embed.gru",
     "text_vectors": "treeward.embed.text",
-    "try_prior": "treeward.simulate.newcomers",
+    "try_prior": "treeward.simulate.prior_trial",
     "write_open_bandit": "treeward.data.open_bandit",
 }
 
@@ -144,7 +144,7 @@ __all__ = [
     "InvalidArgument",
     "ItemTree",
     "LinUCB",
-    "LogLevel",
+    "LogThreshold",
     "MemoryStore",
     "NeuralLinear",
     "NextClick",
@@ -162,8 +162,8 @@ __all__ = [
     "gru_vectors",
     "load_dataset",
     "load_features",
-    "logged",
     "off_policy",
+    "random_log",
     "replay",
     "simulate",
     "svd_vectors",

@@ -91,7 +91,7 @@ def test_build_by_category(items, tmp_path):
     arguments = ("--by-category", "--separator", ">", *COLUMNS)
     run("tree", "build", items / "items.parquet", "-o", tmp_path / "c", *arguments)
     assert tw.ItemTree.load(tmp_path / "c").names[1:4] == ("room0", "room1", "room2")
-    error = run("tree", "build", items / "items.npy", "-o", tmp_path / "d", "--by-category", code=1)
+    error = run("tree", "build", items / "items.npy", "-o", tmp_path / "d", "--by-category", code=2)
     assert "--by-category must be used with a category column" in error
 
 
@@ -111,7 +111,7 @@ def test_build_by_category(items, tmp_path):
 )
 def test_bad_input_is_one_clear_line_and_nothing_is_written(items, tmp_path, arguments, why):
     arguments[0] = str(items / arguments[0])
-    error = run("tree", "build", *arguments, "-o", tmp_path / "tree", code=1)
+    error = run("tree", "build", *arguments, "-o", tmp_path / "tree", code=2)
     assert why in error
     assert error.count("error:") == 1
     assert not (tmp_path / "tree").exists()
@@ -120,22 +120,22 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(items, tmp_path, arg
 def test_odd_names_and_outputs(items, tmp_path):
     out = run("tree", "build", items / "items.npy", "-o", tmp_path / "tree[v2]")
     assert f"Saved to {tmp_path / 'tree[v2]'}." in out
-    assert "d[/b].csv" in run("tree", "build", "d[/b].csv", "-o", tmp_path / "x", code=1)
+    assert "d[/b].csv" in run("tree", "build", "d[/b].csv", "-o", tmp_path / "x", code=2)
     tw.ItemTree.from_categories([[1.0], [2.0]], ["thé", "日本"]).save(tmp_path / "named")
     bare = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = subprocess.run([TREEWARD, "tree", "show", tmp_path / "named"], capture_output=True, check=False, env=bare)
     assert (done.returncode, b"th" in done.stdout) == (0, True), done.stderr
     with open("/dev/full", "w") as full:
         done = subprocess.run([TREEWARD, "tree", "show", tmp_path / "named"], stdout=full, stderr=-1, check=False)
-    assert (done.returncode, b"Traceback" in done.stderr) == (1, False)
+    assert (done.returncode, b"Traceback" in done.stderr) == (2, False)
     assert "--by-category must be used without --widths" in run(
-        "tree", "build", items / "items.parquet", "-o", tmp_path / "y", "--by-category", "--widths", "3", code=1
+        "tree", "build", items / "items.parquet", "-o", tmp_path / "y", "--by-category", "--widths", "3", code=2
     )
 
 
 def test_force_does_not_delete_the_items(items, tmp_path):
     tw.Catalogue.load(items / "items.npy").save(tmp_path / "items")
-    error = run("tree", "build", tmp_path / "items", "-o", tmp_path / "items", "--force", code=1)
+    error = run("tree", "build", tmp_path / "items", "-o", tmp_path / "items", "--force", code=2)
     assert "holds treeward.catalogue, not treeward.tree" in error
     assert len(tw.Catalogue.load(tmp_path / "items")) == 300
 
@@ -143,7 +143,7 @@ def test_force_does_not_delete_the_items(items, tmp_path):
 def test_existing_trees_are_kept_unless_forced(items, tmp_path):
     run("tree", "build", items / "items.npy", "-o", tmp_path / "tree", "--seed", 1)
     before = {path.name: path.read_bytes() for path in (tmp_path / "tree").iterdir()}
-    assert "exists" in run("tree", "build", items / "items.npy", "-o", tmp_path / "tree", "--seed", 2, code=1)
+    assert "exists" in run("tree", "build", items / "items.npy", "-o", tmp_path / "tree", "--seed", 2, code=2)
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "tree").iterdir()}
     run("tree", "build", items / "items.npy", "-o", tmp_path / "tree", "--seed", 2, "--force")
     assert tw.ItemTree.load(tmp_path / "tree").provenance["seed"] == 2
@@ -151,13 +151,13 @@ def test_existing_trees_are_kept_unless_forced(items, tmp_path):
 
 def test_rubbish_in_place_of_a_tree(tmp_path, items):
     for command in ("show", "draw"):
-        assert "nothing that treeward saved" in run("tree", command, tmp_path, code=1)
+        assert "nothing that treeward saved" in run("tree", command, tmp_path, code=2)
     run("tree", "build", items / "items.npy", "-o", tmp_path / "tree")
     path = next((tmp_path / "tree").glob("items-*.npy"))
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert "SHA-256 does not match" in run("tree", "show", tmp_path / "tree", code=1)
+    assert "SHA-256 does not match" in run("tree", "show", tmp_path / "tree", code=2)
     assert "--node must be an integer from 0 to" in run(
-        "tree", "show", save(items, tmp_path / "good"), "--node", 10_000, code=1
+        "tree", "show", save(items, tmp_path / "good"), "--node", 10_000, code=2
     )
 
 
@@ -230,7 +230,7 @@ def test_demo_goes_on_until_it_is_told_to_stop(tmp_path):
     assert before >= 50
     wait_until(lambda: httpx.get(url + "/v1/live").json()["decisions"] > before, "visitors go on")
     assert [one["name"] for one in httpx.get(url + "/v1/reports").json()["reports"]] == ["curves.html", "tree.html"]
-    assert "another process has it open" in run(*small, "--once", code=1)
+    assert "another process has it open" in run(*small, "--once", code=2)
     assert httpx.get(url + "/readyz").status_code == 200
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0
@@ -246,12 +246,12 @@ def test_simulate(tmp_path):
     assert "HCB(Thompson)" in out
     assert "Flat" not in out
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-    assert "--policy must be one of flat, cb-category" in run(*small, "--policy", "magic", code=1)
-    assert "--out must be a file ending in .html or .png" in run(*small, "-o", "c.svg", code=1)
-    assert "budget must be an integer from 2" in run(*small, "--policy", "hcb", "--budget", 1, code=1)
+    assert "--policy must be one of flat, cb-category" in run(*small, "--policy", "magic", code=2)
+    assert "--out must be a file ending in .html or .png" in run(*small, "-o", "c.svg", code=2)
+    assert "budget must be an integer from 2" in run(*small, "--policy", "hcb", "--budget", 1, code=2)
     assert "nan" not in run(*small[:3], "--users", 1, *small[5:])
-    assert "--bandit must be one of linucb, thompson, epsilon" in run(*small, "--bandit", "magic", code=1)
-    assert "rounds must be an integer from 1 to 300" in run(*small, "--once", "--rounds", 301, code=1)
+    assert "--bandit must be one of linucb, thompson, epsilon" in run(*small, "--bandit", "magic", code=2)
+    assert "rounds must be an integer from 1 to 300" in run(*small, "--once", "--rounds", 301, code=2)
 
 
 def test_bench(tmp_path):
@@ -262,8 +262,8 @@ def test_bench(tmp_path):
     assert told["items"] == 500
     assert all(0 < figure["median_us"] <= figure["p99_us"] for figure in told["figures"].values())
     assert len(told["figures"]) == 5
-    assert "--policy must be one of flat" in run(*small, "--policy", "magic", code=1)
-    assert "budget must be an integer from" in run(*small, "--policy", "hcb", "--budget", 1, code=1)
+    assert "--policy must be one of flat" in run(*small, "--policy", "magic", code=2)
+    assert "budget must be an integer from" in run(*small, "--policy", "hcb", "--budget", 1, code=2)
 
 
 def test_progress_bars_in_a_terminal(items, tmp_path):

@@ -58,8 +58,8 @@ def test_ids_that_are_row_numbers_are_said_to_be(tmp_path):
     assert "--column id=NAME (it has sku)" in told
     told = run("tree", "build", tmp_path / "items.parquet", "-o", tmp_path / "tree", "--force", "--column", "id=sku")
     assert "row numbers" not in told
-    assert tw.Catalogue.load(tmp_path / "items.parquet").numbered
-    assert not tw.Catalogue.load(tmp_path / "items.parquet", columns={"id": "sku"}).numbered
+    assert tw.Catalogue.load(tmp_path / "items.parquet").ids_are_row_numbers
+    assert not tw.Catalogue.load(tmp_path / "items.parquet", columns={"id": "sku"}).ids_are_row_numbers
 
 
 def test_a_table_without_vectors_is_told_what_makes_them(shop):
@@ -90,10 +90,10 @@ def test_actions_are_weighed_and_others_left_out(shop):
 
 
 def test_an_action_that_no_event_has_is_an_error_that_lists_those_found(shop):
-    told = run("data", "inspect", shop / "events.csv", *LOG, "--action", "purchase=1", code=1)
+    told = run("data", "inspect", shop / "events.csv", *LOG, "--action", "purchase=1", code=2)
     assert "no event of the log has the action 'purchase'; it has view (12,732 times), cart (2,223 times)" in told
     assert "--action must be of the form NAME=WEIGHT" in run(
-        "data", "inspect", shop / "events.csv", *LOG, "--action", "buy=much", code=1
+        "data", "inspect", shop / "events.csv", *LOG, "--action", "buy=much", code=2
     )
 
 
@@ -103,18 +103,18 @@ def test_a_log_of_actions_without_weights_is_said_to_count_each_the_same(shop):
 
 
 def test_wrong_columns_are_named_with_those_there_are(shop):
-    told = run("data", "inspect", shop / "events.csv", code=1)
+    told = run("data", "inspect", shop / "events.csv", code=2)
     assert "no column 'user' for the user, no column 'item' for the item; it has visitor, product, action, at." in told
     assert "Name them: --column user=NAME --column item=NAME" in told
     assert "--column must be a role of user, item, reward, action, time, id" in run(
-        "data", "inspect", shop / "events.csv", "--column", "who=visitor", code=1
+        "data", "inspect", shop / "events.csv", "--column", "who=visitor", code=2
     )
-    told = run("data", "inspect", shop / "events.csv", *LOG, "--items", shop / "products.csv", code=1)
+    told = run("data", "inspect", shop / "events.csv", *LOG, "--items", shop / "products.csv", code=2)
     assert "no column is called id, so they are row numbers: --column id=NAME (it has category, sku, name," in told
     vectors = pl.DataFrame({"sku": ["SKU-1", "SKU-2"], "vector": [[1.0, 0.0], [0.0, 1.0]]})
     vectors.write_parquet(shop / "vectors.parquet")
     told = run(
-        "prior", "fit", shop / "events.csv", *LOG, "--items", shop / "vectors.parquet", "-o", shop / "no", code=1
+        "prior", "fit", shop / "events.csv", *LOG, "--items", shop / "vectors.parquet", "-o", shop / "no", code=2
     )
     assert "no column is called id, so they are row numbers: --column id=NAME (it has sku)" in told
 
@@ -226,9 +226,9 @@ def test_products_without_vectors_get_them_of_what_they_say(shop, tmp_path):
     made = tw.Catalogue.load(tmp_path / "items")
     assert (made.ids[3], made.table.columns[:2]) == ("SKU-3", ["id", "title"])
     assert {"price", "stock", "description"} <= set(made.table.columns)
-    told = run("tree", "build", shop / "products.csv", "-o", "no", *ITEMS, code=1, cwd=tmp_path)
+    told = run("tree", "build", shop / "products.csv", "-o", "no", *ITEMS, code=2, cwd=tmp_path)
     assert "treeward embed text" in told
-    told = run("embed", "text", shop / "products.csv", "-o", "no", *ITEMS, *ACTIONS, code=1, cwd=tmp_path)
+    told = run("embed", "text", shop / "products.csv", "-o", "no", *ITEMS, *ACTIONS, code=2, cwd=tmp_path)
     assert "used with a log" in told
     assert not (tmp_path / "no").exists()
 
@@ -252,7 +252,7 @@ def test_new_products_are_put_into_an_existing_space(shop, fitted, tmp_path):
     assert sum(one == kind for one, kind in zip(best, KINDS, strict=True)) >= 8
     (tmp_path / "bare.csv").write_text("sku,colour\na,red\n")
     told = run(
-        "embed", "text", "bare.csv", "--like", shop / "items", "-o", "no", "--column", "id=sku", code=1, cwd=tmp_path
+        "embed", "text", "bare.csv", "--like", shop / "items", "-o", "no", "--column", "id=sku", code=2, cwd=tmp_path
     )
     assert "columns of text that both have" in told
     rows = ["sku,name,department", "NEW-1,kettle style3,kettle"]
@@ -282,6 +282,6 @@ def test_a_service_and_health_take_columns_of_a_table(tmp_path):
     assert "lost by the search" in run("tree", "health", "items.parquet", "--tree", "tree", *columns, cwd=tmp_path)
     told = run("serve", "items.parquet", "--column", "vector=emb", "--check", cwd=tmp_path)
     assert "warning: items.parquet: no column is called id, so items go by their row numbers, 0 to 39" in told
-    told = run("serve", "items.parquet", "--column", "user=sku", "--check", cwd=tmp_path, code=1)
+    told = run("serve", "items.parquet", "--column", "user=sku", "--check", cwd=tmp_path, code=2)
     assert "columns must be each role once, as ROLE=NAME, of id, vector, title, category" in told
-    assert "must be each role once" in run("serve", "items.parquet", "--column", "sku", "--check", cwd=tmp_path, code=1)
+    assert "must be each role once" in run("serve", "items.parquet", "--column", "sku", "--check", cwd=tmp_path, code=2)

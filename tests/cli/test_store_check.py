@@ -1,4 +1,4 @@
-"""`treeward fsck`: what it compares, what it says, and what it finds."""
+"""`treeward store check`: what it compares, what it says, and what it finds."""
 
 import re
 
@@ -38,50 +38,50 @@ def filled(path, items, users, rounds, **more):
     return path
 
 
-def test_fsck_rebuilds_users_with_short_histories_twice(items, settings, tmp_path):
+def test_store_check_rebuilds_users_with_short_histories_twice(items, settings, tmp_path):
     store = filled(tmp_path / "events.db", items, [f"u{n}" for n in range(12)], 5)
-    told = cli("fsck", store, "--items", items, "--config", settings)
+    told = cli("store", "check", store, "--items", items, "--config", settings)
     assert "12 of 12 users rebuilt twice" in told
     assert "120 events, largest difference 0\n" in told
     assert "0 remembered states" in told
     assert "clean" in told
-    some = cli("fsck", store, "--items", items, "--config", settings, "--sample", 5)
+    some = cli("store", "check", store, "--items", items, "--config", settings, "--sample", 5)
     assert "4 of 12 users rebuilt twice" in some  # every third
-    assert "--sample" in cli("fsck", store, "--items", items, "--sample", 0, code=2)
+    assert "--sample" in cli("store", "check", store, "--items", items, "--sample", 0, code=2)
 
 
 @pytest.mark.parametrize("policy", ["phcb", "hcb", "flat"])
-def test_fsck_rebuilds_users_of_every_policy(policy, items, tmp_path):
+def test_store_check_rebuilds_users_of_every_policy(policy, items, tmp_path):
     kind = {"phcb": tw.PHCB, "hcb": tw.HCB, "flat": tw.Flat}[policy]
     file = tmp_path / "settings.toml"
     file.write_text(f'items = "{items}"\npolicy = "{policy}"\nrepeats = false\n')
     store = filled(tmp_path / "events.db", items, ["ada", 7], 90, policy=kind(), repeats=False)
-    told = cli("fsck", store, "--items", items, "--config", file)
+    told = cli("store", "check", store, "--items", items, "--config", file)
     assert "2 of 2 users rebuilt twice" in told
     assert "360 events, largest difference 0\n" in told
 
 
-def test_fsck_reports_a_remembered_state_that_is_not_what_the_log_gives(items, settings, tmp_path):
+def test_store_check_reports_a_remembered_state_that_is_not_what_the_log_gives(items, settings, tmp_path):
     store = filled(tmp_path / "events.db", items, ["ada", "bob"], 150, crowd=False)
-    told = cli("fsck", store, "--items", items, "--config", settings)
+    told = cli("store", "check", store, "--items", items, "--config", settings)
     assert "2 remembered states compared with the log" in told
     held = tw.SQLiteStore(store)
     ada, bob = held.kept("ada"), held.kept("bob")
     held.keep("ada", Kept(ada.events, ada.epoch, bob.state))  # whole, but somebody else's
     held.keep("bob", Kept(bob.events, bob.epoch, bob.state[:-40] + b"damaged!" + bob.state[-32:]))
     held.close()
-    wrong = cli("fsck", store, "--items", items, "--config", settings, code=1)
+    wrong = cli("store", "check", store, "--items", items, "--config", settings, code=1)
     assert "the state of 'ada', remembered, is not what the log gives" in wrong
     differ = float(re.search(r"'ada', .* differ by (\S+)", wrong)[1])
     assert 0 < differ < np.inf
     assert "the state of 'bob', remembered, is not what the log gives: they differ by inf" in wrong
 
 
-def test_fsck_says_what_it_could_not_compare(items, settings, tmp_path):
+def test_store_check_says_what_it_could_not_compare(items, settings, tmp_path):
     store = filled(tmp_path / "events.db", items, ["ada"], 150, crowd=False)
     other = tmp_path / "other"
     synthetic_catalogue(100, dim=6, seed=0).save(other)  # the first half of the shop
-    told = cli("fsck", store, "--items", other)
+    told = cli("store", "check", store, "--items", other)
     assert "1 not compared: made with other items, another tree or other settings" in told
     assert re.search(rf"\d+ of these events are about items that {other} does not have", told.replace("\n", ""))
 
@@ -96,21 +96,21 @@ def altered(path, change):
     held.close()
 
 
-def test_fsck_adds_up_what_the_crowd_was_taught(items, tmp_path):
+def test_store_check_adds_up_what_the_crowd_was_taught(items, tmp_path):
     store = filled(tmp_path / "events.db", items, [f"u{n}" for n in range(12)], 20, on_repeat="last")
-    told = cli("fsck", store)
+    told = cli("store", "check", store)
     assert "the crowd: edition" in told
     with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), publishes=False) as made:
         number = made.keeper.now.number
-    assert f"the crowd: edition {number}, of 240 rewards; nothing came since" in cli("fsck", store)
+    assert f"the crowd: edition {number}, of 240 rewards; nothing came since" in cli("store", "check", store)
     with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), publishes=False, on_repeat="last") as made:
         [shown] = made.recommend(["new"])
         made.feedback({shown.id: 0.0})
         made.feedback({shown.id: 1.0})
-    assert "240 rewards; 2 rewards and changes came since" in cli("fsck", store)
+    assert "240 rewards; 2 rewards and changes came since" in cli("store", "check", store)
     with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), publishes=False, half_life=3.0):
         pass
-    assert "241 rewards; nothing came since" in cli("fsck", store)
+    assert "241 rewards; nothing came since" in cli("store", "check", store)
 
 
 @pytest.mark.parametrize(
@@ -123,27 +123,29 @@ def test_fsck_adds_up_what_the_crowd_was_taught(items, tmp_path):
         (lambda one: one._replace(epoch=7), "it is of epoch 7, the store of 0"),
     ],
 )
-def test_fsck_reports_an_edition_that_is_not_what_the_events_say(change, why, items, tmp_path):
+def test_store_check_reports_an_edition_that_is_not_what_the_events_say(change, why, items, tmp_path):
     store = filled(tmp_path / "events.db", items, ["ada", "bob"], 30)
     with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store)):
         pass
-    assert "clean" in cli("fsck", store)
+    assert "clean" in cli("store", "check", store)
     altered(store, change)
-    wrong = cli("fsck", store, code=1)
+    wrong = cli("store", "check", store, code=1)
     assert 'the note "crowd": ' in wrong
     assert why in wrong
 
 
-def test_fsck_names_a_damaged_note(items, tmp_path):
+def test_store_check_names_a_damaged_note(items, tmp_path):
     import sqlite3
 
     store = filled(tmp_path / "events.db", items, ["ada"], 5)
     held = tw.SQLiteStore(store)
     held.take_note("crowd", held.note("crowd")[:-3] + b"abc")
     held.close()
-    assert 'the note "crowd": the crowd\'s edition in the store is not what was written' in cli("fsck", store, code=1)
+    assert 'the note "crowd": the crowd\'s edition in the store is not what was written' in cli(
+        "store", "check", store, code=1
+    )
     file = sqlite3.connect(store)
     file.execute("UPDATE meta SET value = ? WHERE name = 'note/crowd'", (b"something else",))
     file.commit()
     file.close()
-    assert '(the note "crowd")' in cli("fsck", store, code=1)
+    assert '(the note "crowd")' in cli("store", "check", store, code=1)

@@ -1,8 +1,14 @@
+import inspect
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
 import numpy as np
 import pytest
 
 from treeward.core import checks
+from treeward.core.checks import Count, NotNegative, Number, Whole
 from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.data.catalogue import Catalogue
 
 
 @pytest.mark.parametrize(
@@ -89,3 +95,75 @@ def test_a_name_that_is_nearly_one_of_them_is_told():
         checks.one_of("x", "policy", "phbc", ("flat", "hcb", "pHCB"))
     with pytest.raises(InvalidArgument, match="one of flat, hcb, got 'zebra'"):
         checks.one_of("x", "policy", "zebra", ("flat", "hcb"))
+
+
+@dataclass(frozen=True)
+class Demo:
+    count: Count = 1
+    port: Annotated[int, Whole(0, 9)] = 0
+    share: Annotated[float, Number(above=0, high=1)] = 0.5
+    kind: Literal["", "linear", "mean"] = "linear"
+    on: bool = True
+    window: NotNegative | None = None
+    sizes: tuple[Count, ...] = ()
+    catalogue: Catalogue | None = None
+    seed: int = 0
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"count": 0}, "count must be an integer of at least 1, got 0"),
+        ({"count": True}, "count must be an integer of at least 1, got True"),
+        ({"port": 10}, "port must be an integer from 0 to 9, got 10"),
+        ({"share": 0}, "share must be a finite number above 0 and of at most 1, got 0"),
+        ({"share": float("nan")}, "share must be a finite number above 0 and of at most 1, got nan"),
+        ({"share": 10**400}, "got 'one of very many digits'"),
+        ({"kind": "liner"}, r"kind must be one of linear, mean \(did you mean 'linear'\?\), got 'liner'"),
+        ({"kind": ["mean"]}, "kind must be one of linear, mean"),
+        ({"on": 1}, "on must be True or False, got 1"),
+        ({"window": -1}, "window must be a finite number of at least 0, got -1"),
+        ({"sizes": (3, 0)}, "sizes must be an integer of at least 1, got 0"),
+        ({"sizes": "12"}, "sizes must be a sequence, each element an integer of at least 1, got '12'"),
+        ({"catalogue": 7}, "catalogue must be of type Catalogue, got 'int'"),
+    ],
+)
+def test_a_field_that_breaks_its_rule_is_refused(given, why):
+    with pytest.raises(InvalidArgument, match=f"^Demo: .*{why}"):
+        checks.validate(Demo(**given))
+    with pytest.raises(InvalidArgument, match="^elsewhere: "):
+        checks.validate(Demo(**given), "elsewhere")
+
+
+def test_validating_makes_numbers_plain_and_changes_nothing_else():
+    made = Demo(np.int64(3), share=1, kind="", on=np.True_, sizes=[np.int32(4)], seed="unchecked")
+    held = checks.validate(made)
+    assert held == Demo(3, share=1.0, kind="", on=True, sizes=(4,), seed="unchecked")
+    kinds = [type(one) for one in (held.count, held.share, held.on, held.sizes[0])]
+    assert kinds == [int, float, bool, int]
+    assert checks.validate(held) is held
+    assert type(checks.validate(Demo(sizes=(np.int32(4),))).sizes[0]) is int
+
+
+def test_rules_are_told_in_words_by_name():
+    told = {name: rule.describe() for name, rule in checks.rules_of(Demo).items()}
+    assert told["share"] == "a finite number above 0 and of at most 1"
+    assert told["kind"] == "one of linear, mean"
+    assert told["window"] == "a finite number of at least 0"
+    assert "seed" not in told
+
+
+def test_arguments_are_checked_wherever_they_stand():
+    @checks.checked()
+    def build(vectors, size: Count, *, share: NotNegative = 1, **rest: object) -> tuple[object, ...]:
+        """Documented."""
+        return size, share, rest
+
+    assert (build.__doc__, str(inspect.signature(build))[:14]) == ("Documented.", "(vectors, size")
+    assert build(None, np.int64(2)) == (2, 1, {})
+    assert build(None, size=2, share=np.float32(0.5), more=1) == (2, 0.5, {"more": 1})
+    for given, named in (((None, 0), {}), ((None,), {"size": 0}), ((None, 1), {"share": -1})):
+        with pytest.raises(InvalidArgument, match="build: (size|share) must be "):
+            build(*given, **named)
+    with pytest.raises(TypeError, match="positional"):
+        build(None, 1, 2)

@@ -60,8 +60,8 @@ POLICIES = [
     (lambda x: tw.PHCB(budget=20, shortlist=x), "shortlist", [0, 9], [-1, 10]),
     (lambda x: tw.HCB(forgetting=x), "forgetting", [TINY, 1], [0, -TINY, 1 + TINY]),
     (lambda x: tw.HCB(explore=x), "explore", [0, 1, TINY], [-TINY, 1 + TINY]),
-    (lambda x: tw.PHCB(expansion=tw.LogLevel(q=x)), "q", [0, TINY, HUGE], [-TINY]),
-    (lambda x: tw.PHCB(expansion=tw.LogLevel(p=x)), "p", [0, 1, TINY], [-TINY, 1 + TINY]),
+    (lambda x: tw.PHCB(expansion=tw.LogThreshold(q=x)), "q", [0, TINY, HUGE], [-TINY]),
+    (lambda x: tw.PHCB(expansion=tw.LogThreshold(p=x)), "p", [0, 1, TINY], [-TINY, 1 + TINY]),
 ]
 
 

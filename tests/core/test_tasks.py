@@ -334,7 +334,7 @@ def test_the_command_builds_from_shards(folder, sharded, tmp_path):
     assert "24,000" in told
     made = tw.ItemTree.load(tmp_path / "tree")
     assert all(np.array_equal(one, other) for one, other in zip(made.arrays, sharded.arrays, strict=True))
-    told = cli("tree", "build", folder / "a.npy", "--on", "ray", "-o", tmp_path / "other", code=1)
+    told = cli("tree", "build", folder / "a.npy", "--on", "ray", "-o", tmp_path / "other", code=2)
     assert "--on must be used with a folder of shards" in told
 
 
@@ -422,6 +422,6 @@ def test_a_cluster_elsewhere(tmp_path, folder):
 
 
 def test_nobody_at_the_address(folder, tmp_path):
-    told = cli("tree", "build", folder, "--on", "ray://127.0.0.1:9", "-o", tmp_path / "tree", code=1)
+    told = cli("tree", "build", folder, "--on", "ray://127.0.0.1:9", "-o", tmp_path / "tree", code=2)
     assert "no cluster answers there" in told
     assert "Traceback" not in told

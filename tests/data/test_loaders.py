@@ -10,9 +10,9 @@ import pytest
 import treeward as tw
 from tests.commands import run as cli
 from treeward.core.errors import DataError, InvalidArgument
-from treeward.data.card import describe, histogram
 from treeward.data.dataset import Dataset, Sizes, split_users
-from treeward.data.lines import Problems, read_pieces
+from treeward.data.dataset_summary import describe, histogram
+from treeward.data.delimited import Problems, read_pieces
 from treeward.data.loaders import LOADERS, kind_of, load_dataset
 
 SLICES = Path(__file__).parents[3] / "shared" / "data"
@@ -157,7 +157,7 @@ def test_malformed_lines_are_counted_or_refused(tmp_path, raw, reason):
 
 
 def test_pieces_meet_where_lines_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("treeward.data.lines._PIECE", 100)
+    monkeypatch.setattr("treeward.data.delimited._PIECE", 100)
     data = load_dataset(taobao(tmp_path, busy(), b"1,2,3,stare,5\n"), least=0)
     assert len(data.interactions) == 72
     assert data.interactions.table["time"].to_list() == [row[4] for row in busy()]
@@ -444,16 +444,16 @@ def test_inspect(tmp_path):
     assert re.search(r"action pv +72", told)
     assert re.search(r"9-16 +6 +█+", told)  # events per user
     assert load_dataset(tmp_path / "kept").source["sha256"] in told
-    assert "exists" in cli("data", "inspect", tmp_path / "kept", "--save", tmp_path / "kept", code=1)
+    assert "exists" in cli("data", "inspect", tmp_path / "kept", "--save", tmp_path / "kept", code=2)
     (tmp_path / "mine.csv").write_text("visitor,sku,at\nada,1,5\nbob,,6\nada,2,7\ncleo,1,8\ndan,2,9\neve,1,10\n")
     columns = [word for one in ("user=visitor", "item=sku", "time=at") for word in ("--column", one)]
     told = cli("data", "inspect", tmp_path / "mine.csv", *columns)
     assert "left out or noted" in told
     assert "paper" not in told
-    assert "no column 'user'" in cli("data", "inspect", tmp_path / "mine.csv", code=1)
+    assert "no column 'user'" in cli("data", "inspect", tmp_path / "mine.csv", code=2)
     for wrong in ("columns=visitor", "columns=[1]", "items=5"):
         name = wrong.split("=")[0]
-        assert f"{name} must be of type" in cli("data", "inspect", tmp_path / "mine.csv", "--set", wrong, code=1)
+        assert f"{name} must be of type" in cli("data", "inspect", tmp_path / "mine.csv", "--set", wrong, code=2)
 
 
 @pytest.mark.skipif(not SLICES.is_dir(), reason="the slices of real data are not here")

@@ -30,7 +30,7 @@ def world():
 
 @pytest.fixture(scope="module")
 def log(world):
-    return tw.logged(world, range(40, 1_540), 100, seed=0)
+    return tw.random_log(world, range(40, 1_540), 100, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +81,9 @@ def test_a_log_is_clicks_on_what_was_drawn(world, log):
     assert (len(log), log.users.n_unique()) == (1_500 * 100, 1_500)
     assert set(log.rewards.unique()) == {0.0, 1.0}
     assert log.rewards.mean() == pytest.approx(world.base_rate(1_540), rel=0.1)
-    assert tw.logged(world, [3, 5], 7, seed=1).table.equals(tw.logged(world, [3, 5], 7, seed=1).table)
+    assert tw.random_log(world, [3, 5], 7, seed=1).table.equals(tw.random_log(world, [3, 5], 7, seed=1).table)
     with pytest.raises(InvalidArgument, match="users"):
-        tw.logged(world, [])
+        tw.random_log(world, [])
 
 
 def test_the_network_beats_what_is_linear(world, log, network):

@@ -13,7 +13,8 @@ from treeward.cli.app import app
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.experiment.baselines import Foreseen
 from treeward.experiment.cells import _reached
-from treeward.experiment.judge import (
+from treeward.experiment.presets import SENSITIVITY, TABLE_4, closed_loop
+from treeward.experiment.profile_quality import (
     Past,
     auc,
     eligible,
@@ -26,7 +27,6 @@ from treeward.experiment.judge import (
     recorded,
     trial,
 )
-from treeward.experiment.presets import SENSITIVITY, TABLE_4, closed_loop
 from treeward.experiment.report import render
 from treeward.experiment.run import load
 from treeward.experiment.spec import Arm, Judge, Spec
@@ -130,7 +130,7 @@ def test_a_judge_learns_from_true_clicks_and_not_from_coin_flips(past, how):
 
 def test_a_judge_without_biases_cannot_know_popularity(past, monkeypatch):
     """P(click) = sigmoid(u'v): what it returns has no biases and no base rate."""
-    import treeward.experiment.judge as module
+    import treeward.experiment.profile_quality as module
 
     kept, real = [], module.factorise
     monkeypatch.setattr(module, "factorise", lambda *args, **more: kept.append(real(*args, **more)) or kept[-1])
@@ -150,7 +150,7 @@ def test_the_world_labels_uniformly_drawn_items(past, shop, monkeypatch):
     users = list(range(past.users))
     world = tw.World(shop, np.ones((past.users, 1)), np.ones((len(shop), 1)), np.zeros(past.users), np.zeros(len(shop)))
     assert len(trial(past, 3, 7, world, users).labelled.user) == past.users * (len(shop) // 20)
-    monkeypatch.setattr("treeward.experiment.judge._LABELLED_SHARE", 1)
+    monkeypatch.setattr("treeward.experiment.profile_quality._LABELLED_SHARE", 1)
     random = np.random.default_rng(0)
     liked = random.normal(size=(past.users, 2)).astype(np.float32)
     world = tw.World(shop, 3 * liked, random.normal(size=(len(shop), 2)), np.zeros(past.users), np.zeros(len(shop)))
@@ -215,7 +215,7 @@ def test_impressions_are_the_samples_where_a_log_has_them(shop):
 
 def test_clicks_on_impressions_are_compared_with_skips_and_others_with_drawn_items(shop):
     """Otherwise a judge would learn which items were ever shown, and not who likes them."""
-    from treeward.experiment.judge import _non_clicks
+    from treeward.experiment.profile_quality import _non_clicks
 
     tested = recorded(impressions(6, seed=1), shop, "auto")
     past = past_of(impressions(80), tested, eligible(tested, 3), shop)

@@ -471,10 +471,10 @@ def test_from_a_log_to_a_report(tmp_path):
     test = set(tw.load_dataset(tmp_path / "log.csv").users("test").to_list())
     ids = tw.World.load(tmp_path / "run" / "world").user_ids
     assert {ids[row] for row in held.prepared["users"]} <= test
-    assert "Wrote" in cli("report", tmp_path / "run", "-o", tmp_path / "page.html")
-    assert "one where an experiment was run" in cli("report", tmp_path, code=1)
+    assert "Wrote" in cli("experiment", "report", tmp_path / "run", "-o", tmp_path / "page.html")
+    assert "one where an experiment was run" in cli("experiment", "report", tmp_path, code=2)
     assert "did you mean 'pHUCB'" in cli(
-        "experiment", "rewards", tmp_path / "log.csv", "-o", tmp_path / "no", "--without", "PHUCB", code=1
+        "experiment", "rewards", tmp_path / "log.csv", "-o", tmp_path / "no", "--without", "PHUCB", code=2
     )
 
 

@@ -49,4 +49,4 @@ def test_bad_sizes_are_refused(tmp_path):
     for wrong in ((), (1_000, 200), (200, 200), (50,)):
         with pytest.raises(InvalidArgument, match="items must be"):
             measure_regret(SMALL._replace(items=wrong), tmp_path)
-    assert "integers separated by commas" in cli("experiment", "regret", "-o", tmp_path, "--items", "many", code=1)
+    assert "integers separated by commas" in cli("experiment", "regret", "-o", tmp_path, "--items", "many", code=2)

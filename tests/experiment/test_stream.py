@@ -19,7 +19,7 @@ from treeward.core.errors import ArtefactExists, ExtraMissing, InvalidArgument
 from treeward.experiment import stream
 from treeward.experiment.stream import Stream, Streamed, load_stream, run_stream
 from treeward.experiment.stream_arms import ARMS, BEAM, LIST, DailyALS, Explored, OnlinePopularity, Stage
-from treeward.experiment.stream_page import write_stream
+from treeward.experiment.stream_report import write_stream
 from treeward.experiment.stream_summary import by_day, by_visit, lines_of, tidy
 from treeward.simulate.arrivals import Visits, arrivals, counts_of
 
@@ -309,7 +309,7 @@ def test_the_command_runs_on_a_log_and_writes_a_report(log, tmp_path):
     assert pl.read_parquet(out / "visits.parquet").height == load_stream(out).visits.height
     stage = load_stream(out).prepared
     assert (stage["users"], stage["training_users"], stage["items"]) == (20, 45, 80)
-    assert "differs in vectors" in cli(*words, "--vectors", "clicks", code=1)
+    assert "differs in vectors" in cli(*words, "--vectors", "clicks", code=2)
 
 
 def test_training_users_do_not_visit(log, tmp_path):

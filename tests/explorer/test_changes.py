@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 import treeward as tw
-from tests.commands import run as cli
 from treeward.engine.available import Flags
 from treeward.state.frozen import freeze
 from treeward.store.events import REWARD
-from treeward.tree import shape
+from treeward.tree import tree_arrays
 
 DIM, FIRST = 4, 40
 POLICIES = {
@@ -197,7 +196,7 @@ def check_room(now, room):
     assert Flags.of(open_places).before.tolist() == room.flags.before.tolist()
     assert (tree.items[open_places] >= 0).all()
     assert (room.taken == (tree.items >= 0)).all()
-    leaves = shape.leaves(tree)
+    leaves = tree_arrays.leaves(tree)
     for leaf in leaves.tolist():
         first, last = tree.item_range[leaf]
         assert room.held[leaf] == open_places[first:last].sum()
@@ -381,39 +380,3 @@ def test_another_catalogue_knows_what_came_before_it(tmp_path):
     store.take_note("change/000000000099", b"rubbish")
     with pytest.raises(tw.TreewardError, match="page 99"):
         tw.Explorer(shop, store=store)
-
-
-def test_the_experiment(tmp_path):
-    """Four ways to keep a tree, run, cut short and gone on with: the same to the bit, and a page to look at."""
-    from treeward.core.errors import ArtefactExists
-    from treeward.experiment.living import WAYS, Living, load_living, run_living
-    from treeward.experiment.living_page import lines_of, write_living
-
-    spec = Living(items=400, users=30, days=5, rounds=8, churn=(0.1, 0.3), repeats=1)
-    lived = run_living(spec, tmp_path / "run", processes=2)
-    assert lived.rewards.height == 2 * len(WAYS) * 30 * 5
-    assert lived.rewards["reward"].is_between(0, 8).all()
-    lines = lines_of(lived)
-    assert [one.share for one in lines if one.way == "rebuilt every day"] == [1.0, 1.0]
-    static = [one for one in lines if one.way == "static"]
-    assert [(one.within_1, one.within_3) for one in static] == [(0.0, 0.0)] * 2
-    assert any(one.within_3 > 0 for one in lines)
-    pages = write_living(lived, tmp_path / "run")
-    assert "A catalogue that lives" in pages[0].read_text()
-    gone = sorted((tmp_path / "run" / "cells").iterdir())[3]
-    for file in gone.iterdir():
-        file.unlink()
-    told = cli("experiment", "living", "-o", tmp_path / "run", "--items", 400, "--users", 30, "--days", 5,
-               "--rounds", 8, "--churn", "0.1,0.3", "--repeats", 1)  # fmt: skip
-    assert told.count("static") == 2
-    assert "must be numbers separated by commas" in cli(
-        "experiment", "living", "-o", tmp_path / "x", "--churn", "a", code=1
-    )
-    again = load_living(tmp_path / "run")
-    assert again.rewards.equals(lived.rewards)
-    assert again.waits.equals(lived.waits)
-    with pytest.raises(ArtefactExists, match="another experiment"):
-        run_living(Living(items=500), tmp_path / "run")
-    for bad in ({"churn": ()}, {"churn": (0.9,)}, {"users": 0}, {"items": 3}):
-        with pytest.raises(tw.InvalidArgument):
-            run_living(Living(**bad), tmp_path / "bad")

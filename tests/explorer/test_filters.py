@@ -87,7 +87,7 @@ def test_every_way_to_an_item_obeys_the_setting(service, tmp_path):
                 assert told["reproduced"]
         assert kinds == {"explore", "fallback", "popular"}
     shop_of([0] * COUNT).save(tmp_path / "sold out")
-    told = cli("swap", service.admin, tmp_path / "sold out", code=1, width=400)
+    told = cli("swap", service.admin, tmp_path / "sold out", code=2, width=400)
     assert "where must be fulfilled by at least one of its items" in told
     assert httpx.get(f"{service.admin}/admin/snapshot").json()["now"]["items"].endswith("items")
 
@@ -109,12 +109,12 @@ def test_stock_is_changed_alone_and_at_once(service, tmp_path):
         assert "sku-20" not in {one["item"] for one in client.recommend("u1", 37)}
         client.put_items([{"item": "sku-20", "columns": {"stock": 5}}])
     (tmp_path / "new.csv").write_text("id,stock\nsku-new,1\n")
-    assert "as the item is new" in cli("items", "put", service.url, tmp_path / "new.csv", code=1)
+    assert "as the item is new" in cli("items", "put", service.url, tmp_path / "new.csv", code=2)
     (tmp_path / "wrong.csv").write_text("id,colour\nsku-1,red\n")
     assert '(stock, country, price), got "colour of the item' in cli(
-        "items", "put", service.url, tmp_path / "wrong.csv", code=1
+        "items", "put", service.url, tmp_path / "wrong.csv", code=2
     )
-    assert "--column" in cli("items", "put", service.url, tmp_path / "wrong.csv", "--column", "di=sku", code=1)
+    assert "--column" in cli("items", "put", service.url, tmp_path / "wrong.csv", "--column", "di=sku", code=2)
 
 
 def test_ids_of_digits_may_be_texts(tmp_path):
@@ -137,9 +137,9 @@ def test_ids_of_digits_may_be_texts(tmp_path):
     ],
 )
 def test_a_bad_condition_is_told_at_the_check_and_at_the_start(items, tmp_path, where, why):
-    told = cli("serve", items, "--check", "--set", f"where={where}", cwd=tmp_path, code=1, width=400)
+    told = cli("serve", items, "--check", "--set", f"where={where}", cwd=tmp_path, code=2, width=400)
     assert why in told
-    assert why in cli("serve", items, "--set", f"where={where}", "--store", "memory", cwd=tmp_path, code=1, width=400)
+    assert why in cli("serve", items, "--set", f"where={where}", "--store", "memory", cwd=tmp_path, code=2, width=400)
 
 
 def test_the_check_says_how_many_items_are_left(items, tmp_path):

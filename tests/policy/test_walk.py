@@ -17,7 +17,7 @@ from treeward.engine.posterior import REFRESH
 from treeward.engine.ragged import Lists, insert, widened
 from treeward.engine.replay import Events, absorb, sit
 from treeward.engine.trace import Trace
-from treeward.policy import HCB, PHCB, TREE_POLICIES, Beam, CBCategory, CBLeaf, Flat, LogLevel, Thresholds
+from treeward.policy import HCB, PHCB, TREE_POLICIES, Beam, CBCategory, CBLeaf, Flat, LogThreshold, Thresholds
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
 NONE = np.zeros(0, dtype=np.int32)
@@ -210,7 +210,7 @@ def test_phcb_by_hand_step_by_step():
     """q = 4, p = 0.5: level 1 needs 0 visits and a mean above 0; level 2 floor(4 ln 2) = 2 and above 0.347;
     level 3 floor(4 ln 3) = 4 and above 0.549."""
     tree, shop = four_levels()
-    plan = PHCB(expansion=LogLevel(q=4, p=0.5)).plan(tree, shop)
+    plan = PHCB(expansion=LogThreshold(q=4, p=0.5)).plan(tree, shop)
     assert plan.need_visits[1:].tolist() == [0, 2, 4, 5]
     user = Live(plan)
     every, a, b, c, d, e, f = range(7)
@@ -241,11 +241,11 @@ def test_phcb_by_hand_step_by_step():
 
 
 def test_the_authors_rule_rounds_nothing_and_takes_equality():
-    limits = LogLevel(q=10, p=0.1, authors=True).thresholds(3)
+    limits = LogThreshold(q=10, p=0.1, authors=True).thresholds(3)
     assert limits.visits[2] == pytest.approx(6.931, abs=1e-3)
     assert limits.at_least
     tree, shop = four_levels()
-    plan = PHCB(expansion=LogLevel(q=0, p=0, authors=True), start="children").plan(tree, shop)
+    plan = PHCB(expansion=LogThreshold(q=0, p=0, authors=True), start="children").plan(tree, shop)
     user = Live(plan)
     assert user.visible == [1, 2]
     user.update(0, 1, 0.0)
@@ -270,7 +270,7 @@ def test_a_rule_of_ones_own_and_a_start_of_ones_own():
 def test_visible_nodes_always_partition_the_catalogue(events, seed):
     shop = catalogue()
     tree = tw.ItemTree.build(shop.vectors, (3, 9, 20), seed=seed)
-    user = Live(PHCB(expansion=LogLevel(q=1, p=0.2)).plan(tree, shop))
+    user = Live(PHCB(expansion=LogThreshold(q=1, p=0.2)).plan(tree, shop))
     for row, reward in events:
         at = holder(tree.arrays.item_range, user.state.visible, 0, user.place(row))
         assert row in tree.items_of(user.visible[at])
@@ -385,7 +385,7 @@ def test_replayed_events_give_the_live_state_to_the_bit(kind, bandit, once):
 
 def test_a_changed_reward_counts_where_the_event_was():
     tree, shop = four_levels()
-    plan = PHCB(expansion=LogLevel(q=4, p=0.5)).plan(tree, shop)
+    plan = PHCB(expansion=LogThreshold(q=4, p=0.5)).plan(tree, shop)
     changed, seat = room(plan, 1, 0), np.zeros(1, dtype=np.int64)
     sit(plan, changed, 0)
     rows = [(REWARD, 6, 0, 0.0), (REWARD, 0, 0, 0.0), (CHANGE, 0, 0, 0.5)]
@@ -505,8 +505,8 @@ def test_samples_are_uniform():
         (HCB(LinUCB(ridge=1e-6)), "LinUCB: ridge must be at least 0.001 for vectors of squared width 1e\\+06 "),
         (HCB(split="even"), "HCB: split must be one of paper, authors"),
         (HCB(LinUCB(alpha=-1)), "LinUCB: alpha"),
-        (PHCB(expansion=LogLevel(p=2)), "LogLevel: p must be a finite number of at least 0 and of at most 1"),
-        (PHCB(expansion=LogLevel(q=-1)), "LogLevel: q must be"),
+        (PHCB(expansion=LogThreshold(p=2)), "LogThreshold: p must be a finite number of at least 0 and of at most 1"),
+        (PHCB(expansion=LogThreshold(q=-1)), "LogThreshold: q must be"),
         (PHCB(start="leaves"), "PHCB: start must be one of root, children"),
         (PHCB(start=[1]), "PHCB: start must be nodes that partition the items"),
         (PHCB(start=[0, 1]), "PHCB: start must be nodes that partition the items"),

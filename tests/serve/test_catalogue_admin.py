@@ -157,13 +157,13 @@ def test_the_command_line(shop, tmp_path):
         told = cli("tree", "health", running.admin, "--users", "5")
         assert "426" in told
         assert "rebuild" in told
-        assert "error" in cli("items", "put", running.url, tmp_path / "nothing", code=1)
-        assert "error" in cli("items", "remove", "http://127.0.0.1:9", "1", code=1)
+        assert "error" in cli("items", "put", running.url, tmp_path / "nothing", code=2)
+        assert "error" in cli("items", "remove", "http://127.0.0.1:9", "1", code=2)
     before = {file.name: file.read_bytes() for file in tmp_path.glob("events.db*")}
     told = cli("tree", "health", shop / "items", "--store", tmp_path / "events.db", "--quick")
     assert "426" in told
     assert {file.name: file.read_bytes() for file in tmp_path.glob("events.db*")} == before  # not even an edition
-    assert "no such store" in cli("tree", "health", shop / "items", "--store", tmp_path / "none.db", code=1)
+    assert "no such store" in cli("tree", "health", shop / "items", "--store", tmp_path / "none.db", code=2)
 
 
 def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
@@ -208,7 +208,7 @@ def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
     (tmp_path / "events.db.snapshots").rename(tmp_path / "lost")
     with pytest.raises(AssertionError, match=r"a swap or a rebuild put in place.* treeward serve\s--from-settings"):
         start(tmp_path, shop / "items", *prior)
-    assert "treeward serve --from-settings" in cli(*check, width=900, code=1)
+    assert "treeward serve --from-settings" in cli(*check, width=900, code=2)
     assert f"over {shop / 'items'}" in cli(*check, "--from-settings", width=400)
     with serving(tmp_path, shop / "items", *prior, "--from-settings") as running, Client(running.url) as client:
         assert httpx.get(running.url + "/v1/about").json()["items"] == 450

@@ -406,10 +406,10 @@ def test_names_and_keys_are_where_they_belong_and_nowhere_else(items, tmp_path):
             live = http.get("/v1/live").text + http.get("/v1/about").text + http.get("/v1/lift").text
             arguments = Path(f"/proc/{running.process.pid}/cmdline").read_text()
             swapped = subprocess.run(
-                [TREEWARD, "swap", running.admin], env=os.environ | {"TW_KEY": wrong}, capture_output=True, text=True,
-                check=False,
+                [TREEWARD, "swap", running.admin], env=os.environ | {"TREEWARD_KEY": wrong},
+                capture_output=True, text=True, check=False,
             )  # fmt: skip
-            assert swapped.returncode == 1
+            assert swapped.returncode == 2
             erased = http.delete(path, headers=admin).json()
             assert erased["events"] == 2
             after = http.get("/v1/users").text + http.get("/v1/search?q=Ottoline").text + http.get(path).text[60:]
@@ -424,7 +424,7 @@ def test_names_and_keys_are_where_they_belong_and_nowhere_else(items, tmp_path):
     asked = [json.loads(one) for one in log.splitlines() if one.startswith("{")]
     assert len(asked) > 15, "a line a request, whatever the name has in it"
     whole = (tmp_path / "events.db").read_bytes()
-    checked = cli("fsck", tmp_path / "events.db")
+    checked = cli("store", "check", tmp_path / "events.db")
     cli("store", "export", tmp_path / "events.db", tmp_path / "out")
     table = pl.read_parquet(tmp_path / "out" / "*.parquet")
     assert (table.height, Path(backup).read_bytes().count(b"Ottoline")) == (0, 1)
@@ -469,11 +469,11 @@ def test_no_command_tells_a_password(items, tmp_path):
     for arguments in (
         ("serve", items, "--check", "--store", ADDRESSES[-1]),
         ("store", "export", ADDRESSES[0], tmp_path / "out"),
-        ("fsck", "postgresql://u:hush@h/db"),
+        ("store", "check", "postgresql://u:hush@h/db"),
         ("store", "backup", "postgresql://u:hush@h/db", tmp_path / "copy.db"),
         ("store", "salvage", "mysql://u:hush@h/db", tmp_path / "saved.db"),
     ):
-        assert "hush" not in cli(*arguments, code=1)
+        assert "hush" not in cli(*arguments, code=2)
     address = "postgresql://u:hush@h/db"
     assert "hush" not in cli("serve", items, "--check", "--store", address)
     assert "hush" not in repr(read_settings(None, {"TREEWARD_STORE": address}, {"items": str(items)}))
@@ -663,7 +663,7 @@ def test_commands_show_titles_and_obey_none(tmp_path):
     assert not re.search(r"^forged|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", told, re.MULTILINE)
     odd = tmp_path / "\x1b[2J[bold]x.npy"
     odd.write_bytes(b"rubbish")
-    told = cli("tree", "build", odd, "-o", tmp_path / "t", code=1)
+    told = cli("tree", "build", odd, "-o", tmp_path / "t", code=2)
     assert "[bold]x.npy" in told
     assert "\x1b" not in told
 

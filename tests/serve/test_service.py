@@ -333,7 +333,7 @@ def test_it_stops_and_goes_on(items, tmp_path):
         assert client.user("ada") == before
         assert client.feedback(made["decision_id"], 1.0)["duplicate"]
         assert client.feedback(open_["decision_id"], 1.0)["outcome"] == "recorded"
-    told = cli("fsck", tmp_path / "events.db", "--items", items)
+    told = cli("store", "check", tmp_path / "events.db", "--items", items)
     assert "4 events of 1 users; the last is event 4, of 'ada'" in told
     assert "clean" in told
     with Client(two.url, tries=1) as client, pytest.raises(httpx.TransportError):
@@ -569,7 +569,7 @@ def test_who_may_do_what(keyed):
                 assert status == 403, (route, name)
             else:
                 assert status in ((404,) if none else (200, 400)), (route, name)
-    assert "--key, or TW_KEY in the environment" in cli("tree", "health", running.admin, code=1)
+    assert "--key, or TREEWARD_KEY in the environment" in cli("tree", "health", running.admin, code=2)
     assert httpx.get(running.url + "/v1/lift", headers={"authorization": "Basic x"}).status_code == 401
     wait_until(lambda: '"key":"writer"' in (folder / "stderr").read_text(), "the log names the key")
     log = (folder / "stderr").read_text()
@@ -686,17 +686,17 @@ def test_settings(tmp_path, items):
     ]  # fmt: skip
     told = cli("serve", items, "--check")
     assert "sound: beam with linucb" in told
-    assert "a file or folder that exists" in cli("serve", tmp_path / "no", "--check", code=1)
+    assert "a file or folder that exists" in cli("serve", tmp_path / "no", "--check", code=2)
     (tmp_path / "rubbish.csv").write_text("a,b\n1,2\n")
-    assert "no column 'vector'" in cli("serve", tmp_path / "rubbish.csv", "--check", code=1)
-    assert "--set" in cli("serve", items, "--set", "port", "--check", code=1)
-    assert "no keys" in cli("serve", items, "--host", "0.0.0.0", code=1)
-    key = cli("serve", "--new-key", "shop", "--role", "read")
+    assert "no column 'vector'" in cli("serve", tmp_path / "rubbish.csv", "--check", code=2)
+    assert "--set" in cli("serve", items, "--set", "port", "--check", code=2)
+    assert "no keys" in cli("serve", items, "--host", "0.0.0.0", code=2)
+    key = cli("key", "new", "shop", "--role", "read")
     assert 'role = "read"' in key
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        busy = cli("serve", items, "--port", taken.getsockname()[1], code=1)
+        busy = cli("serve", items, "--port", taken.getsockname()[1], code=2)
         assert "one that is free here" in busy
 
 
@@ -716,10 +716,10 @@ def test_keys_and_buckets():
 
 def test_a_store_in_use_is_told(items, tmp_path):
     store = SQLiteStore(tmp_path / "events.db")
-    told = cli("serve", items, "--store", store.path, "--port", 0, "--admin-port", 0, code=1)
+    told = cli("serve", items, "--store", store.path, "--port", 0, "--admin-port", 0, code=2)
     assert "another process has it open" in told
     store.close()
-    assert "there is no such store" in cli("fsck", tmp_path / "no.db", code=1)
+    assert "there is no such store" in cli("store", "check", tmp_path / "no.db", code=2)
 
 
 def test_backup_and_salvage_from_the_command_line(tmp_path):
@@ -734,12 +734,12 @@ def test_backup_and_salvage_from_the_command_line(tmp_path):
     with file:
         file.execute("UPDATE events SET records = zeroblob(35) WHERE seq = 21")
     file.close()
-    assert "event 21 is not what was written" in cli("fsck", tmp_path / "copy.db", code=1)
+    assert "event 21 is not what was written" in cli("store", "check", tmp_path / "copy.db", code=1)
     told = cli("store", "salvage", tmp_path / "copy.db", tmp_path / "saved.db")
     assert "20 events of 1 users" in told
     assert "it and all after it are left out" in told
     assert SQLiteStore(tmp_path / "saved.db").read("ada")["item"].tolist() == list(range(20))
-    assert "exists already" in cli("store", "salvage", tmp_path / "copy.db", tmp_path / "saved.db", code=1)
+    assert "exists already" in cli("store", "salvage", tmp_path / "copy.db", tmp_path / "saved.db", code=2)
 
 
 def front_page(visitor):

@@ -190,6 +190,6 @@ def test_the_commands(truth, tmp_path):
     assert "own best" in both
     assert page.exists()
     assert (tmp_path / "told.json").exists()
-    assert "outside of what treeward saved" in run("world", "report", world, "-o", world / "manifest.json", code=1)
-    assert "--out must be one of .html, .json" in run("world", "report", world, "-o", "page.pdf", code=1)
-    assert "manifest" in run("world", "report", tmp_path / "nowhere", code=1)
+    assert "outside of what treeward saved" in run("world", "report", world, "-o", world / "manifest.json", code=2)
+    assert "--out must be one of .html, .json" in run("world", "report", world, "-o", "page.pdf", code=2)
+    assert "manifest" in run("world", "report", tmp_path / "nowhere", code=2)

@@ -10,8 +10,8 @@ from treeward.core.errors import DataError, InvalidArgument
 from treeward.embed import svd_vectors
 from treeward.learn.torch import TorchMissing, torch_for
 from treeward.simulate import World, simulate
-from treeward.simulate.evidence import auc, log_loss
 from treeward.simulate.fit import fit
+from treeward.simulate.fit_evidence import auc, log_loss
 from treeward.simulate.synthetic import vivid
 
 FAST = {"dim": 8, "passes": 12}

@@ -351,21 +351,21 @@ def test_the_command_reads_items_and_their_condition_as_the_service_does(shop, w
     assert "uniform (any of 20 items, all as likely)" in told
     before = (tmp_path / "told.csv").read_bytes()
     again = ("off-policy", "log.parquet", *config, *draws, "-o", "told.csv")
-    assert "told.csv exists: choose another path, or overwrite it (--force)" in cli(*again, cwd=tmp_path, code=1)
+    assert "told.csv exists: choose another path, or overwrite it (--force)" in cli(*again, cwd=tmp_path, code=2)
     assert (tmp_path / "told.csv").read_bytes() == before
     assert "any of 20 items" in cli(*again, "--force", cwd=tmp_path, width=400)
     mapped = ("--column", "id=sku", "--column", "vector=emb")
     told = cli("off-policy", "log.parquet", "--items", "items.parquet", *mapped, *draws, cwd=tmp_path, width=400)
     assert "any of 40 items" in told
-    for words in (("off-policy", "log.parquet"), ("off-policy", "events.db"), ("fsck", "events.db")):
+    for words in (("off-policy", "log.parquet"), ("off-policy", "events.db"), ("store", "check", "events.db")):
         wrong = cli(
-            *words, "--items", "items.parquet", "--column", "id=ean", *mapped[2:], cwd=tmp_path, code=1, width=400
+            *words, "--items", "items.parquet", "--column", "id=ean", *mapped[2:], cwd=tmp_path, code=2, width=400
         )
         assert "If a column of the items holds their ids: --column id=NAME" in wrong
-    assert "clean" in cli("fsck", "events.db", "--items", "items.parquet", *mapped, cwd=tmp_path)
+    assert "clean" in cli("store", "check", "events.db", "--items", "items.parquet", *mapped, cwd=tmp_path)
     (tmp_path / "settings.toml").write_text(settings.replace("stock > 0", "stock > 9"))
     for log in ("log.parquet", "events.db"):
-        wrong = cli("off-policy", log, *config, cwd=tmp_path, code=1, width=400)
+        wrong = cli("off-policy", log, *config, cwd=tmp_path, code=2, width=400)
         assert "no item of the catalogue could be shown" in wrong
 
 
@@ -409,6 +409,6 @@ def test_the_command_says_what_is_wrong(words, why, shop):
     pl.DataFrame({"user": [1]}).write_parquet(shop / "odd.parquet")
     if not (shop / "log.parquet").exists():
         logged(World(*vivid(items=40, users=3, dim=8, seed=4)), 0, rounds=2).log.write_parquet(shop / "log.parquet")
-    told = cli("off-policy", *words, cwd=shop, code=1, width=500)
+    told = cli("off-policy", *words, cwd=shop, code=2, width=500)
     assert why in told
     assert "hush" not in told

@@ -198,7 +198,7 @@ def test_kernels_are_compiled_once(world, tree, tmp_path):
     from treeward.engine import beam, walk
     from treeward.engine.learn import teach_item
     from treeward.engine.learn_paths import teach_path
-    from treeward.simulate.live import live_by_beam, live_by_walk
+    from treeward.simulate.user_loop import live_by_beam, live_by_walk
 
     world.save(tmp_path / "world")
     for met in (world, World.load(tmp_path / "world")):

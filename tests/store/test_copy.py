@@ -215,7 +215,7 @@ def test_notes_move_along(places):
 def test_the_commands(cluster, tmp_path):  # noqa: F811
     _, explorer, _ = lived(str(tmp_path / "events.db"))
     there = cluster.database("moved")
-    told = cli("store", "copy", tmp_path / "events.db", there, code=1)
+    told = cli("store", "copy", tmp_path / "events.db", there, code=2)
     assert "another process has it open" in told
     assert "POST /admin/copy" in told
     expected = contents(explorer.store)
@@ -228,15 +228,15 @@ def test_the_commands(cluster, tmp_path):  # noqa: F811
     store = open_store(str(tmp_path / "back.db"))
     assert contents(store) == expected
     store.close()
-    assert "clean" in cli("fsck", tmp_path / "back.db")
-    assert "there is no such store" in cli("store", "copy", tmp_path / "absent.db", there, code=1)
-    assert "another store than SOURCE" in cli("store", "copy", there, there, code=1)
+    assert "clean" in cli("store", "check", tmp_path / "back.db")
+    assert "there is no such store" in cli("store", "copy", tmp_path / "absent.db", there, code=2)
+    assert "another store than SOURCE" in cli("store", "copy", there, there, code=2)
     told = cli("store", "export", there, tmp_path / "out")
     assert "Wrote 23 events of 4 users" in told
-    assert "new, or an empty folder" in cli("store", "export", there, tmp_path / "out", code=1)
+    assert "new, or an empty folder" in cli("store", "export", there, tmp_path / "out", code=2)
     assert "Added 23 events of 4 users" in cli("store", "import", tmp_path / "new.db", tmp_path / "out")
-    assert "are in the store already" in cli("store", "import", tmp_path / "new.db", tmp_path / "out", code=1)
-    assert "clean" in cli("fsck", tmp_path / "new.db")
+    assert "are in the store already" in cli("store", "import", tmp_path / "new.db", tmp_path / "out", code=2)
+    assert "clean" in cli("store", "check", tmp_path / "new.db")
 
 
 @needs_postgres

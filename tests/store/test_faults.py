@@ -67,7 +67,7 @@ def test_a_disk_that_fails_is_never_acknowledged(items, tmp_path, faulty, fault)
         with pytest.raises(ServiceError, match="503 store"):
             client.recommend("ada")
     running.process.terminate()
-    assert running.process.wait(30) == 1, "it says that not everything is on disk"
+    assert running.process.wait(30) == 2, "it says that not everything is on disk"
     running.process.stdout.close()
     assert "everything is on disk" not in (tmp_path / "stderr").read_text()
     assert check(tmp_path / "events.db").problems == ()

@@ -442,7 +442,7 @@ def test_damage_anywhere_is_found(path, change):
         SQLiteStore(path)
 
 
-def test_fsck_and_salvage_see_the_write_ahead_log(path, tmp_path):
+def test_store_check_and_salvage_see_the_write_ahead_log(path, tmp_path):
     code = f"""
 from treeward.store.sqlite import SQLiteStore
 from tests.store.test_sqlite import many

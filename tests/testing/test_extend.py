@@ -244,7 +244,7 @@ def test_loaders_of_ones_own_are_found(tmp_path):
     }
     assert data.interactions.rewards.to_list() == [1.0]
     assert tw.load_dataset(tmp_path, find_loader("test", name)).source == data.source | {"seed": 0}
-    assert find_loader("test", "treeward.data.taobao:load") is LOADERS["taobao"]
+    assert find_loader("test", "treeward.data.loaders.taobao:load") is LOADERS["taobao"]
     with pytest.raises(DataError, match="clicks.jsonl, line 2: bad time or click|line 3: no user or item"):
         tw.load_dataset(tmp_path, name, strict=True)
     with pytest.raises(tw.InvalidArgument, match="one of .*progress, seed, strict.* for .*loader.py:load"):
@@ -253,7 +253,7 @@ def test_loaders_of_ones_own_are_found(tmp_path):
         "nothing:load",
         "nothing.py:load",
         f"{EXTEND / 'loader.py'}:lode",
-        "treeward.data.taobao:_COLUMNS",
+        "treeward.data.loaders.taobao:_COLUMNS",
         7,
     ):
         with pytest.raises(tw.InvalidArgument, match="loader must be a"):
@@ -449,7 +449,7 @@ def test_a_file_without_the_class_is_one_clear_line(name, code, why, tmp_path):
         if code is not None and "boom" in code:  # a process of its own: once is enough
             commands.append(("serve", "items", "--check", "--set", f"{option}={name}"))
         for command in commands:
-            told = cli(*command, cwd=tmp_path, code=1, width=500)
+            told = cli(*command, cwd=tmp_path, code=2, width=500)
             assert f"{option} must be {what}" in told
             assert why in told
 
@@ -477,8 +477,8 @@ def test_an_experiment_names_its_own_policy_and_keeps_its_settings(tmp_path):
     mine = tmp_path / "policy.py"
     sound = mine.read_text()
     mine.write_text("raise RuntimeError('run')")  # a report of somebody's run does not run their code
-    assert "Wrote" in cli("report", tmp_path / "run", cwd=tmp_path)
-    assert "RuntimeError: run" in cli(*run, cwd=tmp_path, code=1)
+    assert "Wrote" in cli("experiment", "report", tmp_path / "run", cwd=tmp_path)
+    assert "RuntimeError: run" in cli(*run, cwd=tmp_path, code=2)
     before = held.rewards
     mine.write_text(sound.replace("tree.level[node] <= depth", "tree.level[node] <= 2"))
     cli(*run, cwd=tmp_path)
@@ -486,7 +486,7 @@ def test_an_experiment_names_its_own_policy_and_keeps_its_settings(tmp_path):
     assert after.filter(arm="HUCB").equals(before.filter(arm="HUCB"))
     assert not after.filter(arm="mine").equals(before.filter(arm="mine"))
     assert "options must be one of" in cli(
-        "experiment", "run", _changed(spec, "depth = 3", "breadth = 3"), "-o", "other", cwd=tmp_path, code=1
+        "experiment", "run", _changed(spec, "depth = 3", "breadth = 3"), "-o", "other", cwd=tmp_path, code=2
     )
 
 
@@ -515,9 +515,9 @@ def test_a_service_takes_code_from_its_own_settings_and_never_over_http(tmp_path
     (tmp_path / "settings.toml").write_text(f'policy = "{TWO_STEP}"\nbandit = "{CONFIDENT}"\nbudget = 20\n')
     options = ("--config", tmp_path / "settings.toml")
     assert "TwoStep with" in cli("serve", tmp_path / "items", *options, "--check", cwd=tmp_path).replace("\n", "")
-    assert "strength must be 0" in cli("serve", tmp_path / "items", *options, "--set", "strength=1", "--check", code=1)
+    assert "strength must be 0" in cli("serve", tmp_path / "items", *options, "--set", "strength=1", "--check", code=2)
     (tmp_path / "empty.py").write_text("class Empty:\n    def rule(self, dim):\n        return None\n")
-    told = cli("serve", tmp_path / "items", "--check", "--set", f"bandit={tmp_path / 'empty.py'}:Empty", code=1)
+    told = cli("serve", tmp_path / "items", "--check", "--set", f"bandit={tmp_path / 'empty.py'}:Empty", code=2)
     assert "bandit must be a class whose rule(dim) returns a Rule, got 'None'" in told.replace("\n", " ")
     trap = tmp_path / "trap.py"
     trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\n")

@@ -13,7 +13,7 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.parallel import workers
 from treeward.tree import kmeans, rebalance, split
 from treeward.tree.build import default_widths
-from treeward.tree.rows import Rows, group
+from treeward.tree.row_groups import Rows, group
 
 
 def mixture(count, dim, centres, seed=0, spread=0.2):
@@ -288,9 +288,9 @@ def test_clusters_are_not_wasted_on_identical_rows(monkeypatch):
 
 
 def test_a_giant_node_is_averaged_piece_by_piece():
-    from treeward.tree import rows
+    from treeward.tree import row_groups
 
-    vectors = mixture(3 * rows.BLOCK_ROWS + 5, 3, 4)
+    vectors = mixture(3 * row_groups.BLOCK_ROWS + 5, 3, 4)
     tree = tw.ItemTree.flat(vectors, normalize=False)
     np.testing.assert_allclose(tree.vectors[0], vectors.mean(axis=0, dtype=np.float64), rtol=1e-6)
 

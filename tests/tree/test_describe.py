@@ -13,7 +13,7 @@ import treeward as tw
 from tests import naive
 from treeward.core.errors import ArtefactCorrupt, ArtefactWrite, InvalidArgument
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.tree import page
+from treeward.tree import draw
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_hostile_names_cannot_leave_the_data(tmp_path):
 
 
 def test_a_page_of_a_huge_tree_is_cut(tree, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "MOST_NODES", 20)
+    monkeypatch.setattr(draw, "MOST_NODES", 20)
     data = data_of(tree.draw(tmp_path / "t.html"))
     assert len(data["name"]) == len(data["size"]) == 20
     assert data["nodes"] == 47

@@ -1,7 +1,7 @@
 """`Crowd`: what everybody taught, and so what is expected of somebody nothing is known of yet."""
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import polars as pl
@@ -12,6 +12,7 @@ from treeward.bandit.prior import Prior
 from treeward.bandit.sampled import sample_of
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Seed, Whole
 from treeward.core.errors import ArtefactCorrupt, DataError, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.types import Floats
@@ -155,14 +156,15 @@ class Crowd(Prior):
         return made
 
     @classmethod
+    @checks.checked("Crowd.fit")
     def fit(
         cls,
         interactions: Interactions,
         catalogue: Catalogue,
         *,
-        negatives: int = 4,
-        users: int = 3_000,
-        seed: int = 0,
+        negatives: Count = 4,
+        users: Annotated[int, Whole(low=2)] = 3_000,
+        seed: Seed = 0,
         progress: Progress | None = None,
     ) -> Self:
         """Fit mean and covariance by empirical Bayes: the ones under which what these users did is most likely.
@@ -197,13 +199,8 @@ class Crowd(Prior):
         >>> prior, prior.transform(shop).dim
         (Crowd(4 + 2 dimensions, from 40 users), 6)
         """
-        owner = "Crowd.fit"
-        checks.kinds(owner, ("interactions", interactions, Interactions), ("catalogue", catalogue, Catalogue))
         if not catalogue.dim:
-            raise InvalidArgument(owner, "catalogue", "one with vectors", "none")
-        checks.integer(owner, "negatives", negatives, low=1)
-        checks.integer(owner, "users", users, low=2)
-        checks.integer(owner, "seed", seed, low=0)
+            raise InvalidArgument("Crowd.fit", "catalogue", "one with vectors", "none")
         told = progress or silent
         if not len(interactions):
             raise DataError("the log is empty")

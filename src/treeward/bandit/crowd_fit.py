@@ -12,7 +12,7 @@ from treeward.core.progress import Progress, Stage
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-from treeward.data.numbered import numbered
+from treeward.data.item_rows import with_item_rows
 
 _ROUNDS = 20
 _SETTLED = 2e-3
@@ -48,7 +48,7 @@ class Log(NamedTuple):
 
 def counted(interactions: Interactions, catalogue: Catalogue, negatives: int, seed: int) -> Log:
     """Return the log in numbers, one row a user and item, with non-events drawn where it has too few."""
-    found = numbered("Crowd.fit", interactions, catalogue)
+    found = with_item_rows("Crowd.fit", interactions, catalogue)
     pairs = found.group_by("user", "row").agg(pl.max("reward")).collect()
     liked = pairs.filter(pl.col("reward") > 0).sort("user", "row")
     if not liked.height:

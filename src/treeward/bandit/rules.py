@@ -5,9 +5,10 @@ Each is a few numbers; the kernel in `treeward.engine.explore` does the rest, fr
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 from treeward.core import checks
+from treeward.core.checks import NotNegative, Number, Positive, Share
 from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB
 
 
@@ -40,13 +41,13 @@ class LinUCB:
         A = ridge * I at the start.
     """
 
-    alpha: float = 0.5
-    ridge: float = 1.0
+    alpha: NotNegative = 0.5
+    ridge: Positive = 1.0
 
     def rule(self, dim: int) -> Rule:
         """Return the rule, checked."""
-        alpha = checks.number("LinUCB", "alpha", self.alpha, low=0)
-        return Rule(UCB, alpha, checks.number("LinUCB", "ridge", self.ridge, above=0))
+        own = checks.validate(self)
+        return Rule(UCB, own.alpha, own.ridge)
 
 
 @dataclass(frozen=True)
@@ -64,22 +65,17 @@ class Thompson:
         A = ridge * I at the start.
     """
 
-    v: float | None = 0.2
-    R: float = 1e-4
-    delta: float = 0.1
-    epsilon: float = 0.05
-    ridge: float = 1.0
+    v: NotNegative | None = 0.2
+    R: NotNegative = 1e-4
+    delta: Annotated[float, Number(above=0, below=1)] = 0.1
+    epsilon: Annotated[float, Number(above=0, below=1)] = 0.05
+    ridge: Positive = 1.0
 
     def rule(self, dim: int) -> Rule:
         """Return the rule, checked."""
-        owner = "Thompson"
-        ridge = checks.number(owner, "ridge", self.ridge, above=0)
-        if self.v is not None:
-            return Rule(SAMPLE, checks.number(owner, "v", self.v, low=0), ridge)
-        scale = checks.number(owner, "R", self.R, low=0)
-        delta = checks.number(owner, "delta", self.delta, above=0, below=1)
-        epsilon = checks.number(owner, "epsilon", self.epsilon, above=0, below=1)
-        return Rule(SAMPLE, scale * math.sqrt(24 / epsilon * dim * math.log(1 / delta)), ridge)
+        own = checks.validate(self)
+        spread = own.R * math.sqrt(24 / own.epsilon * dim * math.log(1 / own.delta)) if own.v is None else own.v
+        return Rule(SAMPLE, spread, own.ridge)
 
 
 @dataclass(frozen=True)
@@ -96,14 +92,11 @@ class EpsilonGreedy:
         A = ridge * I at the start.
     """
 
-    epsilon: float = 0.05
+    epsilon: Share = 0.05
     estimate: Literal["linear", "mean"] = "linear"
-    ridge: float = 1.0
+    ridge: Positive = 1.0
 
     def rule(self, dim: int) -> Rule:
         """Return the rule, checked."""
-        owner = "EpsilonGreedy"
-        kinds = {"linear": GREEDY_LINEAR, "mean": GREEDY_MEAN}
-        kind = kinds[checks.one_of(owner, "estimate", self.estimate, kinds)]
-        epsilon = checks.number(owner, "epsilon", self.epsilon, low=0, high=1)
-        return Rule(kind, epsilon, checks.number(owner, "ridge", self.ridge, above=0))
+        own = checks.validate(self)
+        return Rule(GREEDY_LINEAR if own.estimate == "linear" else GREEDY_MEAN, own.epsilon, own.ridge)

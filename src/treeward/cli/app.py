@@ -11,20 +11,19 @@ import typer
 import treeward
 from treeward.cli import (
     bench,
+    changing_catalogue,
     data,
     demo,
     doctor,
     embed,
     experiment,
-    fsck,
     health,
     items,
-    living,
+    key,
     off_policy,
     prior,
     reference,
     regret,
-    report,
     serve,
     simulate,
     store,
@@ -45,12 +44,13 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(embed.app, name="embed")
-experiment.app.command()(living.living)
+experiment.app.command("changing-catalogue")(changing_catalogue.changing_catalogue)
 experiment.app.command()(reference.reference)
 experiment.app.command()(regret.regret)
 experiment.app.command()(stream.stream)
 app.add_typer(experiment.app, name="experiment")
 app.add_typer(items.app, name="items")
+app.add_typer(key.app, name="key")
 app.add_typer(prior.app, name="prior")
 app.add_typer(store.app, name="store")
 tree.app.command()(health.health)
@@ -59,10 +59,8 @@ app.add_typer(world.app, name="world")
 app.command()(bench.bench)
 app.command()(demo.demo)
 app.command()(doctor.doctor)
-app.command()(report.report)
 app.command()(serve.serve)
 app.command()(simulate.simulate)
-app.command()(fsck.fsck)
 app.command("off-policy")(off_policy.off_policy)
 app.command()(swap.swap)
 app.command()(warm.warm)
@@ -84,7 +82,7 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; a bad input is one line on stderr and exit code 1, never a traceback."""
+    """Run the command line; a bad input is one line on stderr and exit status 2, never a traceback."""
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="replace")  # a name the terminal cannot show is no reason to stop
@@ -93,11 +91,11 @@ def main() -> None:
         console.file.flush()
     except TreewardError as error:
         complain(str(error))
-        sys.exit(1)
+        sys.exit(2)
     except OSError as error:  # the output is closed or full
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         complain(f"cannot write the output: {error.strerror}")
-        sys.exit(1)
+        sys.exit(2)
     except SystemError as error:
         if not isinstance(error.__cause__, KeyboardInterrupt):  # which was raised while a kernel was loaded
             raise

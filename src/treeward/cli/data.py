@@ -11,11 +11,11 @@ from rich.table import Table
 from treeward.cli.console import console, progress, say, timed
 from treeward.cli.tables import LogColumns, columns_of, pairs
 from treeward.core.errors import InvalidArgument
-from treeward.data.roles import ITEM_ROLES, LOG_ROLES
+from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES
 
 if TYPE_CHECKING:
-    from treeward.data.card import Card
     from treeward.data.dataset import Dataset
+    from treeward.data.dataset_summary import DatasetSummary
 
 app = typer.Typer(help="Read data sets in their original form.", no_args_is_help=True)
 
@@ -145,7 +145,7 @@ def inspect(
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Print what is in a data set, what was left out and why, and how its events are spread."""
-    from treeward.data.card import describe
+    from treeward.data.dataset_summary import describe
 
     made = read(data, loader, options, column, action, items, strict=strict)
     show(describe(made))
@@ -155,9 +155,9 @@ def inspect(
         say(f"Saved to {out}")
 
 
-def show(card: "Card") -> None:
+def show(card: "DatasetSummary") -> None:
     """Print a card."""
-    from treeward.data.card import histogram
+    from treeward.data.dataset_summary import histogram
 
     table = Table(title=card.name, title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("")

@@ -14,7 +14,7 @@ from treeward.cli.console import console, progress, say, timed
 from treeward.cli.data import Actions, As, Data, LogItems, Options, read
 from treeward.cli.tables import LogColumns, columns_of, compare_columns, fresh, load_items, sides
 from treeward.core.errors import InvalidArgument
-from treeward.data.roles import ITEM_ROLES, LOG_ROLES
+from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES
 
 if TYPE_CHECKING:
     import polars as pl
@@ -143,7 +143,7 @@ def _are_items(path: Path, loader: str | None, column: list[str] | None) -> bool
     """Tell whether a path holds items: a saved catalogue, or a table in which nobody does anything."""
     from treeward.core import artefact
     from treeward.data.catalogue import FORMAT
-    from treeward.data.tabular import READERS, read_table
+    from treeward.data.tables import READERS, read_table
 
     if loader is not None:
         return False

@@ -351,6 +351,23 @@ def run(
     finish(_run(Spec.from_toml(text), out, {"prepared": prepared, "processes": processes, "on": on}), out)
 
 
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished run.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Page to write. Default: report.html in the folder.", show_default=False),
+    ] = None,
+) -> None:
+    """Write the report of a finished run again: an offline page, with its curves as PNG and its table as CSV."""
+    from treeward.core import checks
+    from treeward.experiment import load
+
+    target = folder / "report.html" if out is None else out
+    checks.one_of("experiment report", "--out", target.suffix.lower(), (".html",))
+    finish(load(folder), folder, target)
+
+
 def _shared(given: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a spec that many commands have, from a command's arguments (its `locals()`)."""
     from treeward.cli.tree import parse_widths

@@ -9,9 +9,9 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from treeward.cli.calling import calling
 from treeward.cli.console import console, progress, say, timed
-from treeward.cli.looking import copy_of
+from treeward.cli.remote import is_address, remote
+from treeward.cli.store import copy_of
 from treeward.cli.tables import ItemColumns, load_items, load_prior
 from treeward.core.errors import InvalidArgument
 
@@ -48,11 +48,12 @@ def health(
     users: Annotated[int, typer.Option(help="Look for the best items of so many users.", min=1)] = 100,
     anew: Annotated[bool, typer.Option("--anew/--quick", help="Cluster the items anew, to compare with.")] = True,
     key: Annotated[
-        str | None, typer.Option(envvar="TW_KEY", help="An admin key, where the service has keys.", show_default=False)
+        str | None,
+        typer.Option(envvar="TREEWARD_KEY", help="An admin key, where the service has keys.", show_default=False),
     ] = None,
 ) -> None:
     """Tell how well a tree fits its items: imbalance, stale leaves, distances, reward lost; say if a rebuild pays."""
-    running = what.startswith(("http://", "https://"))
+    running = is_address(what)
     if running and (tree or store or prior or column):
         raise InvalidArgument("tree health", "--tree", "given with items, not with a service's address", what)
     told = _asked(what, users, anew, key) if running else _found(Path(what), column, tree, store, prior, users, anew)
@@ -68,7 +69,7 @@ def health(
 
 
 def _asked(address: str, users: int, anew: bool, key: str | None) -> dict[str, Any]:
-    with calling("treeward tree health", address, key) as client, timed("Looking at the tree"):
+    with remote("tree health", "admin", address, key) as client, timed("Looking at the tree"):
         return client.health(users=users, anew=anew)
 
 

@@ -6,23 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from treeward.cli.calling import calling
 from treeward.cli.console import progress, say
+from treeward.cli.remote import Key, Public, remote
 from treeward.cli.tables import ItemColumns, load_items
 from treeward.core.errors import InvalidArgument, TreewardError
 
 app = typer.Typer(help="Let items come and go in a running service.", no_args_is_help=True)
 
 _AT_ONCE = 500
-Service = Annotated[str, typer.Argument(help="The service's address, e.g. http://127.0.0.1:8000.", show_default=False)]
-Key = Annotated[
-    str | None, typer.Option(envvar="TW_KEY", help="An admin key, where the service has keys.", show_default=False)
-]
 
 
 @app.command()
 def put(
-    service: Service,
+    service: Public,
     items: Annotated[Path, typer.Argument(help="Items: .csv, .tsv, .parquet, .npy or a saved catalogue.")],
     column: ItemColumns = None,
     key: Key = None,
@@ -52,7 +48,7 @@ def put(
 
 @app.command()
 def remove(
-    service: Service,
+    service: Public,
     ids: Annotated[list[str], typer.Argument(help="Item ids; @FILE: one a line.", show_default=False)],
     key: Key = None,
 ) -> None:
@@ -83,7 +79,7 @@ def _send(service: str, key: str | None, ways: list[list[Any]], call: str, stage
 
 def _sent(service: str, key: str | None, rows: list[Any], call: str, stage: str) -> int:
     done = 0
-    with calling("treeward items", service, key, timeout=60, tries=5) as client, progress() as report:
+    with remote("items", "public", service, key, timeout=60, tries=5) as client, progress() as report:
         for first in range(0, len(rows), _AT_ONCE):
             done += int(getattr(client, call)(rows[first : first + _AT_ONCE]))
             report(stage, min(first + _AT_ONCE, len(rows)), len(rows))

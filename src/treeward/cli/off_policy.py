@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from treeward.cli.console import console, progress, say
-from treeward.cli.looking import looking
+from treeward.cli.store import explorer_over_copy
 from treeward.cli.tables import ItemColumns
 from treeward.core.errors import ArtefactExists, DataError, InvalidArgument
 
@@ -82,8 +82,8 @@ def off_policy(
     says when it did not, when too few decisions count, and how many were left out.
     """  # fmt: skip
     from treeward.core import checks
-    from treeward.simulate.candidates import NAMES, candidate, check_name
     from treeward.simulate.off_policy import off_policy as estimate
+    from treeward.simulate.target_policies import NAMES, candidate, check_name
 
     for option, path, kinds in (("--out", out, _KINDS), ("--save-log", save_log, _KINDS[1:])):
         if path is not None:
@@ -122,7 +122,7 @@ def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
     if "://" in str(path) or ":/" in str(path):  # which may hold a password
         rule = "a file; copy a database to one first (treeward store copy)"
         raise InvalidArgument(_OWNER, "LOG", rule, "an address")
-    with progress() as report, looking(path, config, flags, report) as (explorer, settings):
+    with progress() as report, explorer_over_copy(path, config, flags, report) as (explorer, settings):
         made = explorer.log()
         begun = set(settings.load_items().ids.to_list())
         shop = explorer.catalogue
@@ -139,7 +139,7 @@ def _of_table(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
     import polars as pl
 
     from treeward.data.open_bandit import checked_log
-    from treeward.data.tabular import read_table
+    from treeward.data.tables import read_table
     from treeward.serve.settings import read_settings
 
     if flags["items"] is None and config is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from treeward.bandit.crowd import Crowd
     from treeward.data.catalogue import Catalogue
     from treeward.data.dataset import Dataset, Split
-    from treeward.simulate.newcomers import PriorTrial
+    from treeward.simulate.prior_trial import PriorTrial
 
 app = typer.Typer(help="Learn from users whose logs you have what to expect of new ones.", no_args_is_help=True)
 
@@ -81,7 +81,7 @@ def fit(
 def _try(prior: "Crowd", data: "Dataset", items: "Catalogue", seed: int) -> "PriorTrial | None":
     """Try the prior on test users, or on validation users if there are none, and note in it what came out."""
     from treeward.core.errors import DataError
-    from treeward.simulate.newcomers import try_prior
+    from treeward.simulate.prior_trial import try_prior
 
     split: Split = "test" if len(data.users("test")) else "validation"
     try:

@@ -1,6 +1,5 @@
 """`treeward serve`: a catalogue as a service."""
 
-import json
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +11,6 @@ from treeward.cli.tables import ItemColumns
 
 if TYPE_CHECKING:
     from treeward.serve.settings import Settings
-
-Role = Annotated[str, typer.Option(help="Role of --new-key: read, write or admin.")]
 
 
 def serve(
@@ -57,27 +54,14 @@ def serve(
         bool,
         typer.Option("--from-settings", help="Serve what the settings name; forget what a swap or a rebuild chose."),
     ] = False,
-    new_key: Annotated[
-        str | None, typer.Option(help="Make an API key of this name, and stop.", show_default=False)
-    ] = None,
-    role: Role = "write",
 ) -> None:
     """Serve a catalogue: recommend, take feedback, lose nothing.
 
     Settings come from --config, then the environment (TREEWARD_PORT=...), then flags.
     """
-    from treeward.core import checks
     from treeward.core.errors import ExtraMissing
-    from treeward.serve.settings import ROLES, read_settings
+    from treeward.serve.settings import read_settings
 
-    if new_key is not None:
-        from treeward.serve.keys import new_key as make
-
-        checks.one_of("serve", "--role", role, ROLES)
-        key, digest = make()
-        say(f"The key, shown once: {key}")
-        say(f'Last in the settings:\n[[keys]]\nname = {json.dumps(new_key)}\nrole = "{role}"\nsha256 = "{digest}"')
-        return
     flags: dict[str, Any] = {
         "items": None if items is None else str(items), "tree": tree, "prior": prior, "store": store,
         "host": host, "port": port, "admin_port": admin_port, "mode": mode, "policy": policy, "reports": reports,

@@ -49,7 +49,7 @@ def stream(
     from treeward.core import checks
     from treeward.experiment.stream import Stream, able_als, run_stream
     from treeward.experiment.stream_arms import ARMS
-    from treeward.experiment.stream_page import cells_of, size_of, write_stream
+    from treeward.experiment.stream_report import cells_of, size_of, write_stream
     from treeward.experiment.stream_summary import lines_of
 
     left_out = {checks.one_of("experiment stream", "--without", one, ARMS) for one in without or ()}

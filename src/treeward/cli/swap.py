@@ -5,15 +5,13 @@ from typing import Annotated
 
 import typer
 
-from treeward.cli.calling import calling
 from treeward.cli.console import errors, say, timed
+from treeward.cli.remote import Admin, remote
 from treeward.core.errors import InvalidArgument
 
 
 def swap(
-    service: Annotated[
-        str, typer.Argument(help="The service's admin address, e.g. http://127.0.0.1:8001.", show_default=False)
-    ],
+    service: Admin,
     items: Annotated[
         Path | None, typer.Argument(help="Items to serve from now on; default: the same.", show_default=False)
     ] = None,
@@ -22,7 +20,8 @@ def swap(
     features: Annotated[Path | None, typer.Option(help="Features to learn in.", show_default=False)] = None,
     back: Annotated[bool, typer.Option("--back", help="What was served before instead.")] = False,
     key: Annotated[
-        str | None, typer.Option(envvar="TW_KEY", help="An admin key, where the service has keys.", show_default=False)
+        str | None,
+        typer.Option(envvar="TREEWARD_KEY", help="An admin key, where the service has keys.", show_default=False),
     ] = None,
 ) -> None:
     """Let a running service serve other items or another tree; users keep what they taught it.
@@ -34,7 +33,7 @@ def swap(
     given = [str(one.resolve()) if one is not None else "" for one in (items, tree, prior, features)]
     if back and any(given):
         raise InvalidArgument("swap", "--back", "used alone", "items, a tree or a prior besides")
-    with calling("treeward swap", service, key) as client:
+    with remote("swap", "admin", service, key) as client:
         if back or any(given):
             with timed("Loading it beside what is served"):
                 told = client.swap(*given, back=back)

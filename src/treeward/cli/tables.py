@@ -8,7 +8,7 @@ import typer
 
 from treeward.cli.console import say, timed, warn
 from treeward.core.errors import InvalidArgument
-from treeward.data.roles import ITEM_ROLES, LOG_ROLES
+from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES
 
 if TYPE_CHECKING:
     from treeward.bandit.crowd import Crowd
@@ -77,7 +77,7 @@ def load_items(
 
     with timed(f"Reading {path}"):
         made = Catalogue.load(path, columns=columns_of(column), vectors=vectors, need_vectors=need_vectors)
-    if made.numbered:
+    if made.ids_are_row_numbers:
         others = ", ".join(made.table.columns[1:]) or "no others"
         say(
             f"{path}: no column is called id, so items go by their row numbers, 0 to {len(made) - 1}. "

@@ -71,7 +71,7 @@ def build(
     """
     from treeward.core import artefact
     from treeward.tree.item_tree import FILES, FORMAT, ItemTree
-    from treeward.tree.shards import is_sharded
+    from treeward.tree.shard_files import is_sharded
 
     artefact.check_free(out, FORMAT, FILES, overwrite=force)
     if by_category and (widths or max_leaf):

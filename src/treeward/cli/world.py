@@ -43,7 +43,7 @@ def fit(
     """Learn a world from a log by inverse-propensity-weighted factorisation; say how well it tells held-out events."""
     from treeward.core import artefact
     from treeward.learn.torch import torch_for
-    from treeward.simulate.evidence import Evidence
+    from treeward.simulate.fit_evidence import Evidence
     from treeward.simulate.world import FORMAT, Tastes, World
 
     torch_for("world fit")

@@ -12,7 +12,7 @@ from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.errors import ArtefactVersion, InvalidArgument, UnknownId
 from treeward.core.types import AnyArray, Floats
-from treeward.data import tabular
+from treeward.data import tables
 from treeward.data.columns import Values, column
 from treeward.data.columns import ids as as_ids
 
@@ -77,7 +77,7 @@ class Catalogue:
         """How many pages of an explorer's changes it knows; see `Explorer.add`."""
         self.made_at: int | None = None
         """When the file it was read from was written, in seconds since 1970."""
-        self.numbered = False
+        self.ids_are_row_numbers = False
         """Whether it was read from a table without a column of ids, so that items go by their row numbers."""
         self._text = self.ids.dtype == pl.String
         keys = _keys(self.ids)
@@ -226,11 +226,11 @@ class Catalogue:
             made.gone, made.pages = contents.documents.get("gone", []), contents.info.get("pages", 0)
             return made
         if str(path).endswith(".npy"):
-            matrix = tabular.read_matrix(path)
+            matrix = tables.read_matrix(path)
             return cls(np.arange(len(matrix)), matrix)
-        table, held = tabular.read_items(path, columns, vectors, need_vectors)
+        table, held = tables.read_items(path, columns, vectors, need_vectors)
         made = cls.of_table(table, held)
-        made.numbered = "id" not in table.columns
+        made.ids_are_row_numbers = "id" not in table.columns
         return made
 
     @classmethod

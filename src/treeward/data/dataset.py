@@ -10,8 +10,8 @@ from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
 from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
+from treeward.data.delimited import Problem
 from treeward.data.interactions import Interactions
-from treeward.data.lines import Problem
 
 FORMAT, VERSION = "treeward.dataset", 1
 

@@ -8,7 +8,7 @@ import polars as pl
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError, InvalidArgument
-from treeward.data import tabular
+from treeward.data import tables
 from treeward.data.columns import Values, column, ids
 
 FORMAT, VERSION = "treeward.interactions", 1
@@ -184,7 +184,7 @@ class Interactions:
         if artefact.is_artefact(path):
             table = artefact.read(path, FORMAT, VERSION).tables["events"]
         else:
-            table = tabular.read_events(path, columns or {})
+            table = tables.read_events(path, columns or {})
         log = cls.of_table(table)
         return log if actions is None else log.weighed(actions)
 

@@ -17,7 +17,7 @@ from treeward.core.types import Floats
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-from treeward.data.numbered import numbered
+from treeward.data.item_rows import with_item_rows
 from treeward.embed.features import LEVEL, Context, Contexts, Features, unit, word, words
 from treeward.learn.neural import OWNER, Network, Samples, Training, train
 
@@ -279,7 +279,7 @@ def _samples(
     """Return the log in numbers, user by user, with non-events drawn if it has too few."""
     marked = copy(interactions)
     marked.table = interactions.table.with_row_index("at")
-    found = numbered(OWNER, marked, catalogue).select("user", "row", "reward", "at").collect()
+    found = with_item_rows(OWNER, marked, catalogue).select("user", "row", "reward", "at").collect()
     found = found.with_columns((pl.col("user").rank("dense") - 1).alias("user"))
     if not found.height or float(found["reward"].max()) <= 0:  # type: ignore[arg-type]
         raise DataError(f"{OWNER}: the log rewards no item of the catalogue")

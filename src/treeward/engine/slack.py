@@ -13,7 +13,7 @@ from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
 from treeward.engine.available import Flags, flip
 from treeward.engine.layout import Plan, first_board
 from treeward.engine.places import leaf_at
-from treeward.tree import shape
+from treeward.tree import tree_arrays
 
 LEAST = 4
 """Every leaf has room for so many more items."""
@@ -63,7 +63,7 @@ def roomy(plan: Plan, spare: float, metric: Floats) -> tuple[Plan, Room, Integer
 
     `metric`: (d, k), by which vectors are multiplied before one looks for the nearest leaf.
     """
-    tree, leaves = plan.tree, shape.leaves(plan.tree)
+    tree, leaves = plan.tree, tree_arrays.leaves(plan.tree)
     begin, end = tree.item_range[leaves, 0], tree.item_range[leaves, 1]
     extra = np.maximum(LEAST, np.ceil((end - begin) * spare)).astype(np.int64)
     upto = np.concatenate([[0], np.cumsum(extra)])
@@ -106,7 +106,7 @@ def _totals(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Return how many items every node has, and the sums of their vectors and of their squares."""
     count = np.diff(tree.item_range).ravel().astype(np.int64)
-    leaves = shape.leaves(tree)
+    leaves = tree_arrays.leaves(tree)
     sums = np.zeros((len(tree.parent), items.shape[1]))
     sums[leaves] = np.add.reduceat(items, tree.item_range[leaves, 0], axis=0, dtype=np.float64)
     for level in range(int(tree.level[-1]), 1, -1):
@@ -129,7 +129,7 @@ def _spread_out(old: TreeArrays, new: TreeArrays, ladder: Floats) -> Floats:
         return ladder
     made = np.full((len(ladder), len(new.items)), ladder[1:].min(), dtype=np.float32)
     for level in range(1, len(ladder)):
-        nodes = shape.at_level(old, level)
+        nodes = tree_arrays.at_level(old, level)
         sizes = np.diff(old.item_range[nodes]).ravel()
         shift = np.repeat(new.item_range[nodes, 0] - old.item_range[nodes, 0], sizes)
         made[level, np.arange(len(shift)) + shift] = ladder[level]

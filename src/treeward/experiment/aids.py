@@ -12,7 +12,7 @@ from treeward.embed.features import load_features
 from treeward.embed.neural import NeuralLinear
 from treeward.experiment.baselines import FORESEEING, Factors
 from treeward.experiment.folder import AIDS
-from treeward.experiment.judge import Past
+from treeward.experiment.profile_quality import Past
 from treeward.experiment.spec import Aids, Spec
 from treeward.learn.next_click import NextClick
 from treeward.learn.torch import usual_device

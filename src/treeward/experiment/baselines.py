@@ -15,7 +15,7 @@ from treeward.core.parallel import workers
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-from treeward.data.numbered import numbered
+from treeward.data.item_rows import with_item_rows
 from treeward.learn.networks import KINDS
 from treeward.learn.next_click import NextClick
 from treeward.policy.base import Policy
@@ -39,7 +39,7 @@ class Factors(NamedTuple):
     @classmethod
     def fit(cls, interactions: Interactions, catalogue: Catalogue, dim: int, seed: int) -> "Factors":
         """Factorise who rewarded what with `implicit`, as its users would."""
-        log = numbered("ALS", interactions, catalogue)
+        log = with_item_rows("ALS", interactions, catalogue)
         pairs = log.filter(pl.col("reward") > 0).select("user", "row").unique().sort("user", "row").collect()
         users = pairs["user"].rank("dense").to_numpy().astype(np.int64) - 1
         shape = (int(users.max()) + 1, len(catalogue))

@@ -16,8 +16,8 @@ from treeward.core.tasks import Share
 from treeward.core.version import __version__
 from treeward.experiment.aids import read_aids
 from treeward.experiment.folder import read_prepared, read_spec, world_folder
-from treeward.experiment.judge import Past, Trial, gini, grouped, judge, trial
 from treeward.experiment.presets import TABLE_ROUNDS
+from treeward.experiment.profile_quality import Past, Trial, gini, grouped, judge, trial
 from treeward.experiment.spec import Aids, Arm, Spec
 from treeward.learn.torch import torch_for, usual_device
 from treeward.simulate.result import Result

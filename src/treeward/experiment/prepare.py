@@ -22,12 +22,12 @@ from treeward.embed.quality import quality
 from treeward.experiment.aids import clear_aids, models_of, needs_factors, read_aids, whole, write_aids
 from treeward.experiment.baselines import FORESEEING
 from treeward.experiment.folder import read_prepared, world_folder
-from treeward.experiment.judge import Recorded, eligible, most_diverse, past_of, recorded
+from treeward.experiment.profile_quality import Recorded, eligible, most_diverse, past_of, recorded
 from treeward.experiment.reuse import Source, copy_aids
 from treeward.experiment.spec import SYNTHETIC, VECTORS, Spec, known
 from treeward.learn.torch import torch_for, usual_device
-from treeward.simulate.ceiling import context_free_ceiling
-from treeward.simulate.logged import logged
+from treeward.simulate.context_free import context_free_ceiling
+from treeward.simulate.random_log import random_log
 from treeward.simulate.world import FORMAT, World
 from treeward.tree.item_tree import ItemTree
 
@@ -115,7 +115,7 @@ def _given(spec: Spec, folder: Path, progress: Progress, reused: Source | None) 
     if spec.shown:
         users = _tried(spec, users[: world.users // 2])
         others = np.setdiff1d(np.arange(world.users), users)
-        log = logged(world, others.tolist(), spec.shown, spec.seed)
+        log = random_log(world, others.tolist(), spec.shown, spec.seed)
         source["training_users"], source["shown_to_each"] = len(others), spec.shown
         write_aids(spec, log, None, world.catalogue, folder, progress)
     return _Stage([world], tree, users, source)

@@ -11,7 +11,7 @@ from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage
 from treeward.core.types import TreeArrays
 from treeward.data.catalogue import Catalogue
-from treeward.policy import HCB, PHCB, CBCategory, CBLeaf, ConUCB, Flat, LogLevel, Policy
+from treeward.policy import HCB, PHCB, CBCategory, CBLeaf, ConUCB, Flat, LogThreshold, Policy
 from treeward.simulate.run import simulate
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
@@ -21,7 +21,7 @@ AS_THE_AUTHORS: dict[str, Policy] = {
     "CBCategory": CBCategory(split="authors", node_vectors="mean"),
     "CBLeaf": CBLeaf(split="authors", node_vectors="mean"),
     "HCB": HCB(split="authors", node_vectors="mean"),
-    "PHCB": PHCB(split="authors", node_vectors="mean", start="children", expansion=LogLevel(authors=True)),
+    "PHCB": PHCB(split="authors", node_vectors="mean", start="children", expansion=LogThreshold(authors=True)),
     "ConUCB": ConUCB(LinUCB(alpha=0.25)),
 }
 """Our policies with the options of the authors' code; ConUCB's are those of its own authors."""

@@ -10,8 +10,8 @@ import polars as pl
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.page import COLOURS, facts, heading, page, plain, plot, table, text, warning
 from treeward.experiment.deep_page import deep
-from treeward.experiment.loop_page import judged
 from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
+from treeward.experiment.profile_report import judged
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Spec
 from treeward.experiment.summary import Score, claims, curves, ratios, rounds_of, scores, tidy

@@ -18,7 +18,7 @@ from treeward.data.synthetic import synthetic_catalogue
 from treeward.embed.features import Features
 from treeward.experiment.baselines import BASELINES, FORESEEING, Factors
 from treeward.learn.next_click import NextClick
-from treeward.policy import POLICIES, LogLevel, Policy, policy_named
+from treeward.policy import POLICIES, LogThreshold, Policy, policy_named
 from treeward.policy.node_vectors import NODE_VECTORS
 from treeward.policy.session import Begins
 from treeward.simulate.fit import EXPOSURES
@@ -125,7 +125,7 @@ class Arm:
         if opening:
             if "expansion" not in takes:
                 raise InvalidArgument(owner, "options", "without q and p: the policy opens no nodes", dict(opening))
-            made["expansion"] = LogLevel(**opening)  # type: ignore[arg-type]
+            made["expansion"] = LogThreshold(**opening)  # type: ignore[arg-type]
         bandit.rule(1)
         own = made.pop("budget", budget)
         if kind.node_vectors == "unit":  # a policy that scores nodes: others have no choice

@@ -26,7 +26,7 @@ from treeward.data.interactions import Interactions
 from treeward.data.loaders import find_loader, load_dataset
 from treeward.embed import attribute_vectors, svd_vectors, text_vectors
 from treeward.embed.text import SAID
-from treeward.experiment import resume
+from treeward.experiment import run_folder
 from treeward.experiment.cells import cell_seed
 from treeward.experiment.prepare import content_digest, fit_world, is_world, rows_of
 from treeward.experiment.run import alone
@@ -34,11 +34,11 @@ from treeward.experiment.stream_arms import ARMS, Player, Stage
 from treeward.learn.torch import torch_for
 from treeward.policy.beam import Beam
 from treeward.simulate.arrivals import Visits, arrivals
-from treeward.simulate.logged import logged
+from treeward.simulate.random_log import random_log
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-KIND = resume.Kind("treeward.stream", 1)
+KIND = run_folder.Kind("treeward.stream", 1)
 STAGE = "treeward.stream.stage", 1
 VECTORS = ("clicks", "attributes", "text", "own")
 FREE = ("arms", "repeats")
@@ -102,7 +102,7 @@ class Stream:
     @property
     def digest(self) -> str:
         """What distinguishes this experiment's cells from those of others."""
-        return resume.digest(self, FREE)
+        return run_folder.digest(self, FREE)
 
     def arrivals(self, users: int, items: int, repeat: int) -> Visits:
         """Return the visits of a repeat: the same for all arms."""
@@ -144,9 +144,9 @@ def run_stream(
     spec.check()
     place, report = Path(folder), progress or silent
     with alone(place):
-        resume.claim(place, spec, FREE)
+        run_folder.claim(place, spec, FREE)
         _prepare(spec, place, report)
-        resume.run_cells(
+        run_folder.run_cells(
             place, _cells(spec), KIND, spec.digest, play_cell, ["world", "tree", "prior", "tree-prior", "stage"],
             processes=processes, on=on, report=report,
         )  # fmt: skip
@@ -159,7 +159,7 @@ def load_stream(folder: StrPath) -> Streamed:
     spec = read_stream(place)
     cells, visits, rows = _cells(spec), [], []
     for (label, repeat), found in zip(
-        cells.values(), resume.finished(place, list(cells), KIND, spec.digest), strict=True
+        cells.values(), run_folder.finished(place, list(cells), KIND, spec.digest), strict=True
     ):
         told = {"arm": label, "repeat": repeat}
         visits.append(found.tables["visits"].select(*(pl.lit(v).alias(k) for k, v in told.items()), pl.all()))
@@ -171,7 +171,7 @@ def load_stream(folder: StrPath) -> Streamed:
 
 def read_stream(place: Path) -> Stream:
     """Return the experiment of a folder."""
-    told = resume.read_spec(place)
+    told = run_folder.read_spec(place)
     return checks.typed(_OWNER, "spec", {**told, "arms": tuple(told.get("arms", ()))}, Stream)
 
 
@@ -259,7 +259,7 @@ def _given(spec: Stream, report: Progress) -> _Ready:
     if not 0 < count < world.users:
         rule = f"a share that leaves some of the world's {world.users} users for training and some to visit"
         raise InvalidArgument(_OWNER, "training", rule, spec.training)
-    train = logged(world, np.sort(order[:count]).tolist(), _SHOWN, spec.seed)
+    train = random_log(world, np.sort(order[:count]).tolist(), _SHOWN, spec.seed)
     return world, train, np.sort(order[count:]), {"source": {"world": spec.data}}
 
 

@@ -12,7 +12,7 @@ from treeward.core.errors import InvalidArgument, UnknownId
 from treeward.core.progress import Progress
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue, Id
-from treeward.data.growing import Growing
+from treeward.data.growing_catalogue import GrowingCatalogue
 from treeward.engine.layout import Plan
 from treeward.engine.slack import leave, reopen, settle
 from treeward.explorer.crowd_edition import CrowdEdition
@@ -21,10 +21,10 @@ from treeward.explorer.decider import Decider
 from treeward.explorer.filters import Filters, Where
 from treeward.policy.base import Policy, check_lengths
 from treeward.store.base import EventStore
-from treeward.tree import shape
+from treeward.tree import tree_arrays
 from treeward.tree.edit import edited
 from treeward.tree.item_tree import ItemTree
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 SPARE = 0.125
 """Free places of a leaf, as a share of its items, once items come and go."""
@@ -88,7 +88,9 @@ class Edition:
         progress: Progress | None = None,
     ) -> None:
         policy, self.how, self.page = how.policy, how, page
-        self.catalogue: Catalogue = catalogue if isinstance(catalogue, Growing) or spare == 0 else Growing(catalogue)
+        self.catalogue: Catalogue = (
+            catalogue if isinstance(catalogue, GrowingCatalogue) or spare == 0 else GrowingCatalogue(catalogue)
+        )
         seen = policy.catalogue_for(catalogue)
         self.tree, seen = policy.fitted(
             policy.grow(seen, progress=progress) if tree is None else tree, seen if tree is None else catalogue
@@ -179,7 +181,7 @@ class Edition:
         """
         room, roster = self.decider.room, self.decider.roster
         assert room is not None
-        assert isinstance(self.catalogue, Growing)
+        assert isinstance(self.catalogue, GrowingCatalogue)
         places, former = np.full(len(numbers), -1), np.array([roster.place_at(int(one)) for one in numbers])
         same = (former >= 0) & (room.vectors[former] == seen).all(axis=1)
         fresh = np.flatnonzero(~same)
@@ -282,7 +284,7 @@ class Edition:
             keep = open | wanted
             places, open = places[keep], open[keep]
         rows = self.rows[places]
-        leaves = shape.leaves(decider.plan.tree)
+        leaves = tree_arrays.leaves(decider.plan.tree)
         ends = decider.plan.tree.item_range[leaves, 1]
         leaf = leaves[np.searchsorted(ends, places, side="right")]
         order = np.argsort(rows, kind="stable")

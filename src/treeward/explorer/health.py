@@ -17,9 +17,9 @@ from treeward.engine.sampling import MOST_STEPS
 from treeward.engine.trace import Trace
 from treeward.explorer.edition import Edition, Settled
 from treeward.policy.base import Policy
-from treeward.tree import shape
+from treeward.tree import tree_arrays
 from treeward.tree.item_tree import ItemTree
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 _LISTED = 20
 """So many of a user's best items are looked for, by a policy that searches for the best means ..."""
@@ -116,7 +116,7 @@ class Look(NamedTuple):
 
     def far(self) -> NDArray[np.float64]:
         """Return the squared distance of what is at every place from the middle of its leaf."""
-        leaves = shape.leaves(self.tree)
+        leaves = tree_arrays.leaves(self.tree)
         owner = np.repeat(leaves, np.diff(self.tree.item_range[leaves]).ravel())
         found = np.zeros(len(self.vectors))
         for first in range(0, len(found), _AT_ONCE):

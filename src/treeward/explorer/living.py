@@ -16,7 +16,7 @@ from treeward.core.progress import Progress
 from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.columns import ids as as_ids
-from treeward.data.growing import Growing
+from treeward.data.growing_catalogue import GrowingCatalogue
 from treeward.explorer import changes, health
 from treeward.explorer.changes import GONE, VECTOR, WHOLE, Page
 from treeward.explorer.decider import Calls
@@ -228,7 +228,7 @@ class Living(Views):
     def _ids_of(self, rows: AnyArray) -> list[Id]:
         """Return the ids of a few rows: for one or two, asking for each is faster than for all at once."""
         shop = self.catalogue
-        ids = shop.id_at if isinstance(shop, Growing) else shop.ids.__getitem__
+        ids = shop.id_at if isinstance(shop, GrowingCatalogue) else shop.ids.__getitem__
         return [ids(row) for row in rows.tolist()]
 
     def rest(self, user: User) -> None:

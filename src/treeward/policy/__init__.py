@@ -11,7 +11,7 @@ from treeward.policy.baselines.conucb import ConUCB
 from treeward.policy.baselines.hmab import HMAB
 from treeward.policy.baselines.ictr import ICTR
 from treeward.policy.beam import Beam
-from treeward.policy.expansion import Expansion, LogLevel, Thresholds
+from treeward.policy.expansion import Expansion, LogThreshold, Thresholds
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
 from treeward.policy.phcb import PHCB
 
@@ -59,7 +59,7 @@ __all__ = [
     "ContextFree",
     "Expansion",
     "Flat",
-    "LogLevel",
+    "LogThreshold",
     "Policy",
     "Thresholds",
     "policy_named",

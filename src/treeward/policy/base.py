@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from treeward.bandit import Bandit, LinUCB, Prior
 from treeward.bandit.crowd import Crowd
 from treeward.core import checks
+from treeward.core.checks import Number, Share
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress
 from treeward.core.types import Floats, Integers
@@ -19,10 +20,10 @@ from treeward.engine.layout import Plan, Rules, Search, first_board, worth_watch
 from treeward.engine.posterior import BLOCK, Start
 from treeward.engine.sampling import MOST_SCORES, MOST_STEPS
 from treeward.policy.expansion import Thresholds
-from treeward.policy.node_vectors import NODE_VECTORS, unit_nodes
+from treeward.policy.node_vectors import unit_nodes
 from treeward.policy.session import Session, TreeSession
 from treeward.tree.item_tree import ItemTree
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 PRIOR = "prior_sha256"
 """Where a tree's provenance says which prior it was built with."""
@@ -79,8 +80,8 @@ class Policy:
     split: Literal["paper", "authors"] = "paper"
     prior: Prior | None = None
     shortlist: int = 0
-    forgetting: float = 1.0
-    explore: float = 1.0
+    forgetting: Annotated[float, Number(above=0, high=1)] = 1.0
+    explore: Share = 1.0
     node_vectors: Literal["unit", "mean"] = "unit"
     features: Features | None = None
 
@@ -156,6 +157,7 @@ class Policy:
 
     def plan_on(self, walked: ItemTree, catalogue: Catalogue, *, once: bool = False, rest: int = 0) -> Plan:
         """Return the policy made ready for what `fitted` returned."""
+        self = checks.validate(self)
         self.check_tree(walked, catalogue)
         owner = type(self).__name__
         levels = int(walked.level[-1])
@@ -202,8 +204,7 @@ class Policy:
 
     def _rules(self, owner: str, items: int) -> Rules:
         shortlist = checks.integer(owner, "shortlist", self.shortlist, low=0, high=min(MOST_SCORES, items) - 1)
-        forgetting = checks.number(owner, "forgetting", self.forgetting, above=0, high=1)
-        return Rules(shortlist, forgetting**BLOCK, checks.number(owner, "explore", self.explore, low=0, high=1))
+        return Rules(shortlist, self.forgetting**BLOCK, self.explore)
 
     def _search(self, tree: ItemTree, items: Floats) -> Search:
         return Search.none(items.shape[1])
@@ -214,8 +215,9 @@ class Policy:
 
     def _node_vectors(self, tree: ItemTree, items: Floats) -> Floats:
         """Return the vectors that nodes are scored and learned by."""
-        kind = checks.one_of(type(self).__name__, "node_vectors", self.node_vectors, NODE_VECTORS)
-        return tree.vectors if kind == "mean" else unit_nodes(tree, items, self._own(items.shape[1]))
+        if self.node_vectors == "mean":
+            return tree.vectors
+        return unit_nodes(tree, items, self._own(items.shape[1]))
 
     def check_tree(self, tree: ItemTree, catalogue: Catalogue) -> None:
         """Refuse a tree that is not the catalogue's."""
@@ -232,7 +234,6 @@ class Policy:
 
     def _budgets(self, owner: str, levels: int) -> tuple[int, int]:
         decisions = self._decisions(levels)
-        checks.one_of(owner, "split", self.split, ("paper", "authors"))
         if self.budget is None:
             return _UNLIMITED, _UNLIMITED
         if self.split == "authors":

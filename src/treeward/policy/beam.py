@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from treeward.core import checks
+from treeward.core.checks import Count, NotNegative, Share
 from treeward.core.types import Floats
 from treeward.engine.layout import Search
 from treeward.engine.sampling import MOST_SCORES
@@ -50,33 +51,26 @@ class Beam(Policy):
     """
 
     budget: int | None = 16
-    means: int = 800
-    reach: float = 0.5
-    fresh: float = 0.01
-    node_vectors: Literal["unit", "mean"] = "mean"
-
-    def _node_vectors(self, tree: ItemTree, items: Floats) -> Floats:
-        checks.one_of("Beam", "node_vectors", self.node_vectors, ("mean",))
-        return tree.vectors
+    means: Count = 800
+    reach: NotNegative = 0.5
+    fresh: Share = 0.01
+    node_vectors: Literal["mean"] = "mean"
 
     def _budgets(self, owner: str, levels: int) -> tuple[int, int]:
         items = checks.integer(owner, "budget", self.budget, low=1, high=MOST_SCORES)
         return items, items
 
     def _search(self, tree: ItemTree, items: Floats) -> Search:
-        owner, dim = "Beam", items.shape[1]
-        means = checks.integer(owner, "means", self.means, low=1)
+        dim = items.shape[1]
         own = self._own(dim)
-        stretch = checks.number(owner, "reach", self.reach, low=0)
-        reach = stretch * _spread(tree, items, own)
         return Search(
-            _widths(tree, means),
-            reach.astype(np.float32),
+            _widths(tree, self.means),
+            (self.reach * _spread(tree, items, own)).astype(np.float32),
             ndtri(1 - (np.arange(256) + 0.5) / 256).astype(np.float32),
             _ladder(tree, items[:, -1] if own < dim else items[:0, -1]),
             own,
-            checks.number(owner, "fresh", self.fresh, low=0, high=1),
-            stretch,
+            self.fresh,
+            self.reach,
         )
 
 

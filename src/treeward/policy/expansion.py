@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import checks
+from treeward.core.checks import NotNegative, Share
 
 
 class Thresholds(NamedTuple):
@@ -28,7 +29,7 @@ class Expansion(Protocol):
 
 
 @dataclass(frozen=True)
-class LogLevel:
+class LogThreshold:
     """The paper's rule: at least floor(q ln l) visits and a mean reward above p ln l on level l.
 
     Parameters
@@ -39,14 +40,13 @@ class LogLevel:
         As in the paper's authors' code: visits not rounded down, and a mean equal to the threshold is enough.
     """
 
-    q: float = 10
-    p: float = 0.1
+    q: NotNegative = 10
+    p: Share = 0.1
     authors: bool = False
 
     def thresholds(self, levels: int) -> Thresholds:
         """Return the thresholds for a tree of so many levels."""
-        q = checks.number("LogLevel", "q", self.q, low=0)
-        p = checks.number("LogLevel", "p", self.p, low=0, high=1)
+        own = checks.validate(self)
         logs = np.array([0.0] + [math.log(level) for level in range(1, levels + 1)])
-        visits = q * logs if self.authors else np.floor(q * logs)
-        return Thresholds(visits, p * logs, self.authors)
+        visits = own.q * logs if own.authors else np.floor(own.q * logs)
+        return Thresholds(visits, own.p * logs, own.authors)

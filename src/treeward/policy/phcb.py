@@ -10,7 +10,7 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Integers
 from treeward.policy.base import Policy
-from treeward.policy.expansion import Expansion, LogLevel, Thresholds
+from treeward.policy.expansion import Expansion, LogThreshold, Thresholds
 from treeward.tree.item_tree import ItemTree
 
 
@@ -21,13 +21,13 @@ class PHCB(Policy):
     Parameters
     ----------
     expansion
-        When a visible node is replaced by its children; `LogLevel(q=10, p=0.1)` is the paper's rule.
+        When a visible node is replaced by its children; `LogThreshold(q=10, p=0.1)` is the paper's rule.
     start
         The first visible nodes: ``"root"`` (the paper), ``"children"`` of the root (its authors' code), or the numbers
         of nodes that partition the items.
     """
 
-    expansion: Expansion = field(default_factory=LogLevel)
+    expansion: Expansion = field(default_factory=LogThreshold)
     start: Literal["root", "children"] | Sequence[int] = "root"
 
     def _decisions(self, levels: int) -> int:

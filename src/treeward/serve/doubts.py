@@ -12,7 +12,7 @@ from treeward.tree.item_tree import ItemTree
 
 def doubts(settings: Settings, catalogue: Catalogue, policy: Policy, tree: ItemTree | None) -> Iterator[str]:
     """Say what somebody should know of settings that are sound, a sentence each."""
-    if catalogue.numbered:
+    if catalogue.ids_are_row_numbers:
         yield (
             f"{settings.items}: no column is called id, so items go by their row numbers, 0 to {len(catalogue) - 1}; "
             f"--column id=NAME says which holds their ids (it has {', '.join(catalogue.table.columns[1:])})"

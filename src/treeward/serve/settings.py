@@ -20,8 +20,8 @@ from treeward.core import checks
 from treeward.core.errors import InvalidArgument
 from treeward.core.named import is_own, make
 from treeward.data.catalogue import Catalogue
-from treeward.data.roles import ITEM_ROLES
-from treeward.data.tabular import READERS
+from treeward.data.column_roles import ITEM_ROLES
+from treeward.data.tables import READERS
 from treeward.explorer.filters import fulfilled
 from treeward.explorer.rewards import checked_range
 from treeward.policy import TREE_POLICIES, policy_named
@@ -29,6 +29,8 @@ from treeward.policy.base import Policy
 from treeward.store.opening import check_file, is_database
 
 PREFIX = "TREEWARD_"
+CLIENT_KEY = "TREEWARD_KEY"
+"""The key that commands send to a service; it is no setting of the service."""
 ROLES = ("read", "write", "admin")
 """What a key may do: each also what those before it may."""
 
@@ -88,7 +90,7 @@ class Settings:
     host: str = _of("where to listen; anything but loopback needs a key", "127.0.0.1")
     port: int = _of("0: any free one", 8000)
     admin_port: int = _of("where metrics and admin routes listen, on loopback; 0: any free one; -1: nowhere", 8001)
-    keys: tuple[Key, ...] = _of("tables with `name`, `role` and `sha256`; see `treeward serve --new-key`", ())
+    keys: tuple[Key, ...] = _of("tables with `name`, `role` and `sha256`; see `treeward key new`", ())
     workers: int = _of("processes behind one port; more than 1 needs a store that is a database", 1)
     memory: int = _of("megabytes for the state of the users asked for lately", 1024)
     max_body: int = _of("bytes of a request's body", 1 << 20)
@@ -211,7 +213,7 @@ class Settings:
         if len({key.name for key in self.keys}) != len(self.keys):
             raise InvalidArgument("serve", "keys", "with names that are all different", [key.name for key in self.keys])
         if not self.keys and not is_loopback(self.host):
-            rule = "127.0.0.1, ::1 or localhost as long as there are no keys (treeward serve --new-key makes one)"
+            rule = "127.0.0.1, ::1 or localhost as long as there are no keys (treeward key new makes one)"
             raise InvalidArgument("serve", "host", rule, self.host)
 
 
@@ -238,7 +240,7 @@ def read_settings(
     for name in told:
         checks.one_of("serve", "config", name, kinds)
     for name, value in (os.environ if environment is None else environment).items():
-        if name.startswith(PREFIX):
+        if name.startswith(PREFIX) and name != CLIENT_KEY:
             known = checks.one_of(
                 "serve", "environment", name.removeprefix(PREFIX).lower(), [one for one in kinds if one != "keys"]
             )

@@ -4,7 +4,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from treeward.simulate.ceiling import context_free_ceiling
+from treeward.simulate.context_free import context_free_ceiling
 from treeward.simulate.curves import draw_curves
 from treeward.simulate.off_policy import off_policy
 from treeward.simulate.replay import replay

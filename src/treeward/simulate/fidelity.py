@@ -14,7 +14,7 @@ from treeward.core import checks, rng
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.errors import InvalidArgument
 from treeward.core.version import __version__
-from treeward.simulate.evidence import auc, log_loss, some_users
+from treeward.simulate.fit_evidence import auc, log_loss, some_users
 from treeward.simulate.world import World
 
 _BINS = 10

@@ -13,7 +13,7 @@ from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-from treeward.data.numbered import numbered
+from treeward.data.item_rows import with_item_rows
 from treeward.learn.factorise import Events, Factors, factorise
 
 Exposure = (
@@ -111,7 +111,7 @@ class _Rows(NamedTuple):
 
 def _rows(log: Interactions, catalogue: Catalogue) -> _Rows:
     """Return the log in numbers: users by first appearance, items by row; clicks of one item by one user count once."""
-    pairs = numbered("World.fit", log, catalogue).group_by("user", "row", maintain_order=True)
+    pairs = with_item_rows("World.fit", log, catalogue).group_by("user", "row", maintain_order=True)
     found = pairs.agg((pl.col("reward").max() > 0).cast(pl.Float32)).collect()
     if not found.height or not (found["reward"] > 0).any():
         raise DataError("the log rewards no item of the catalogue")

@@ -12,7 +12,7 @@ from treeward.core.progress import Progress, Stage, silent
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-from treeward.data.numbered import numbered
+from treeward.data.item_rows import with_item_rows
 from treeward.policy.base import Policy
 from treeward.tree.item_tree import ItemTree
 
@@ -159,7 +159,7 @@ def _slates(log: Interactions, catalogue: Catalogue, users: int, seed: int) -> t
     timed = "time" in log.table.columns and log.table["time"].null_count() < log.table.height
     keys = ["user", "time"] if timed else ["user"]
     slates = (
-        numbered("replay", log, catalogue)
+        with_item_rows("replay", log, catalogue)
         .group_by(*keys, "row", maintain_order=True)
         .agg(pl.col("reward").max())
         .group_by(keys, maintain_order=True)

@@ -14,9 +14,9 @@ from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
 from treeward.core.version import __version__
 from treeward.policy.base import Policy
-from treeward.simulate.live import Home, Life
 from treeward.simulate.result import Result
-from treeward.simulate.rounds import Run, by_rounds, logged
+from treeward.simulate.round_loop import Run, by_rounds, logged
+from treeward.simulate.user_loop import Home, Life
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 

@@ -12,7 +12,7 @@ from treeward.core import rng
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 _HIDDEN = 8
 _HIDDEN_SHARE = 0.3

@@ -16,7 +16,7 @@ from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.columns import ids
 from treeward.data.interactions import Interactions
-from treeward.simulate.evidence import Evidence, gather
+from treeward.simulate.fit_evidence import Evidence, gather
 from treeward.simulate.synthetic import like_logs, vivid
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ def check_loader(load: Callable[..., Dataset], path: StrPath, events: str | None
 
     Examples
     --------
-    >>> from treeward.data import sequences
+    >>> from treeward.data.loaders import sequences
     >>> with TemporaryDirectory() as folder:
     ...     sample = Path(folder, "sequences.txt")
     ...     _ = sample.write_text("1 10 11 12\n2 11 13\n3 10 13\n4 12\n")

@@ -8,10 +8,10 @@ from treeward.core import rng
 from treeward.core.parallel import Workers, workers
 from treeward.core.progress import Progress
 from treeward.core.types import Floats, Integers, TreeArrays
-from treeward.tree.assemble import assemble
 from treeward.tree.kmeans import cluster, means
-from treeward.tree.rows import Rows, group
+from treeward.tree.row_groups import Rows, group
 from treeward.tree.split import divide
+from treeward.tree.tree_arrays import assemble
 
 ITEMS_PER_LEAF = 16
 CHILDREN_PER_NODE = 100

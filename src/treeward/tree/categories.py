@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from treeward.core.errors import InvalidArgument
 from treeward.core.parallel import workers
 from treeward.core.types import Floats, Integers, TreeArrays
-from treeward.tree.assemble import assemble
 from treeward.tree.kmeans import means
-from treeward.tree.rows import Rows, group
-from treeward.tree.shape import leaves
+from treeward.tree.row_groups import Rows, group
+from treeward.tree.tree_arrays import assemble, leaves
 
 OTHER = "(other)"
 Path = tuple[str, ...]

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from treeward.core.parallel import workers
 from treeward.core.types import Integers, TreeArrays
-from treeward.tree.rows import Rows
-from treeward.tree.shape import at_level, owners
+from treeward.tree.row_groups import Rows
+from treeward.tree.tree_arrays import at_level, owners
 
 _PLACES = 1 << 16
 

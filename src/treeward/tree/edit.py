@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.types import Integers
-from treeward.tree.assemble import assemble
-from treeward.tree.rows import Rows, group, mean_of
+from treeward.tree.row_groups import Rows, group, mean_of
 from treeward.tree.split import divide
+from treeward.tree.tree_arrays import assemble
 
 if TYPE_CHECKING:
     from treeward.tree.item_tree import ItemTree

@@ -17,15 +17,14 @@ from treeward.core.tasks import tasks
 from treeward.core.types import Floats, Integers, TreeArrays, frozen
 from treeward.core.version import __version__
 from treeward.data.columns import column
-from treeward.tree import categories, naming, shape
-from treeward.tree.assemble import assemble, faults
+from treeward.tree import categories, naming, tree_arrays
 from treeward.tree.build import default_widths, grow
 from treeward.tree.describe import TreeDescription, describe
-from treeward.tree.draw import draw
-from treeward.tree.picture import inline
-from treeward.tree.rows import Groups, Rows, mean_of
-from treeward.tree.sharded import grow_sharded
-from treeward.tree.shards import find
+from treeward.tree.distributed import grow_sharded
+from treeward.tree.draw import draw, inline
+from treeward.tree.row_groups import Groups, Rows, mean_of
+from treeward.tree.shard_files import find
+from treeward.tree.tree_arrays import assemble, faults
 
 FORMAT, VERSION = "treeward.tree", 1
 FILES = (*TreeArrays._fields, "names")
@@ -129,7 +128,7 @@ class ItemTree:
     @property
     def leaves(self) -> Integers:
         """The nodes without children, in the order of their items."""
-        return shape.leaves(self.arrays)
+        return tree_arrays.leaves(self.arrays)
 
     def children_of(self, node: int) -> range:
         """Return the numbers of a node's children."""

@@ -21,7 +21,7 @@ from treeward.core.parallel import Workers
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats, Integers
 from treeward.tree.rebalance import Offers, look, rebalance
-from treeward.tree.rows import BLOCK_ROWS, Groups, Rows, group, mean_of
+from treeward.tree.row_groups import BLOCK_ROWS, Groups, Rows, group, mean_of
 from treeward.tree.split import refill
 
 ITERATIONS = 10

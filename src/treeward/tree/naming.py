@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from treeward.core.types import Integers, TreeArrays
-from treeward.tree.shape import leaves, owners
+from treeward.tree.tree_arrays import leaves, owners
 
 ROOT = "all"
 _WORD = r"\p{L}[\p{L}\p{M}\p{N}'\x{2019}-]+"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from treeward.core.compiled import apart, inner, whole
 from treeward.core.types import Floats, Integers
-from treeward.tree.rows import Groups, Rows
+from treeward.tree.row_groups import Groups, Rows
 
 _TURNS = 4
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.types import Floats, Integers
-from treeward.tree.rows import Rows, group
+from treeward.tree.row_groups import Rows, group
 
 
 def halves(points: Floats, first: int) -> NDArray[np.bool_]:

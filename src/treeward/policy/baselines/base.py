@@ -5,7 +5,7 @@ They run round by round: a batch of users in, their decisions out, rewards back 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -73,9 +73,10 @@ class RoundPolicy(Policy):
         """Refuse: such a policy has no plan."""
         raise InvalidArgument(type(self).__name__, "policy", "one that walks a tree", self.name)
 
-    def check(self, tree: ItemTree, catalogue: Catalogue, rest: int) -> None:
-        """Refuse what it cannot work with."""
+    def check(self, tree: ItemTree, catalogue: Catalogue, rest: int) -> Self:
+        """Return it with its options checked; refuse what it cannot work with."""
         owner = type(self).__name__
+        own = checks.validate(self)
         if rest:
             raise InvalidArgument(owner, "repeats", "True or False", rest)
         self.check_tree(tree, catalogue)
@@ -94,6 +95,7 @@ class RoundPolicy(Policy):
         if self.bandit.rule(catalogue.dim).kind not in self.families:
             known = " or ".join({UCB: "LinUCB", SAMPLE: "Thompson"}[kind] for kind in self.families)
             raise InvalidArgument(owner, "bandit", known, type(self.bandit).__name__)
+        return own
 
     def by_category(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
         """Return the tree of the catalogue's categories."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.bandit.rules import Rule
-from treeward.core import checks, rng
+from treeward.core import rng
 from treeward.core.compiled import kernel
 from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
@@ -55,13 +55,8 @@ class ContextFree(RoundPolicy):
         self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
     ) -> Session:
         """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        owner = "ContextFree"
-        checks.one_of(owner, "groups", self.groups, ("categories", "leaves"))
-        shared = (
-            checks.flag(owner, "shared_nodes", self.shared_nodes),
-            checks.flag(owner, "shared_items", self.shared_items),
-        )
-        self.check(tree, catalogue, rest)
+        own = self.check(tree, catalogue, rest)
+        shared = (own.shared_nodes, own.shared_items)
         grouped = self.by_category(tree, catalogue) if self.groups == "categories" else tree.leaves_only()
         return _Session(grouped, self.bandit.rule(catalogue.dim), shared, users, self.budget, once, seed)
 

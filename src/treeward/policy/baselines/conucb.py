@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treeward.core import checks
+from treeward.core.checks import NotNegative, Number, Positive
 from treeward.core.compiled import kernel, summing_kernel, tight_summing
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
@@ -16,7 +16,7 @@ from treeward.engine.explore import UCB
 from treeward.policy.baselines.base import ROUND, STEP, TIE, Drawn, Questions, RoundPolicy, RoundSession, best, project
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 
 @dataclass(frozen=True)
@@ -40,25 +40,19 @@ class ConUCB(RoundPolicy):
     families: ClassVar[tuple[int, ...]] = (UCB,)
     needs_categories: ClassVar[bool] = True
 
-    weight: float = 0.5
-    key_ridge: float = 1.0
-    key_alpha: float = 0.25
+    weight: Annotated[float, Number(above=0, below=1)] = 0.5
+    key_ridge: Positive = 1.0
+    key_alpha: NotNegative = 0.25
 
     def session(
         self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
     ) -> Session:
         """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        self.check(tree, catalogue, rest)
-        owner = "ConUCB"
-        weight = checks.number(owner, "weight", self.weight, above=0, below=1)
-        ridge = checks.number(owner, "key_ridge", self.key_ridge, above=0)
-        rule = Rule(
-            weight,
-            self.bandit.rule(catalogue.dim).strength,
-            checks.number(owner, "key_alpha", self.key_alpha, low=0),
-            (1 + 1e-5) / math.sqrt(ridge),
-        )
-        return Conversation(self.by_category(tree, catalogue), catalogue, rule, ridge, users, self.budget, once, seed)
+        own = self.check(tree, catalogue, rest)
+        most = (1 + 1e-5) / math.sqrt(own.key_ridge)
+        rule = Rule(own.weight, self.bandit.rule(catalogue.dim).strength, own.key_alpha, most)
+        grouped = self.by_category(tree, catalogue)
+        return Conversation(grouped, catalogue, rule, own.key_ridge, users, self.budget, once, seed)
 
 
 class Rule(NamedTuple):

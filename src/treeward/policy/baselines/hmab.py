@@ -1,13 +1,14 @@
 """HMAB: a hierarchy of arms that all users share (Wang et al., SDM 2018)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.bandit.rules import Rule
-from treeward.core import checks, rng
+from treeward.core import rng
+from treeward.core.checks import Number, Positive
 from treeward.core.compiled import kernel, tight
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
@@ -24,7 +25,7 @@ from treeward.policy.baselines.base import (
 )
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
-from treeward.tree.rows import Rows
+from treeward.tree.row_groups import Rows
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,17 @@ class HMAB(RoundPolicy):
     shared_state: ClassVar[bool] = True
     needs_categories: ClassVar[bool] = True
 
-    shape: float = 1.0
-    scale: float = 1.0
+    shape: Annotated[float, Number(low=1)] = 1.0
+    scale: Positive = 1.0
 
     def session(
         self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
     ) -> Session:
         """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        self.check(tree, catalogue, rest)
-        shape = checks.number("HMAB", "shape", self.shape, low=1)
-        noise = checks.number("HMAB", "scale", self.scale, above=0)
+        own = self.check(tree, catalogue, rest)
         rule = self.bandit.rule(catalogue.dim)
         grouped = self.by_category(tree, catalogue)
-        return _Session(grouped, catalogue, rule, (shape, noise), users, self.budget, once, seed)
+        return _Session(grouped, catalogue, rule, (own.shape, own.scale), users, self.budget, once, seed)
 
 
 class Nodes(NamedTuple):

@@ -1,13 +1,14 @@
 """ICTR: interactive collaborative topic regression with particles (Wang et al., TKDE 2018)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.bandit.rules import Rule
-from treeward.core import checks, rng
+from treeward.core import rng
+from treeward.core.checks import NotNegative, Whole
 from treeward.core.compiled import kernel, tight
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
@@ -52,22 +53,18 @@ class ICTR(RoundPolicy):
 
     shared_state: ClassVar[bool] = True
 
-    topics: int = 5
-    particles: int = 10
-    spread: float = 0.1
+    topics: Annotated[int, Whole(1, _MOST_TOPICS)] = 5
+    particles: Annotated[int, Whole(1, 100)] = 10
+    spread: NotNegative = 0.1
 
     def session(
         self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
     ) -> Session:
         """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        self.check(tree, catalogue, rest)
-        sizes = (
-            checks.integer("ICTR", "topics", self.topics, low=1, high=_MOST_TOPICS),
-            checks.integer("ICTR", "particles", self.particles, low=1, high=100),
-        )
-        spread = checks.number("ICTR", "spread", self.spread, low=0)
+        own = self.check(tree, catalogue, rest)
         rows = np.arange(len(catalogue), dtype=np.int32)
-        return _Session(rows, self.bandit.rule(catalogue.dim), sizes, spread, users, self.budget, once, seed)
+        rule, sizes = self.bandit.rule(catalogue.dim), (own.topics, own.particles)
+        return _Session(rows, rule, sizes, own.spread, users, self.budget, once, seed)
 
 
 class Items(NamedTuple):

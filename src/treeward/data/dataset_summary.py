@@ -39,7 +39,7 @@ class Counts(NamedTuple):
     """All other events."""
 
 
-class Card(NamedTuple):
+class DatasetSummary(NamedTuple):
     """Everything `treeward data inspect` prints."""
 
     name: str
@@ -78,7 +78,7 @@ class Card(NamedTuple):
         return made
 
 
-def describe(data: Dataset) -> Card:
+def describe(data: Dataset) -> DatasetSummary:
     """Return the card of a data set."""
     log = data.interactions
     users = log.table.group_by("user").len()["len"].to_numpy().astype(np.int64)
@@ -93,7 +93,7 @@ def describe(data: Dataset) -> Card:
     actions = {}
     if "action" in log.table.columns:
         actions = dict(log.table.group_by("action").len().sort("len", descending=True).iter_rows())
-    return Card(
+    return DatasetSummary(
         name=data.name,
         counts=counts,
         density=pairs / max(1, len(users) * len(items)),

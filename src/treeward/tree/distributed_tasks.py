@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from treeward.core import rng
 from treeward.core.types import AnyArray, Floats, Integers
-from treeward.tree import shards
+from treeward.tree import shard_files
 from treeward.tree.kmeans import hashed, lloyd, nearest, sampled, seen_by
 from treeward.tree.rebalance import Offers, look
-from treeward.tree.rows import BLOCK_ROWS, Rows, add, group
-from treeward.tree.shards import Shard
+from treeward.tree.row_groups import BLOCK_ROWS, Rows, add, group
+from treeward.tree.shard_files import Shard
 
 Counts = NDArray[np.int64]
 
@@ -38,14 +38,14 @@ class Taking(NamedTuple):
 
 def survey(shard: Shard, places: Counts) -> tuple[Floats, AnyArray, AnyArray]:
     """Check a shard; return some of its rows, its digest, and (sums, least, greatest) of its numbers."""
-    vectors, digest = shards.checked(shard)
+    vectors, digest = shard_files.checked(shard)
     told = np.concatenate([vectors.sum(axis=0, dtype=np.float64), [vectors.min(), vectors.max()]])
     return vectors[places], np.array(digest), told
 
 
 def scatter(shard: Shard, taking: Taking, coarse: Floats, bundle: Integers, bundles: int) -> tuple[AnyArray, ...]:
     """Send the rows of a shard to the bundles of cells they belong to, as records of number, cell and vector."""
-    vectors = taking.of(shards.read(shard))
+    vectors = taking.of(shard_files.read(shard))
     cell = nearest(vectors, coarse).astype(np.int32)
     sent = group(bundle[cell], bundles)
     made = np.empty(len(cell), dtype=[("row", np.int32), ("cell", np.int32), ("vector", np.float32, shard.dim)])
@@ -103,7 +103,7 @@ def polish(
 
 def assign(shard: Shard, taking: Taking, centres: Floats) -> tuple[Floats, Integers, Integers, NDArray[np.float64]]:
     """Label every row of a shard with the nearest of few clusters; return rows, labels, and what `summed` does."""
-    vectors = taking.of(shards.read(shard))
+    vectors = taking.of(shard_files.read(shard))
     labels = nearest(vectors, centres).astype(np.int32)
     return vectors, labels, *summed(vectors, labels)
 

@@ -8,24 +8,24 @@ from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import HISTORY, Interactions
 
 
-def other_ids(log: Interactions, catalogue: Catalogue) -> str:
+def describe_id_mismatch(log: Interactions, catalogue: Catalogue) -> str:
     """Say how the ids of a log and of a catalogue differ in type and, where they are row numbers, what to do."""
     why = f"its ids are {catalogue.ids.dtype}, and those of the log's items {log.items.dtype}"
-    if not catalogue.numbered:
+    if not catalogue.ids_are_row_numbers:
         return why
     others = ", ".join(catalogue.table.columns[1:]) or "no others"
     return f"{why}; no column is called id, so they are row numbers: --column id=NAME (it has {others})"
 
 
-def numbered(owner: str, log: Interactions, catalogue: Catalogue) -> pl.LazyFrame:
+def with_item_rows(owner: str, log: Interactions, catalogue: Catalogue) -> pl.LazyFrame:
     """Return a log, in order, with the catalogue's `row` of each item; events with items it does not have are left out.
 
     Ids come as integers or strings, whatever they were kept as. History clicks (the action `history`) are left out
     where the log has skips: a history has no skips, so it would only tell old items from new ones.
     """
     if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
-        if catalogue.numbered:
-            raise DataError(f"the catalogue: {other_ids(log, catalogue)}")
+        if catalogue.ids_are_row_numbers:
+            raise DataError(f"the catalogue: {describe_id_mismatch(log, catalogue)}")
         raise InvalidArgument(owner, "interactions", f"with items of type {catalogue.ids.dtype}", log.items.dtype)
     table = log.table.lazy()
     if "action" in log.table.columns and bool((log.rewards <= 0).any()):

@@ -1,4 +1,4 @@
-"""`experiment living`: a catalogue of which part comes and goes every day, and four ways to keep its tree."""
+"""`experiment changing-catalogue`: items come and go every day, and several ways to keep the tree."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +18,7 @@ from treeward.core.tasks import Share
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-from treeward.experiment import resume
+from treeward.experiment import run_folder
 from treeward.experiment.cells import cell_seed
 from treeward.experiment.run import alone
 from treeward.explorer.explorer import Explorer
@@ -27,7 +27,7 @@ from treeward.simulate.synthetic import vivid
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-KIND = resume.Kind("treeward.living", 1)
+KIND = run_folder.Kind("treeward.living", 1)
 _EARLIER, _SHOWINGS = 2_000, 30
 _ITS_USERS = 0.002
 """An item's users are those for whom it is among the best so many of what there is on the day it comes."""
@@ -54,7 +54,7 @@ WAYS = (
 
 
 @dataclass(frozen=True)
-class Living:
+class ChangingCatalogue:
     """The experiment, as data."""
 
     world: str = ""
@@ -72,7 +72,7 @@ class Living:
 
     def check(self) -> None:
         """Refuse what cannot be."""
-        owner = "experiment living"
+        owner = "experiment changing-catalogue"
         for name, low in (("items", 100), ("users", 1), ("days", 1), ("rounds", 1), ("repeats", 1), ("seed", 0)):
             checks.integer(owner, name, getattr(self, name), low=low)
         if not self.churn:
@@ -83,59 +83,59 @@ class Living:
     @property
     def digest(self) -> str:
         """What tells this experiment from others."""
-        return resume.digest(self)
+        return run_folder.digest(self)
 
 
-class Lived(NamedTuple):
+class ChangingCatalogueResult(NamedTuple):
     """A finished experiment."""
 
-    spec: Living
+    spec: ChangingCatalogue
     rewards: pl.DataFrame
     """Tidy: way, churn, repeat, user, day, reward of that day."""
     waits: pl.DataFrame
     """Of every item that came and had users to find: way, churn, repeat, day, wait in days (null: until the end)."""
 
 
-def run_living(
-    spec: Living,
+def run_changing_catalogue(
+    spec: ChangingCatalogue,
     folder: StrPath,
     *,
     processes: int | None = None,
     on: str = "processes",
     progress: Progress | None = None,
-) -> Lived:
+) -> ChangingCatalogueResult:
     """Run it in a folder, or what is left of it; the same spec gives the same results, however interrupted."""
     spec.check()
     place, report = Path(folder), progress or silent
     with alone(place):
-        resume.claim(place, spec)
+        run_folder.claim(place, spec)
         _prepare(spec, place, report)
-        resume.run_cells(
+        run_folder.run_cells(
             place, _cells(spec), KIND, spec.digest, live, ["world", "prior", "tree"],
             processes=processes, on=on, report=report,
         )  # fmt: skip
-        return load_living(place)
+        return load_changing_catalogue(place)
 
 
-def load_living(folder: StrPath) -> Lived:
+def load_changing_catalogue(folder: StrPath) -> ChangingCatalogueResult:
     """Return what a finished run found."""
     place = Path(folder)
-    spec = read_living(place)
+    spec = read_changing_catalogue(place)
     cells, rewards, waits = _cells(spec), [], []
-    for cell, found in zip(cells.values(), resume.finished(place, list(cells), KIND, spec.digest), strict=True):
+    for cell, found in zip(cells.values(), run_folder.finished(place, list(cells), KIND, spec.digest), strict=True):
         told = [pl.lit(value).alias(name) for name, value in zip(("way", "churn", "repeat"), cell, strict=True)]
         rewards.append(found.tables["rewards"].with_columns(told))
         waits.append(found.tables["waits"].with_columns(told))
-    return Lived(spec, pl.concat(rewards), pl.concat(waits))
+    return ChangingCatalogueResult(spec, pl.concat(rewards), pl.concat(waits))
 
 
-def read_living(place: Path) -> Living:
+def read_changing_catalogue(place: Path) -> ChangingCatalogue:
     """Return the experiment of a folder."""
-    told = resume.read_spec(place)
-    return Living(**{**told, "churn": tuple(told["churn"])})
+    told = run_folder.read_spec(place)
+    return ChangingCatalogue(**{**told, "churn": tuple(told["churn"])})
 
 
-def _cells(spec: Living) -> dict[str, tuple[str, float, int]]:
+def _cells(spec: ChangingCatalogue) -> dict[str, tuple[str, float, int]]:
     """Return what every cell is about, by its name."""
     return {
         f"{number}-{share:g}-{repeat}": (way.label, share, repeat)
@@ -145,14 +145,14 @@ def _cells(spec: Living) -> dict[str, tuple[str, float, int]]:
     }
 
 
-def _prepare(spec: Living, place: Path, report: Progress) -> None:
+def _prepare(spec: ChangingCatalogue, place: Path, report: Progress) -> None:
     """Make the world, what earlier users say of newcomers, and the tree of the first day."""
     if (place / "tree").exists():
         return
     world = World.load(spec.world) if spec.world else World(*vivid(spec.items, spec.users + _EARLIER, 32, spec.seed))
     if world.users < spec.users + 2:
         rule = f"fewer than the world's {world.users}: some must have come earlier"
-        raise InvalidArgument("experiment living", "users", rule, spec.users)
+        raise InvalidArgument("experiment changing-catalogue", "users", rule, spec.users)
     first = _first_day(spec, world)
     earlier = np.arange(spec.users, min(world.users, spec.users + _EARLIER))
     who = np.repeat(earlier, _SHOWINGS)
@@ -169,7 +169,7 @@ def _prepare(spec: Living, place: Path, report: Progress) -> None:
     report("world", 3, 3)
 
 
-def _first_day(spec: Living, world: World) -> NDArray[np.int64]:
+def _first_day(spec: ChangingCatalogue, world: World) -> NDArray[np.int64]:
     """Return the rows of the items that are there at first: half of all."""
     count = len(world.catalogue)
     return np.sort(rng.sample(spec.seed, rng.stream("living", "first day"), count, count // 2))
@@ -180,10 +180,10 @@ def _some(catalogue: Catalogue, rows: NDArray[np.int64]) -> Catalogue:
 
 
 @lru_cache(1)
-def _stage(place: str) -> tuple[Living, World, Crowd, ItemTree]:
+def _stage(place: str) -> tuple[ChangingCatalogue, World, Crowd, ItemTree]:
     folder = Path(place)
     made = World.load(folder / "world", verify=False), Crowd.load(folder / "prior")
-    return read_living(folder), *made, ItemTree.load(folder / "tree", verify=False)
+    return read_changing_catalogue(folder), *made, ItemTree.load(folder / "tree", verify=False)
 
 
 def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Contents:

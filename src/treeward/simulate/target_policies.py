@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.named import find, is_own, make
 from treeward.data.catalogue import Catalogue
-from treeward.data.tabular import READERS, read_table
+from treeward.data.tables import READERS, read_table
 
 NAMES = ("uniform", "popular")
 _TOP, _SHARE, _PRIOR_EVENTS = 10, 0.8, 10

@@ -11,12 +11,12 @@ from treeward.core import checks
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
+from treeward.data.column_roles import LOG_ROLES, split_roles
 from treeward.data.dataset import Dataset, Sizes, left_out, split_users
+from treeward.data.delimited import Piece, Problems
 from treeward.data.interactions import Interactions, checked_weights
-from treeward.data.lines import Piece, Problems
-from treeward.data.numbered import other_ids
-from treeward.data.roles import LOG_ROLES, split_roles
-from treeward.data.tabular import read_events
+from treeward.data.item_rows import describe_id_mismatch
+from treeward.data.tables import read_events
 
 SIGNS: tuple[str, ...] = ()
 
@@ -103,7 +103,7 @@ def _catalogue(path: str, columns: Mapping[str, str], log: Interactions, problem
     """Return the catalogue, and count events with items it does not list."""
     made = Catalogue.load(path, columns=columns, need_vectors=False)
     if made.ids_are_integers != log.items.dtype.is_integer():
-        raise DataError(f"{path}: {other_ids(log, made)}")
+        raise DataError(f"{path}: {describe_id_mismatch(log, made)}")
     unlisted = int((~log.items.is_in(made.ids.implode())).sum())
     problems.note("item not in the catalogue", unlisted, Path(path).name, fatal=False)
     return made

@@ -11,8 +11,8 @@ from treeward.core.errors import DataError
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset, Sizes, split_users
+from treeward.data.delimited import Digest, Piece, Problems, read_pieces, typed
 from treeward.data.interactions import Interactions
-from treeward.data.lines import Digest, Piece, Problems, read_pieces, typed
 
 SIGNS = ("ratings.csv", "ratings.dat", "u.data")
 

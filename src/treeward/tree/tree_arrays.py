@@ -1,4 +1,4 @@
-"""From "who is whose parent" to the flat arrays of `TreeArrays`; and the check that arrays are such a tree."""
+"""The flat arrays of `TreeArrays`: made from every node's parent, read, and checked."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.types import AnyArray, Floats, Integers, TreeArrays, frozen
-from treeward.tree.rows import group
+from treeward.tree.row_groups import group
 
 
 def assemble(parent: Integers, leaf: Integers, vectors: Floats) -> tuple[TreeArrays, Integers]:
@@ -140,3 +140,21 @@ def _is_permutation(items: Integers) -> bool:
     seen = np.zeros(len(items), dtype=np.bool_)
     seen[items] = True
     return bool(seen.all())
+
+
+def leaves(tree: TreeArrays) -> Integers:
+    """Return the nodes without children, in the order of their items."""
+    nodes = np.flatnonzero(np.diff(tree.first_child) == 0).astype(np.int32)
+    return nodes[np.argsort(tree.item_range[nodes, 0])]
+
+
+def at_level(tree: TreeArrays, level: int) -> Integers:
+    """Return the nodes that partition the items at `level`, in their order: its own, and the leaves above it."""
+    ended = (np.diff(tree.first_child) == 0) & (tree.level < level)
+    nodes = np.flatnonzero(ended | (tree.level == level)).astype(np.int32)
+    return nodes[np.argsort(tree.item_range[nodes, 0])]
+
+
+def owners(tree: TreeArrays, nodes: Integers) -> Integers:
+    """Return, for every place in leaf order, which of `nodes` holds it; they partition the items and stand in order."""
+    return np.repeat(nodes, np.diff(tree.item_range[nodes]).ravel())

@@ -1,4 +1,4 @@
-"""`treeward experiment living`: a catalogue of which part comes and goes every day."""
+"""`treeward experiment changing-catalogue`: a catalogue of which part comes and goes every day."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from treeward.cli.experiment import On, Out, Processes, Repeats, Seed, Users
 from treeward.core.errors import InvalidArgument
 
 
-def living(
+def changing_catalogue(
     out: Out,
     world: Annotated[
         Path | None, typer.Argument(help="A saved world; default: one is made up.", show_default=False)
@@ -28,17 +28,19 @@ def living(
     on: On = "processes",
 ) -> None:
     """Let a catalogue change every day: a static tree, an overlay, a tree clustered anew now and then, or every day."""
-    from treeward.experiment.living import Living, run_living
-    from treeward.experiment.living_page import lines_of, write_living
+    from treeward.experiment.changing_catalogue import ChangingCatalogue, run_changing_catalogue
+    from treeward.experiment.changing_catalogue_report import lines_of, write_changing_catalogue
 
     try:
         shares = tuple(float(part) for part in churn.split(","))
     except ValueError as error:
-        raise InvalidArgument("experiment living", "--churn", "numbers separated by commas", churn) from error
+        raise InvalidArgument(
+            "experiment changing-catalogue", "--churn", "numbers separated by commas", churn
+        ) from error
     name = "" if world is None else str(world.resolve())
-    spec = Living(name, items, users, days, rounds, shares, repeats, seed)
+    spec = ChangingCatalogue(name, items, users, days, rounds, shares, repeats, seed)
     with progress() as report:
-        lived = run_living(spec, out, processes=processes, on=on, progress=report)
+        lived = run_changing_catalogue(spec, out, processes=processes, on=on, progress=report)
     table = Table(title=f"Reward of {users:,} users in {days} days", title_justify="left", box=SIMPLE_HEAD, padding=0)
     for head in ("a day", "way", "reward", "of rebuilt every day", "last quarter", "seen at once", "in 3 days"):
         table.add_column(head, justify="left" if head == "way" else "right")
@@ -48,5 +50,5 @@ def living(
             f"{one.within_1:.1%}", f"{one.within_3:.1%}",
         )  # fmt: skip
     console.print(table)
-    for path in write_living(lived, out):
+    for path in write_changing_catalogue(lived, out):
         say(f"Wrote {path}")

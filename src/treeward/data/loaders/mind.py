@@ -11,8 +11,8 @@ from treeward.core.errors import DataError
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset, Sizes, given_split, left_out, split_users
+from treeward.data.delimited import Digest, Piece, Problems, read_pieces
 from treeward.data.interactions import CLICK, HISTORY, SKIP, Interactions
-from treeward.data.lines import Digest, Piece, Problems, read_pieces
 
 SIGNS = ("behaviors.tsv", "*/behaviors.tsv")
 

@@ -9,9 +9,9 @@ from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.named import find, is_own
-from treeward.data import mind, movielens, sequences, table, taobao
 from treeward.data.dataset import Dataset
-from treeward.data.tabular import READERS
+from treeward.data.loaders import mind, movielens, sequences, tabular, taobao
+from treeward.data.tables import READERS
 
 Loader = Callable[..., Dataset]
 
@@ -19,7 +19,7 @@ _FORMS: dict[str, ModuleType] = {
     "mind": mind,
     "movielens": movielens,
     "sequences": sequences,
-    "tabular": table,
+    "tabular": tabular,
     "taobao": taobao,
 }
 """One module a form: `load`, and `SIGNS`, the names of files that tell it."""

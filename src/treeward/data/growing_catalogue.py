@@ -1,4 +1,4 @@
-"""`Growing`: a catalogue that items are added to; rows that were there stay as they are."""
+"""`GrowingCatalogue`: a catalogue that items are added to; rows that were there stay as they are."""
 
 from bisect import bisect_right
 from threading import Lock
@@ -13,7 +13,7 @@ from treeward.core.types import AnyArray, Floats
 from treeward.data.catalogue import Catalogue, Id
 
 
-class Growing(Catalogue):
+class GrowingCatalogue(Catalogue):
     """A catalogue's rows, and behind them those that came later; an id means the latest row that has it.
 
     Parameters
@@ -23,7 +23,7 @@ class Growing(Catalogue):
 
     Examples
     --------
-    >>> shop = Growing(Catalogue(["a", "b"], [[1, 0], [0, 1]]))
+    >>> shop = GrowingCatalogue(Catalogue(["a", "b"], [[1, 0], [0, 1]]))
     >>> more = Catalogue(["c", "a"], [[1, 1], [1, 2]])
     >>> shop.append(more.table, more.vectors)
     >>> len(shop), shop.row("a"), shop.row("b"), shop.vectors[shop.row("c")].tolist()

@@ -21,8 +21,9 @@ from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage
 from treeward.core.tasks import Ref, Tasks
 from treeward.core.types import Floats, Integers, TreeArrays
-from treeward.tree import pieces
+from treeward.tree import distributed_tasks as remote
 from treeward.tree.build import rise, seed_of
+from treeward.tree.distributed_tasks import Counts, Taking
 from treeward.tree.kmeans import (
     MOST_DIRECT,
     ROUNDS,
@@ -35,10 +36,9 @@ from treeward.tree.kmeans import (
     probe_places,
     shares,
 )
-from treeward.tree.pieces import Counts, Taking
 from treeward.tree.rebalance import Offers, rebalance
-from treeward.tree.rows import Rows, group
-from treeward.tree.shards import Shard
+from treeward.tree.row_groups import Rows, group
+from treeward.tree.shard_files import Shard
 from treeward.tree.split import divide, halves, refill
 
 _BUNDLE_BYTES = 1 << 25
@@ -57,7 +57,7 @@ class Bundle(NamedTuple):
 
 
 class Leaves(NamedTuple):
-    """Where rows ended, piece by piece, and the sums of every leaf as `pieces.summed` has them."""
+    """Where rows ended, piece by piece, and the sums of every leaf as `remote.summed` has them."""
 
     vectors: list[Ref]
     rows: list[Ref]
@@ -107,7 +107,7 @@ class _Builder:
         stage, found = self.stage("sample", len(self.shards)), []
         cuts = np.searchsorted(chosen, [shard.first for shard in self.shards[1:]])
         asked = [
-            self.tasks.start(pieces.survey, shard, part - shard.first, parts=3)
+            self.tasks.start(remote.survey, shard, part - shard.first, parts=3)
             for shard, part in zip(self.shards, np.split(chosen, cuts), strict=True)
         ]
         sha, told = sha256(), []
@@ -129,7 +129,7 @@ class _Builder:
     def direct(self, centres: Floats, taking: Taking) -> Leaves:
         """Assign every row to the nearest of few centres."""
         held = self.tasks.put(centres)
-        asked = [self.tasks.start(pieces.assign, shard, taking, held, parts=4) for shard in self.shards]
+        asked = [self.tasks.start(remote.assign, shard, taking, held, parts=4) for shard in self.shards]
         stage, sums = self.stage("cells", len(asked)), np.zeros((len(centres), self.dim + 2))
         for one in asked:
             sums[self.tasks.get(one[2])] += self.tasks.get(one[3])
@@ -150,7 +150,7 @@ class _Builder:
         centres = np.empty((count, self.dim), dtype=np.float32)
         stage = self.stage("inside cells", len(bundles))
         asked = [
-            self.tasks.start(pieces.fill, one.vectors, one.sizes, one.cells, wanted[one.cells], self.seed)
+            self.tasks.start(remote.fill, one.vectors, one.sizes, one.cells, wanted[one.cells], self.seed)
             for one in bundles
         ]
         for one, made in zip(bundles, asked, strict=True):
@@ -177,13 +177,13 @@ class _Builder:
         stage = self.stage("cells", len(self.shards) + len(groups))
         held = self.tasks.put(coarse)
         given = (taking, held, bundle, len(groups))
-        sent = [self.tasks.start(pieces.scatter, shard, *given, parts=len(groups)) for shard in self.shards]
+        sent = [self.tasks.start(remote.scatter, shard, *given, parts=len(groups)) for shard in self.shards]
         for parts in sent:
             self.tasks.wait(parts[0])
             stage.step()
         made, distinct = [], np.zeros(len(coarse), dtype=np.int64)
         asked = [
-            self.tasks.start(pieces.gather, cells, *(parts[number] for parts in sent), parts=3)
+            self.tasks.start(remote.gather, cells, *(parts[number] for parts in sent), parts=3)
             for number, cells in enumerate(groups)
         ]
         for number, (cells, (vectors, rows, counts)) in enumerate(zip(groups, asked, strict=True)):
@@ -208,7 +208,7 @@ class _Builder:
             which = np.searchsorted(one.cells, cell[mine])
             first = np.concatenate([[0], np.cumsum(one.sizes)])
             probes[mine] = self.tasks.get(
-                self.tasks.start(pieces.taken, one.vectors, first[which] + places[mine] - start[cell[mine]])[0]
+                self.tasks.start(remote.taken, one.vectors, first[which] + places[mine] - start[cell[mine]])[0]
             )
         held = self.tasks.put(centres)
         asked = [self.tasks.start(nearest, probes[at : at + 128], held)[0] for at in range(0, len(probes), 128)]
@@ -222,7 +222,7 @@ class _Builder:
         """Move every row to the nearest cluster that its cell sees, then every centre to the mean of its rows."""
         stage = self.stage(f"polish {turn + 1} of {ROUNDS}", len(bundles))
         held = [self.tasks.put(one) for one in (centres, owner, around)]
-        asked = [self.tasks.start(pieces.polish, one.vectors, one.sizes, one.cells, *held, parts=3) for one in bundles]
+        asked = [self.tasks.start(remote.polish, one.vectors, one.sizes, one.cells, *held, parts=3) for one in bundles]
         sums = np.zeros((len(centres), self.dim + 2))
         for _, there, part in asked:
             sums[self.tasks.get(there)] += self.tasks.get(part)
@@ -245,7 +245,7 @@ class _Builder:
         """Take clusters from where two serve one group of rows to where one serves two."""
         held = [self.tasks.put(one) for one in (centres, owner, around, sizes)]
         asked = [
-            self.tasks.start(pieces.offers, one.vectors, label, one.cells, *held, parts=5)
+            self.tasks.start(remote.offers, one.vectors, label, one.cells, *held, parts=5)
             for one, label in zip(bundles, labels, strict=True)
         ]
         made = Offers.blank(*centres.shape)
@@ -313,7 +313,7 @@ class _Builder:
             numbers = self.tasks.get(rows)
             which = np.flatnonzero(place[label[numbers]] >= 0)
             if len(which):
-                asked.append((numbers[which], self.tasks.start(pieces.taken, vectors, which)[0]))
+                asked.append((numbers[which], self.tasks.start(remote.taken, vectors, which)[0]))
         numbers = np.concatenate([one for one, _ in asked])
         points = np.concatenate([self.tasks.get(ref) for _, ref in asked])
         self.tasks.free([ref for _, ref in asked])
@@ -322,7 +322,7 @@ class _Builder:
         own = place[label[numbers]]
         change(own, Rows(points, normalize=False))
         label[numbers] = names[own]
-        there, part = pieces.summed(points, own)
+        there, part = remote.summed(points, own)
         sums[names] = 0.0
         sums[names[there]] = part
         return sums

@@ -12,7 +12,7 @@ from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-from treeward.data.numbered import numbered
+from treeward.data.item_rows import with_item_rows
 from treeward.policy.beam import Beam
 from treeward.policy.session import Decisions
 from treeward.tree.item_tree import ItemTree
@@ -142,7 +142,7 @@ class _Answers(NamedTuple):
 
     @classmethod
     def of(cls, log: Interactions, catalogue: Catalogue, users: int, seed: int) -> "_Answers":
-        pairs = numbered("try_prior", log, catalogue).group_by("user", "row").agg(pl.max("reward")).collect()
+        pairs = with_item_rows("try_prior", log, catalogue).group_by("user", "row").agg(pl.max("reward")).collect()
         liked = pairs.filter(pl.col("reward") > 0)["user"].unique().sort()
         if len(liked) < _LEAST:
             raise DataError(f"{len(liked)} users of the log reward an item of the catalogue; {_LEAST} are needed")

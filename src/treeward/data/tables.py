@@ -10,7 +10,7 @@ from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError
 from treeward.core.npy import open_npy
 from treeward.core.types import AnyArray
-from treeward.data.roles import ITEM_ROLES, LOG_ROLES
+from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES
 
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 

@@ -1,4 +1,4 @@
-"""The report of `experiment living`: reward by day, against a tree clustered anew daily, and how long items wait."""
+"""The report of `experiment changing-catalogue`: reward by day, and how long new items wait for their users."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from treeward.core import artefact
 from treeward.core.artefact import StrPath
 from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
 from treeward.core.version import __version__
-from treeward.experiment.living import WAYS, Lived
+from treeward.experiment.changing_catalogue import WAYS, ChangingCatalogueResult
 
 _AGAINST = WAYS[-1].label
 
@@ -35,7 +35,7 @@ class Line(NamedTuple):
     """... or within three days."""
 
 
-def lines_of(lived: Lived) -> list[Line]:
+def lines_of(lived: ChangingCatalogueResult) -> list[Line]:
     """Return the table."""
     made, spec = [], lived.spec
     late = spec.days - max(1, spec.days // 4)
@@ -75,7 +75,7 @@ def _within(waits: pl.DataFrame, days: int) -> float:
     return float((able["wait"] < days).fill_null(False).sum() / able.height) if able.height else float("nan")
 
 
-def write_living(lived: Lived, folder: StrPath) -> list[Path]:
+def write_changing_catalogue(lived: ChangingCatalogueResult, folder: StrPath) -> list[Path]:
     """Write the page, and the tables beside it."""
     place, lines = Path(folder), lines_of(lived)
     spec = lived.spec
@@ -105,7 +105,7 @@ def write_living(lived: Lived, folder: StrPath) -> list[Path]:
     ]
     tidy = pl.DataFrame([one._asdict() for one in lines])
     made = [
-        artefact.write_file(place / "report.html", page("A catalogue that lives", parts)),
+        artefact.write_file(place / "report.html", page("A changing catalogue", parts)),
         artefact.write_file(place / "report.csv", tidy.write_csv().encode()),
     ]
     lived.rewards.write_parquet(place / "rewards.parquet")
@@ -113,7 +113,7 @@ def write_living(lived: Lived, folder: StrPath) -> list[Path]:
     return [*made, place / "rewards.parquet", place / "waits.parquet"]
 
 
-def _curves(lived: Lived, share: float) -> str:
+def _curves(lived: ChangingCatalogueResult, share: float) -> str:
     from plotly import graph_objects as go
 
     figure = go.Figure()

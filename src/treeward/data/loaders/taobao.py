@@ -11,9 +11,9 @@ from treeward.core.errors import DataError
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset, Sizes, left_out, split_users
+from treeward.data.delimited import Piece, Problems, read_pieces, typed
 from treeward.data.interactions import Interactions, checked_weights
-from treeward.data.lines import Piece, Problems, read_pieces, typed
-from treeward.data.table import weighed
+from treeward.data.loaders.tabular import weighed
 
 SIGNS = ("UserBehavior.csv",)
 

@@ -10,7 +10,7 @@ from treeward.data.interactions import Interactions
 from treeward.simulate.world import World
 
 
-def logged(world: World, users: Sequence[int], shown: int = 100, seed: int = 0) -> Interactions:
+def random_log(world: World, users: Sequence[int], shown: int = 100, seed: int = 0) -> Interactions:
     """Return clicks (1) and skips (0) of some of a world's users, each of whom was shown items drawn from all.
 
     Parameters
@@ -27,10 +27,10 @@ def logged(world: World, users: Sequence[int], shown: int = 100, seed: int = 0) 
     Examples
     --------
     >>> world = World.synthetic(items=500, users=20, dim=4, seed=0)
-    >>> logged(world, range(10), shown=30)
+    >>> random_log(world, range(10), shown=30)
     Interactions(300 events, 10 users, 228 items)
     """
-    owner = "logged"
+    owner = "random_log"
     checks.kinds(owner, ("world", world, World))
     checks.integer(owner, "shown", shown, low=1)
     checks.integer(owner, "seed", seed, low=0)
