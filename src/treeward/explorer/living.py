@@ -24,8 +24,9 @@ from treeward.explorer.edition import Edition, How, Settled
 from treeward.explorer.health import Health
 from treeward.explorer.names import users_of
 from treeward.explorer.views import Views
-from treeward.store.base import User
+from treeward.store.base import User, everyone, read_chunks
 from treeward.store.events import now
+from treeward.store.numbers import number_items
 from treeward.tree.edit import limits
 from treeward.tree.item_tree import ItemTree
 
@@ -189,7 +190,7 @@ class Living(Views):
         items, at = _whole(edition, page), 0
         if items is None or not len(items):
             return edition
-        numbers, seen = self.store.number_items(items.ids), edition.seen(items)
+        numbers, seen = number_items(self.store, items.ids), edition.seen(items)
         while at < len(items):
             last = min(at + _SLICE, len(items))
             with self._lock:
@@ -235,7 +236,7 @@ class Living(Views):
         """Give up what is at hand of a user, as if others had needed the room; the next call rebuilds it."""
         [who] = users_of("Explorer.rest", [user])
         with self._lock:
-            self._decider.seats.rest(who)
+            self._decider.seats.drop(who)
 
     # --- the next edition --------------------------------------------------------------------------------------------
 
@@ -275,7 +276,7 @@ class Living(Views):
             sizes = edition.sizes(leaves)
             late = now.late(edition.decider.roster.numbers, edition.since.came)
             stale = health.stale(edition, leaves, late)
-            known = list(islice(dict.fromkeys([*seats.recent(users), *islice(self.store.users(), users)]), users))
+            known = list(islice(dict.fromkeys([*seats.recent(users), *islice(everyone(self.store), users)]), users))
             known = known[: seats.most]
             thetas = seats.state.posterior.theta[seats.seat(known), -1].copy()
         if not known:
@@ -324,7 +325,7 @@ class Living(Views):
     def _met(self) -> NDArray[np.bool_]:
         """Return, by number, the items that the store has events of."""
         met = np.zeros(int(self._decider.roster.numbers.max()) + 1, dtype=np.bool_)
-        for events in self.store.chunks():
+        for events in read_chunks(self.store):
             numbers = events["item"]
             met[numbers[numbers < len(met)]] = True
         return met

@@ -129,7 +129,7 @@ class Views:
         places[extra] = False
         plan = now.decider.plan
         if plan.once:
-            events = self.store.read(user)
+            events = self.store.read([user])[0]
             numbers = events["item"][events["kind"] == SHOWN][-plan.rest :] if plan.rest else events["item"]
             known = now.decider.roster.places
             met = known[numbers[numbers < len(known)]]
@@ -239,7 +239,7 @@ class Views:
         now = self._now
         checks.integer("Explorer.field", "node", node, low=0, high=len(now.tree.parent) - 1)
         # A state of its own, from a copy of the events: nobody has to wait for who looks.
-        held = self.store.read(who)
+        held = self.store.read([who])[0]
         last = len(held) if upto is None else checks.integer("Explorer.field", "upto", upto, low=0, high=len(held))
         with self._lock:
             events = now.decider.seats.seen_by_plan(held[:last])
@@ -310,7 +310,7 @@ class Views:
             checks.integer("Explorer.interests", "level", level, low=2, high=max(2, int(now.tree.level[-1])))
             seats, plan = now.decider.seats, now.decider.plan
             [seat] = seats.seat([who]).tolist()
-            events = seats.seen_by_plan(self.store.read(who))
+            events = seats.seen_by_plan(self.store.read([who])[0])
             return survey(plan, seats.state, seat, events, now.tree, level, now.sizes())
 
 

@@ -17,7 +17,7 @@ from treeward.explorer.views import Views
 from treeward.serve import sights, wire
 from treeward.serve.crowd import crowd_view
 from treeward.serve.service import Service
-from treeward.store.base import User
+from treeward.store.base import User, everyone
 from treeward.tree.item_tree import ItemTree
 
 _LONGEST = 80
@@ -71,7 +71,7 @@ class Looks:
         """Return what was known of a user's interests."""
         view = self._explorer.view()
         _check(view, when.node)
-        upto = None if isinstance(when.upto, UnsetType) else min(when.upto, view.store.count(user))
+        upto = None if isinstance(when.upto, UnsetType) else min(when.upto, view.store.counts([user])[0])
         told = view.field(user, node=when.node, upto=upto)
         last = self._service.told(told.last)
         return sights.FieldView(
@@ -102,14 +102,14 @@ class Looks:
     def users(self, what: sights.Find) -> sights.Users:
         """Return some users whose name contains what is looked for, those asked for lately first."""
         store, text = self._explorer.store, what.q.strip().lower()
-        known = list(store.users())
+        known = list(everyone(store))
         lately = self._explorer.recent_users(4 * what.n)
         if not text:
             return sights.Users(list(islice(dict.fromkeys([*lately, *known[: what.n]]), what.n)), len(known))
         exact: list[User] = [what.q.strip()]
         if re.fullmatch("-?[0-9]{1,19}", text):
             exact.append(int(text))
-        named = [user for user in exact if store.count(user)]
+        named = [user for user, count in zip(exact, store.counts(exact), strict=True) if count]
         found = (user for user in (*lately, *known) if text in str(user).lower())
         return sights.Users(list(islice(dict.fromkeys([*named, *islice(found, 2 * what.n)]), what.n)), len(known))
 

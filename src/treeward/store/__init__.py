@@ -8,4 +8,14 @@ from treeward.store.write_through import WriteThroughStore
 
 STORES: dict[str, type[EventStore]] = {"memory": MemoryStore, "sqlite": SQLiteStore}
 
-__all__ = ["EVENT", "STORES", "Change", "EventStore", "MemoryStore", "SQLiteStore", "Status", "User", "WriteThroughStore"]
+__all__ = [
+    "EVENT",
+    "STORES",
+    "Change",
+    "EventStore",
+    "MemoryStore",
+    "SQLiteStore",
+    "Status",
+    "User",
+    "WriteThroughStore",
+]

@@ -144,7 +144,7 @@ def read_chunks(store: EventStore) -> Iterator[AnyArray]:
 def join(parts: Sequence[AnyArray]) -> AnyArray:
     """Return events in one array."""
     # numpy compares the fields of structured arrays one by one before it joins them: bytes are joined at once.
-    return np.frombuffer(b"".join(parts), dtype=EVENT)
+    return np.frombuffer(b"".join(parts), dtype=EVENT)  # type: ignore[arg-type]
 
 
 def read_rewards(store: EventStore, decisions: Sequence[tuple[User, int]]) -> list[list[float]]:

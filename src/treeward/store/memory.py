@@ -295,4 +295,5 @@ def _rewards(log: bytes | bytearray, nonce: int) -> AnyArray:
     if not _has_reward(log, nonce.to_bytes(8, "little", signed=True)):
         return _NO_EVENTS
     events = np.frombuffer(bytes(log), dtype=EVENT)
-    return events[(events["nonce"] == nonce) & (events["kind"] != SHOWN)]
+    found: AnyArray = events[(events["nonce"] == nonce) & (events["kind"] != SHOWN)]
+    return found

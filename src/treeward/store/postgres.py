@@ -261,11 +261,12 @@ class _Metadata:
         """Write values in place of older ones; with `new`, only if no key has a value yet."""
 
         def write(db: Connection) -> bool:
+            whole = False
             with db.transaction():
-                if postgres_schema.put_metadata(db, values, new=new) == len(values):
-                    return True
-                raise psycopg.Rollback
-            return False
+                whole = postgres_schema.put_metadata(db, values, new=new) == len(values)
+                if not whole:
+                    raise psycopg.Rollback
+            return whole
 
         written = self._base.do(write)
         if "epoch" in values:

@@ -28,7 +28,7 @@ def prepare(db: Connection, where: str, *, create: bool) -> None:
         [[version]] = db.execute("SELECT number FROM treeward.version").fetchall() if current else [["1 or 2"]]
         if version != VERSION:
             raise StoreVersion(
-                f"{where}: its schema treeward is of version {version}, and this treeward reads only version {VERSION}: "
+                f"{where}: its schema treeward is of version {version}; this treeward reads only version {VERSION}: "
                 "use the treeward that wrote it, or another database"
             )
 
@@ -55,7 +55,9 @@ def move(db: Connection, old: bytes, new: bytes | None) -> bytes:
         return b""
     gone, count = held[old]
     [[records]] = db.execute(
-        "SELECT string_agg(record, ''::bytea ORDER BY seq) FROM treeward.events WHERE user_id = %b", (gone,), binary=True
+        "SELECT string_agg(record, ''::bytea ORDER BY seq) FROM treeward.events WHERE user_id = %b",
+        (gone,),
+        binary=True,
     ).fetchall()
     if new is None:
         db.execute("DELETE FROM treeward.events WHERE user_id = %b", (gone,))

@@ -177,7 +177,7 @@ class SQLiteStore(MemoryStore):
                 raise StoreDamaged(f"{self.path}: {what}; `treeward store salvage` saves what can be read")
             parts.append(row.records)
             self._journal.next_seq = row.seq + len(row.records)
-        records = np.frombuffer(b"".join(parts), dtype=RECORD)
+        records = np.frombuffer(b"".join(parts), dtype=RECORD)  # type: ignore[arg-type]
         owner = records["user"]
         order = np.argsort(owner, kind="stable")
         numbers, counts = np.unique(owner, return_counts=True)
