@@ -1,6 +1,7 @@
 """The crowd: what everybody taught, as sums, as editions, and in decisions."""
 
 import json
+from contextlib import nullcontext
 from threading import Thread
 
 import numpy as np
@@ -30,6 +31,7 @@ from treeward.explorer.edition import Edition
 from treeward.policy import TREE_POLICIES
 from treeward.store.base import everyone, forget
 from treeward.store.events import CHANGE, EVENT, NOTED, REWARD, SHOWN
+from treeward.store.numbers import number_items
 
 DIM = 6
 
@@ -98,16 +100,16 @@ def test_rewards_of_items_that_are_gone_do_not_raise_the_noise(shop):
     assert after.taste.noise == pytest.approx(before.taste.noise, rel=0.25)
 
 
-def test_a_reward_that_comes_while_its_user_is_erased_leaves_no_trace(shop):
+@pytest.mark.parametrize("held", [True, False])
+def test_a_reward_that_comes_while_its_user_is_erased_leaves_no_trace(shop, held):
     class Slow(tw.MemoryStore):
-        def read(self, user):
-            found = super().read(user)
-            if late:
+        def move(self, source, target):
+            with self._lock if held else nullcontext():  # the reward comes after the user is erased, or before
                 thread = Thread(target=explorer.feedback_each, args=([(late.pop(), 1.0)],))
                 thread.start()
                 thread.join(0.2)
                 threads.append(thread)
-            return found
+                return super().move(source, target)
 
     late, threads = [], []
     explorer = explorer_of(shop, store=Slow(), publishes=False)
@@ -337,7 +339,7 @@ def test_erasing_a_user_leaves_the_sums_of_a_log_that_never_had_them(shop):
         if user != "u4":
             held = explorer.store.read([user])[0]
             without.extend([user], np.array([len(held)]), held)
-    without.number_items(shop.ids)
+    number_items(without, shop.ids)
     explorer.forget("u4")
     assert explorer._crowd.sums.equals(explorer_of(shop, store=without)._crowd.sums)
     explorer.publish()

@@ -60,8 +60,8 @@ def test_what_is_at_hand_is_what_the_events_make(policy, shop, tmp_path):
     decider = explorer._decider
     [seat] = decider.seats.seat(["ada"]).tolist()
     again = decider.state_after(decider.seats.seen_by_plan(store.read(["ada"])[0]))
-    mine = freeze(decider.seats.state, seat, bytes(16))
-    assert mine == freeze(again, 0, bytes(16))
+    mine = freeze(decider.seats.state, seat)
+    assert mine == freeze(again, 0)
     [made] = explorer.recommend(["ada"], context={"device": "phone", "hour": 9})
     assert explorer.explain(made).reproduced
     log = explorer.log()

@@ -121,18 +121,18 @@ def test_a_slow_edition_makes_the_next_one_wait(explorer, monkeypatch):
 def test_a_failed_edition_leaves_the_last_one_in_place(explorer, monkeypatch):
     publisher = Publisher(explorer, 0.01)
     rewarded(explorer, ["ada"])
-    number, take_note = publisher.number, explorer.store.take_note
+    number = publisher.number
 
     def failing(*given, **more):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(explorer.store, "take_note", failing)
+    monkeypatch.setattr(type(explorer.store.metadata), "put", failing)
     time.sleep(0.02)
     assert not publisher.tend()
     assert publisher.told == f"edition {number} stays: StoreError: the disk is full"
     assert explorer.recommend(["bob"])[0].edition == number
     assert explorer.keeper.waiting, "what came is not forgotten"
-    monkeypatch.setattr(explorer.store, "take_note", take_note)
+    monkeypatch.undo()
     publisher._next = 0.0
     assert publisher.tend()
     assert publisher.told == ""

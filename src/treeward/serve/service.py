@@ -28,7 +28,7 @@ from treeward.serve.lift import lift_of
 from treeward.serve.pending import Pending
 from treeward.serve.settings import Settings
 from treeward.store.base import User, spelled
-from treeward.store.copying import copy
+from treeward.store.copy import copy
 from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN
 from treeward.store.opening import is_database, open_store, without_password
 from treeward.store.sqlite import SQLiteStore
