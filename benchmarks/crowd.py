@@ -89,7 +89,7 @@ def main() -> int:
     explorer.publish()
     peak = (tracemalloc.get_traced_memory()[1] - before) / 1e6
     tracemalloc.stop()
-    plan, sums = explorer._decider.plan, keeper.sums
+    plan, sums = explorer._now.decider.plan, keeper.sums
     held = sum(array.nbytes for array in plan.crowd) + plan.bonus.nbytes + sums.count.nbytes + sums.total.nbytes
     ratio = np.quantile(meanwhile, 0.99) / np.quantile(usual, 0.99)
     rows = [

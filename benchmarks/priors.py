@@ -110,7 +110,7 @@ def trees() -> None:
             ]
             gain, usual = earned[1].per_user - earned[0].per_user, earned[0].per_user.mean()
             half = 1.96 * gain.std(ddof=1) / len(gain) ** 0.5
-            health = tw.Explorer(world.catalogue, plain, policy, seed=0).health(users=100)
+            health = tw.Explorer(world.catalogue, plain, policy, seed=0).inspect.health(users=100)
             told = f"clicks won {gain.mean() / usual:+.1%} ± {half / usual:.1%}"
             print(f"{items:,} items, seed {seed}: {told}, by health {health.lost - health.lost_anew:+.1%}", flush=True)
 

@@ -1,6 +1,6 @@
-"""Draw the figures of `docs/concepts.md`, each from a tree, an explorer or a simulation that is really made here.
+"""Draw the figures of `docs/concepts.md`, each from a real tree, explorer or simulation.
 
-``python docs/figures.py`` draws all of them into `docs/figures/`, ``python docs/figures.py tree field`` some.
+``python docs/figures.py`` draws all of them into `docs/figures/`; ``python docs/figures.py tree field`` only these.
 """
 
 import sys
@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 import treeward as tw
 from treeward.core import rng
-from treeward.explorer.looks import Step
+from treeward.explorer.records import Step
 from treeward.policy.base import Policy
 from treeward.simulate.synthetic import vivid
 
@@ -186,9 +186,10 @@ def field() -> Figure:
     rows = figure.subplots(len(moments), 1)
     shades = mpl.colormaps["YlOrBr"]
     for axes, shown in zip(rows, moments, strict=True):
-        seen = explorer.field("ada", upto=2 * shown)  # two events an item: that it was shown, and what came of it
-        nodes = seen.node[seen.visible].tolist()
-        means = dict(zip(nodes, np.clip(seen.mean[seen.visible], 0, 1).tolist(), strict=True))
+        seen = explorer.inspect.field("ada", upto=2 * shown)  # two events per item: shown, and its reward
+        nodes = [node for node, visible in zip(seen.nodes.node, seen.visible, strict=True) if visible]
+        open_means = np.array(seen.mean)[seen.visible]
+        means = dict(zip(nodes, np.clip(open_means, 0, 1).tolist(), strict=True))
         bare(axes)
         for node in sorted(range(len(made.parent)), key=means.__contains__):  # what is open is drawn last
             first, last = made.item_range[node].tolist()
@@ -236,8 +237,8 @@ def budget() -> Figure:
         zorder=3,
     )
     axes.set_xscale("log")
-    axes.set_xlabel("multiplications a decision and its update")
-    axes.set_ylabel("clicks of a user in 300 rounds, each item once")
+    axes.set_xlabel("multiplications per decision and update")
+    axes.set_ylabel("clicks per user in 300 rounds, each item once")
     axes.legend(frameon=False, loc="lower right")
     axes.grid(color=PALE, lw=0.6)
     return figure
@@ -245,7 +246,7 @@ def budget() -> Figure:
 
 def bars(axes: Axes, explorer: tw.Explorer, title: str) -> None:
     """Draw what an explorer knows of a user, by groups."""
-    known = sorted((one.node, one.mean) for one in explorer.interests("ada", level=2))
+    known = sorted((one.node, one.mean) for one in explorer.inspect.interests("ada", level=2))
     axes.barh(range(len(known)), [mean for _, mean in known], color=COLOURS[0])
     axes.axvline(0, color=INK, lw=0.8)
     axes.set_yticks(range(len(known)), [f"group {node}" for node, _ in known], fontsize=9.5)
@@ -254,7 +255,7 @@ def bars(axes: Axes, explorer: tw.Explorer, title: str) -> None:
 
 
 def log() -> Figure:
-    """Draw that events are all there is: three explorers make their states of one user's events."""
+    """Show that the state follows from the events: three explorers compute it from one user's events."""
     first, world = shop(tw.HCB(tw.LinUCB(alpha=0.5), budget=50), 60)
     again = tw.Explorer(world.catalogue, first.tree, policy=first.policy, store=first.store, seed=1, memory=1 << 22)
     other = tw.Explorer(
@@ -265,7 +266,7 @@ def log() -> Figure:
         seed=1,
         memory=1 << 22,
     )
-    if first.interests("ada") != again.interests("ada"):
+    if first.inspect.interests("ada") != again.inspect.interests("ada"):
         raise SystemExit("a state is not what its events make")
     rewarded = first.store.read("ada")["reward"]
     figure = Figure(figsize=(8, 4.2))
@@ -274,7 +275,7 @@ def log() -> Figure:
     for at, reward in enumerate(rewarded):
         strip.scatter(at, 0, s=44, color=LIKED if reward > 0 else "white", edgecolor=LIKED if reward > 0 else FAINT)
     strip.set_title(
-        f"the log: {len(rewarded)} events of one user, {int(rewarded.sum())} clicks (filled); all that is kept"
+        f"the log: {len(rewarded)} events of one user, {int(rewarded.sum())} clicks (filled); nothing else is stored"
     )
     strip.set_ylim(-1, 1)
     panels = below.subplots(1, 3, sharex=True)

@@ -21,5 +21,5 @@ for day in range(60):
 
 [d] = explorer.recommend(["visitor 0"])
 print(explorer.explain(d))
-for interest in explorer.interests("visitor 0")[:3]:
+for interest in explorer.inspect.interests("visitor 0")[:3]:
     print(f"{interest.name}: mean {interest.mean:.2f} ± {interest.width:.2f} after {interest.visits} visits")

@@ -15,6 +15,9 @@ from treeward.cli.warm import JOBS, compile_for
 settings.register_profile("treeward", deadline=None)
 settings.load_profile("treeward")
 
+# The workers of a test run compile for each other: more processes would only compete with them.
+os.environ.setdefault("TREEWARD_COMPILE_AHEAD", "0")
+
 
 def pytest_sessionstart(session):
     """Compile the largest kernels first, each in one worker: left alone, all would wait for the same ones."""

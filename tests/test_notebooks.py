@@ -90,7 +90,7 @@ def test_what_a_cell_ends_with_is_short_and_readable():
         tw.off_policy(explorer.log(), target=lambda user: [1 / 200] * 200),
         explorer.tree.describe(),
         explorer.explain(d),
-        explorer.health(),
+        explorer.inspect.health(),
         world.fidelity(),
     ]
     for one in looks:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from treeward.embed.svd import svd_vectors as svd_vectors
     from treeward.embed.text import text_vectors as text_vectors
     from treeward.explorer.explorer import Explorer as Explorer
-    from treeward.explorer.looks import Decision as Decision
+    from treeward.explorer.records import Decision as Decision
     from treeward.learn.next_click import NextClick as NextClick
     from treeward.policy.baselines.context_free import ContextFree as ContextFree
     from treeward.policy.baselines.conucb import ConUCB as ConUCB
@@ -76,7 +76,7 @@ _HOME = {
     "Crossed": "treeward.embed.crossed",
     "Crowd": "treeward.bandit.crowd",
     "DataError": "treeward.core.errors",
-    "Decision": "treeward.explorer.looks",
+    "Decision": "treeward.explorer.records",
     "EpsilonGreedy": "treeward.bandit.rules",
     "Explorer": "treeward.explorer.explorer",
     "Features": "treeward.embed.features",

@@ -27,7 +27,7 @@ from treeward.data.synthetic import synthetic_catalogue
 from treeward.engine.crowd import CREST, crests
 from treeward.explorer.crowd_edition import CrowdEdition
 from treeward.explorer.crowd_keeper import NOTE
-from treeward.explorer.edition import Edition
+from treeward.explorer.snapshot import Snapshot
 from treeward.policy import TREE_POLICIES
 from treeward.store.base import everyone, forget
 from treeward.store.events import CHANGE, EVENT, NOTED, REWARD, SHOWN
@@ -224,11 +224,11 @@ def test_a_users_taste_given_the_crowd_is_the_posterior_around_it(shop):
     explorer = explorer_of(shop)
     play(explorer, 240)
     explorer.publish()
-    seats, plan, edition = explorer._decider.seats, explorer._decider.plan, explorer._decider.edition
+    seats, plan, edition = explorer._now.decider.seats, explorer._now.decider.plan, explorer._now.decider.edition
     [seat] = seats.seat(["u3"])
     events = explorer.store.read(["u3"])[0]
     events = events[events["kind"] == REWARD]
-    place = explorer._decider.roster.places[events["item"]]
+    place = explorer._now.decider.roster.places[events["item"]]
     x, left = plan.items[place].astype(float), events["reward"] - plan.crowd.offset[place]
     precision = np.linalg.inv(edition.taste.spread)
     theta = np.linalg.solve(precision + x.T @ x, precision @ edition.taste.mean + x.T @ left)
@@ -282,9 +282,9 @@ def test_every_policy_takes_the_crowd(name, bandit, shop):
     labelled = tw.Catalogue(shop.ids, shop.vectors, categories=[f"c{i % 9}" for i in range(400)])
     explorer = explorer_of(labelled, TREE_POLICIES[name](bandit))
     play(explorer, 120)
-    assert explorer.publish() == explorer._decider.edition.number > 1
+    assert explorer.publish() == explorer._now.decider.edition.number > 1
     made = explorer.recommend(["u1", "u2", "newcomer"], n=2)
-    assert {one.edition for one in made} == {explorer._decider.edition.number}
+    assert {one.edition for one in made} == {explorer._now.decider.edition.number}
     play(explorer, 60)  # another edition comes, and the first is still held
     explorer.publish()
     for one in made:
@@ -303,16 +303,16 @@ def test_what_is_rebuilt_is_what_was_live(name, shop):
     users = [f"u{i}" for i in range(12)]
     frozen = {"store": store, "publishes": False}
     states = []
-    for most in (1 << 23, live._decider.seats.each + 1):
+    for most in (1 << 23, live._now.decider.seats.each + 1):
         again = explorer_of(shop, TREE_POLICIES[name](), memory=most, **frozen)
-        assert again._decider.edition.same_as(live._decider.edition._replace(time=0.0))
+        assert again._now.decider.edition.same_as(live._now.decider.edition._replace(time=0.0))
         found = []
         for user in users:
-            [seat] = again._decider.seats.seat([user])
-            found.append(again._decider.seats.state.posterior.theta[seat].copy())
+            [seat] = again._now.decider.seats.seat([user])
+            found.append(again._now.decider.seats.state.posterior.theta[seat].copy())
         states.append(found)
     np.testing.assert_array_equal(states[0], states[1])
-    seats = live._decider.seats
+    seats = live._now.decider.seats
     for user, theta in zip(users, states[0], strict=True):
         [seat] = seats.seat([user])
         np.testing.assert_array_equal(seats.state.posterior.theta[seat], theta)
@@ -367,14 +367,14 @@ def test_merged_users_teach_once(shop):
 
 def test_editions_come_by_themselves_or_by_hand(shop):
     explorer = explorer_of(shop)
-    assert explorer._decider.edition.number == 1
+    assert explorer._now.decider.edition.number == 1
     play(explorer, 49)
-    assert explorer._decider.edition.number == 1
+    assert explorer._now.decider.edition.number == 1
     play(explorer, 2, first=49)
-    assert explorer._decider.edition.number == 2
+    assert explorer._now.decider.edition.number == 2
     by_hand = explorer_of(shop, publishes=False)
     play(by_hand, 120)
-    assert by_hand._decider.edition.number == 1
+    assert by_hand._now.decider.edition.number == 1
     assert by_hand.publish() == 2
     assert by_hand.recommend(["ada"])[0].edition == 2
 
@@ -394,10 +394,10 @@ def test_a_restart_goes_on_from_the_last_edition(tmp_path, shop):
     with explorer_of(shop, store=tw.SQLiteStore(tmp_path / "events.db")) as explorer:
         play(explorer, 230)
         number = explorer.publish()
-        edition = explorer._decider.edition
+        edition = explorer._now.decider.edition
     with explorer_of(shop, store=tw.SQLiteStore(tmp_path / "events.db")) as again:
-        assert again._decider.edition.number == number + 1
-        assert again._decider.edition.same_as(edition)
+        assert again._now.decider.edition.number == number + 1
+        assert again._now.decider.edition.same_as(edition)
 
 
 def test_a_damaged_edition_is_left_aside_and_told(tmp_path, shop):
@@ -429,7 +429,7 @@ def test_editions_come_back_as_they_were(shop):
     explorer = explorer_of(shop)
     play(explorer, 80)
     explorer.publish()
-    edition = explorer._decider.edition
+    edition = explorer._now.decider.edition
     again = CrowdEdition.unpacked(edition.packed())
     assert again.packed() == edition.packed()
     assert again.mean_reward == edition.mean_reward
@@ -502,21 +502,21 @@ def test_items_that_come_start_uncertain_and_those_that_go_keep_teaching(shop):
     explorer = explorer_of(shop, spare=0.2)
     play(explorer, 300, users=60)
     explorer.publish()
-    plan = explorer._decider.plan
+    plan = explorer._now.decider.plan
     assert (plan.bonus[explorer._now.open_places] > 0).all()
-    taste = explorer._decider.edition.taste
+    taste = explorer._now.decider.edition.taste
     shown = [int(i) for i in explorer.store.read(["u1"])[0]["item"][:3]]
     explorer.remove(shown)
     explorer.add(tw.Catalogue([1_000], shop.vectors[:1] + 0.01))
-    place = explorer._decider.roster.place_of[explorer.catalogue.row(1_000)]
-    plan = explorer._decider.plan
+    place = explorer._now.decider.roster.place_of[explorer.catalogue.row(1_000)]
+    plan = explorer._now.decider.plan
     assert plan.crowd.offset[place] == 0
     assert plan.bonus[place] == pytest.approx(plan.bonus[explorer._now.open_places].max(), rel=0.5)
     explorer.publish()
-    np.testing.assert_allclose(explorer._decider.edition.taste.mean, taste.mean, atol=1e-9)
+    np.testing.assert_allclose(explorer._now.decider.edition.taste.mean, taste.mean, atol=1e-9)
     explorer.rebuild()
-    assert explorer.recommend(["u1"])[0].edition == explorer._decider.edition.number
-    assert len(explorer._decider.plan.crowd.offset) == len(explorer._decider.plan.items)
+    assert explorer.recommend(["u1"])[0].edition == explorer._now.decider.edition.number
+    assert len(explorer._now.decider.plan.crowd.offset) == len(explorer._now.decider.plan.items)
 
 
 def test_publishing_during_decisions_and_changes_is_safe(shop):
@@ -542,23 +542,23 @@ def test_publishing_during_decisions_and_changes_is_safe(shop):
             job.result()
     explorer.publish()
     explorer._crowd.refold()
-    assert explorer._decider.edition.rewards == explorer._crowd.sums.rewards == 120
+    assert explorer._now.decider.edition.rewards == explorer._crowd.sums.rewards == 120
 
 
 def test_an_edition_published_during_a_rebuild_holds_after_it(shop, monkeypatch):
     explorer = explorer_of(shop, spare=0.2, publishes=False)
     play(explorer, 60)
     explorer.publish()
-    init = Edition.__init__
+    init = Snapshot.__init__
 
     def publish_after(self, *args, **options):
         init(self, *args, **options)
-        monkeypatch.setattr(Edition, "__init__", init)
+        monkeypatch.setattr(Snapshot, "__init__", init)
         play(explorer, 30, first=60)
         explorer.publish()
 
-    monkeypatch.setattr(Edition, "__init__", publish_after)
+    monkeypatch.setattr(Snapshot, "__init__", publish_after)
     explorer.rebuild()
     assert explorer._crowd.now.number == 3
-    assert explorer._decider.edition is explorer._crowd.now
+    assert explorer._now.decider.edition is explorer._crowd.now
     assert explorer.recommend(["ada"])[0].edition == 3

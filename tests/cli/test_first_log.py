@@ -210,10 +210,10 @@ def test_health_looks_for_items_as_the_policy_does(shop, fitted):
     """A search that looks at every item loses nothing, whichever tree it goes through."""
     items, prior = tw.Catalogue.load(shop / "items"), tw.Crowd.load(shop / "prior")
     plain = tw.ItemTree.build(items.vectors, seed=0)
-    found = tw.Explorer(items, plain, tw.Beam(prior=prior, means=100_000), seed=0).health(users=50)
+    found = tw.Explorer(items, plain, tw.Beam(prior=prior, means=100_000), seed=0).inspect.health(users=50)
     assert found.lost == pytest.approx(0, abs=1e-6)
     assert not found.pays
-    blind = tw.Explorer(items, plain, tw.Beam(prior=prior, means=1), seed=0).health(users=50)
+    blind = tw.Explorer(items, plain, tw.Beam(prior=prior, means=1), seed=0).inspect.health(users=50)
     assert blind.lost > 0.001 > found.lost
 
 

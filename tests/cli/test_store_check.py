@@ -63,13 +63,13 @@ def test_store_check_rebuilds_users_of_every_policy(policy, items, tmp_path):
 def test_store_check_reports_a_state_that_is_not_what_the_log_gives(items, tmp_path, monkeypatch):
     store = filled(tmp_path / "events.db", items, ["ada", "bob"], 20, crowd=False)
     with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), crowd=False) as made:
-        assert made.check_states().mismatches == ()
+        assert made.inspect.check_states().mismatches == ()
 
         def meddle(user, state, at):
             state.posterior.theta[0] += 0.5 if user == "ada" else np.nan
 
-        monkeypatch.setattr(made._decider, "rehearse", meddle)  # deciding must not change what is known
-        found = made.check_states()
+        monkeypatch.setattr(made._now.decider, "rehearse", meddle)  # deciding must not change what is known
+        found = made.inspect.check_states()
     told = "\n".join(_mismatches(found))
     assert "the state of 'ada', step by step, is not what the log gives" in told
     assert 0 < float(re.search(r"'ada', .* differ by (\S+)", told)[1]) < np.inf

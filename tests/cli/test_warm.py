@@ -38,7 +38,7 @@ for options in ({}, {"repeats": False, "spare": 0.2}):
     assert explorer.publish() > 2
     explorer.recommend(["u1", "new"], 3)
     explorer.explain(made)
-    explorer.health(users=3)
+    explorer.inspect.health(users=3)
 """
 
 pytestmark = pytest.mark.skipif("NUMBA_DISABLE_JIT" in os.environ, reason="nothing is compiled here")

@@ -41,9 +41,13 @@ def test_bound_kernel_is_not_slowed_down_outside_of_tests(monkeypatch):
     assert add is kernel.overloads[next(iter(kernel.overloads))].entry_point
 
 
-def test_inner_kernel_cannot_be_called_from_python():
-    with pytest.raises(TypeError, match="is for other kernels"):
-        compiled.inner(_sum)(np.ones(3))
+def test_inner_kernel_compiles_an_entry_only_when_python_calls_it():
+    made = compiled.inner(_sum)
+    outer = compiled.kernel(lambda values: made(values) + 1.0)
+    assert outer(np.ones(3)) == 4.0
+    assert id(made) not in compiled._entries
+    assert made(np.ones(3)) == 3.0
+    assert id(made) in compiled._entries
 
 
 @pytest.mark.parametrize("missing", ["_nrt", "forceinline", "no_cpython_wrapper", "no_cfunc_wrapper"])
@@ -51,7 +55,7 @@ def test_kernels_compile_without_private_options(monkeypatch, missing):
     """An option that a numba has not is left out: the same results, more slowly."""
     monkeypatch.setattr(compiled, "_KNOWN", compiled._KNOWN - {missing})
     inner = compiled.inner(_sum)
-    outer = compiled.tight(lambda values: inner(values) + 1.0)
+    outer = compiled.kernel(allocates=False, inline=True)(lambda values: inner(values) + 1.0)
     assert outer(np.ones(3)) == 4.0
 
 

@@ -195,7 +195,9 @@ def test_times_survive_a_csv(tmp_path):
     log.table.write_csv(tmp_path / "log.csv")
     assert tw.Interactions.load(tmp_path / "log.csv").table["time"].to_list() == [datetime(2026, 1, 31, 12)]
     (tmp_path / "log.csv").write_text("user,item,time\na,b,noon\n")
-    with pytest.raises(DataError, match="times are neither numbers nor like"):
+    with pytest.raises(
+        DataError, match=r"log.csv, line 2: the time must be an integer or like 2026-01-31T12:00:00, not 'noon'"
+    ):
         tw.Interactions.load(tmp_path / "log.csv")
 
 

@@ -12,8 +12,9 @@ from tests.commands import run as cli
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.data.dataset import Dataset, Sizes, split_users
 from treeward.data.dataset_summary import describe, histogram
-from treeward.data.delimited import Problems, read_pieces
+from treeward.data.delimited import Reading
 from treeward.data.loaders import LOADERS, kind_of, load_dataset
+from treeward.explorer.records import Ingested
 
 SLICES = Path(__file__).parents[3] / "shared" / "data"
 
@@ -377,7 +378,7 @@ def test_kinds_are_told_by_names(tmp_path):
     with pytest.raises(InvalidArgument, match="loader must be one of mind"):
         load_dataset(tmp_path, "netflix")
     with pytest.raises(DataError, match="there is no such file"):
-        list(read_pieces(tmp_path / "x", ("a",), Problems()))
+        list(Reading().pieces(tmp_path / "x", ("a",)))
 
 
 def test_splits_are_by_user_and_seed():
@@ -544,7 +545,7 @@ def test_mind_can_be_taken_in(tmp_path):
     data = load_dataset(mind(tmp_path))
     vectors = np.random.default_rng(0).standard_normal((len(data.catalogue), 4))
     explorer = tw.Explorer(data.catalogue.with_vectors(vectors), policy=tw.Flat())
-    assert explorer.ingest(data.interactions) == (9, 2, 0)
+    assert explorer.ingest(data.interactions) == Ingested(9, 2, 0)
     assert explorer.store.counts(["U1"])[0] == 6
 
 

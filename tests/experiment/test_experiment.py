@@ -20,10 +20,11 @@ from tests.commands import run as cli
 from tests.simulate.test_run import REFERENCE
 from treeward.core.errors import ArtefactCorrupt, ArtefactExists, DataError, InvalidArgument
 from treeward.experiment import Arm, Outcome, Spec, load, run
-from treeward.experiment.cells import cell_seed, checkpoints
+from treeward.experiment.cells import checkpoints
 from treeward.experiment.presets import PRESETS, REWARDS, TABLE_3, bases, rewards, sensitivity, tuned, tuning
 from treeward.experiment.reference import compare
 from treeward.experiment.report import render, warnings, write_report
+from treeward.experiment.run_folder import cell_seed
 from treeward.experiment.summary import (
     by_user,
     claims,
@@ -78,7 +79,7 @@ def test_specs_go_to_toml_and_back(world):
         ('exposure = "autoo"\n', "did you mean 'auto'"),
         ('loader = "movilens"\n', "did you mean 'movielens'"),
         ('rouds = 3\n', "one of .*rounds.*did you mean 'rounds'"),
-        ("rounds = 0\n", "rounds must be an integer of at least 1"),
+        ("rounds = 0\n", "rounds must be an integer from 1 to 2147483647"),
         ('reward = "coins"\n', "reward must be one of probability, click"),
         ("arms = 3\n", "a list of tables"),
         ("seed = \n", "spec must be TOML"),

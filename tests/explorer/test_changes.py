@@ -164,12 +164,12 @@ class Shop(RuleBasedStateMachine):
         explorer = self.explorer
         assert len(explorer) == len(self.live)
         assert {id for id in self.column if id in explorer} == self.live
-        now, room = explorer._now, explorer._decider.room
+        now, room = explorer._now, explorer._now.decider.room
         open_rows = now.rows[now.open_places]
         assert sorted(
             now.catalogue.id_at(int(row)) if room else int(now.catalogue.ids[int(row)]) for row in open_rows
         ) == sorted(self.live)
-        assert int(explorer.sizes()[0]) == len(self.live)
+        assert int(explorer.inspect.sizes()[0]) == len(self.live)
         for user, count in self.told.items():
             assert int((explorer.store.read([user])[0]["kind"] == REWARD).sum()) == count
         if room is not None:
@@ -179,7 +179,7 @@ class Shop(RuleBasedStateMachine):
     def what_is_at_hand_is_what_the_events_make(self):
         if not hasattr(self, "explorer"):
             return
-        decider = self.explorer._decider
+        decider = self.explorer._now.decider
         for user in ("ada", "bob"):
             [seat] = decider.seats.seat([user]).tolist()
             again = decider.state_after(decider.seats.seen_by_plan(self.explorer.store.read([user])[0]))
@@ -268,7 +268,7 @@ def test_a_new_item_finds_its_users_at_once():
     assert 1_000 in shown["ada"]
     assert 1_000 not in shown["bob"]
     row = explorer.catalogue.row(1_000)
-    near = [explorer.catalogue.id_at(int(one)) for one in explorer.items_of(explorer.path_of(row)[-1])]
+    near = [explorer.catalogue.id_at(int(one)) for one in explorer.inspect.items_of(explorer.inspect.path_of(row)[-1])]
     assert sum(id < 150 for id in near if id != 1_000) > len(near) / 2
 
 
@@ -283,26 +283,26 @@ def test_what_newcomers_get_falls_with_what_is_shown():
     assert 0 < count < 100
     assert edition.decider.plan.bonus[place] == pytest.approx(0.1 / np.sqrt(1 + count))
     explorer.rebuild()
-    place = explorer._decider.roster.place_of[explorer.catalogue.row(1_000)]
-    assert explorer._decider.plan.bonus[place] == pytest.approx(0.1 / np.sqrt(1 + count))
+    place = explorer._now.decider.roster.place_of[explorer.catalogue.row(1_000)]
+    assert explorer._now.decider.plan.bonus[place] == pytest.approx(0.1 / np.sqrt(1 + count))
     few = tw.Catalogue(range(50), vectors_of(np.random.default_rng(1), 50))
     none = tw.Explorer(few, cold=0.0, memory=1 << 22, crowd=False)
     none.add(tw.Catalogue([99], np.ones((1, DIM))))
-    assert not none._decider.plan.bonus.any()
+    assert not none._now.decider.plan.bonus.any()
 
 
 def test_what_is_gone_still_teaches(grown):
     explorer, _, _, _ = grown
-    [seat] = explorer._decider.seats.seat(["ada"]).tolist()
-    theta = explorer._decider.seats.state.posterior.theta[seat].copy()
+    [seat] = explorer._now.decider.seats.seat(["ada"]).tolist()
+    theta = explorer._now.decider.seats.state.posterior.theta[seat].copy()
     late = explorer.recommend(["ada"])[0]
-    met = set(explorer.catalogue.ids[explorer.rows_of(explorer.store.read(["ada"])[0]["item"])].to_list())
+    met = set(explorer.catalogue.ids[explorer.inspect.rows_of(explorer.store.read(["ada"])[0]["item"])].to_list())
     assert explorer.remove([*met, 10**6]) == len(met)
     assert explorer.feedback({late.id: 1.0})[late.id] == "recorded"
     explorer.rebuild()
     assert len(explorer) == 300 - len(met)
-    [seat] = explorer._decider.seats.seat(["ada"]).tolist()
-    again = explorer._decider.seats.state.posterior.theta[seat]
+    [seat] = explorer._now.decider.seats.seat(["ada"]).tolist()
+    again = explorer._now.decider.seats.state.posterior.theta[seat]
     assert np.abs(again).sum() > 0.5 * np.abs(theta).sum()
     shown = {d.item for _ in range(30) for d in explorer.recommend(["ada"])}
     assert not shown & met
@@ -313,34 +313,34 @@ def test_what_is_gone_still_teaches(grown):
 def test_more_than_there_is_room_for(grown):
     """Leaves that overflow are split, and nothing is lost on the way."""
     explorer, random, here, _ = grown
-    leaves = explorer.fitness().leaves
+    leaves = explorer.inspect.fitness().leaves
     explorer.add(tw.Catalogue(range(1_000, 3_000), here + 0.2 * vectors_of(random, 2_000)))
     assert len(explorer) == 2_300
     assert all(id in explorer for id in range(1_000, 3_000))
-    fit = explorer.fitness()
+    fit = explorer.inspect.fitness()
     assert fit.leaves > leaves
-    check_room(explorer._now, explorer._decider.room)
+    check_room(explorer._now, explorer._now.decider.room)
     explorer.remove(range(1_000, 2_950))
-    assert explorer.fitness().starved > 0
+    assert explorer.inspect.fitness().starved > 0
     explorer.refit()
-    assert explorer.fitness().leaves < fit.leaves
+    assert explorer.inspect.fitness().leaves < fit.leaves
     assert len(explorer) == 350
 
 
 def test_health_tells_when_a_rebuild_pays(grown):
     explorer, random, _, _ = grown
-    before = explorer.health(users=2)
+    before = explorer.inspect.health(users=2)
     assert (before.came, before.gone, before.stale) == (0, 0, 0)
     assert not before.pays
     assert "does not pay" in before.advice
     far = np.array([0, 0, 5, 0])
     explorer.add(tw.Catalogue(range(1_000, 1_150), far + 2 * vectors_of(random, 150)))
     explorer.remove(range(0, 100))
-    after = explorer.health(users=2)
+    after = explorer.inspect.health(users=2)
     assert (after.items, after.came, after.gone, after.users) == (350, 150, 100, 2)
     assert after.stale > 0
     assert after.distance_came > after.distance_anew
-    quick = explorer.health(users=2, anew=False)
+    quick = explorer.inspect.health(users=2, anew=False)
     assert np.isnan(quick.lost_anew)
     assert "may pay" in quick.advice
 

@@ -26,13 +26,13 @@ def explorer_of(shop, store=None, **more):
 
 
 def theta(explorer, user):
-    seats = explorer._decider.seats
+    seats = explorer._now.decider.seats
     return seats.state.posterior.theta[seats.seat([user])[0]].copy()
 
 
 def is_what_the_events_make(explorer, user):
     before = theta(explorer, user)
-    explorer._decider.seats.drop(user)
+    explorer._now.decider.seats.drop(user)
     return np.array_equal(before, theta(explorer, user))
 
 
@@ -44,7 +44,7 @@ def test_a_user_who_comes_back_after_items_moved_is_shown_nothing_twice():
         explorer.feedback({made.id: 0.5})
     explorer.rest("ada")
     explorer.add(tw.Catalogue([9_001], ONE))
-    told = explorer.check_states()
+    told = explorer.inspect.check_states()
     assert told.mismatches == ()
     assert not {one.item for one in explorer.recommend(["ada"], n=200)} & seen
 
@@ -138,7 +138,7 @@ def test_what_is_counted_once(shop):
     explorer.update([0], 2 * ONE)
     assert explorer.ingest(tw.Interactions(["ada"], [0])).events == 1
     explorer.recommend(["ada"], allow=[0])
-    assert explorer.totals()[0] == 1
+    assert explorer.inspect.totals().items == 1
 
 
 def test_what_is_gone_teaches_also_where_nothing_was_recorded(shop):
@@ -183,7 +183,7 @@ def test_features_that_mean_something_else_by_a_name(shop):
     later = explorer_of(shop, store, policy=tw.Beam(features=numbers))
     later.feedback({made.id: 1.0})
     assert later.recommend(["ada"], context={"hour": 9})
-    assert isinstance(later._decider.contexts, Contexts)
+    assert isinstance(later._now.decider.contexts, Contexts)
     assert not later.explain(made).reproduced or later.explain(made).item == made.item
 
 
@@ -193,11 +193,11 @@ def test_newcomers_are_new_for_a_while_only(shop):
     for _ in range(3):
         explorer.recommend([f"user {i}" for i in range(70)], allow=[9_001])
     assert explorer._now._new == {}
-    assert not explorer._decider.plan.bonus.any()
+    assert not explorer._now.decider.plan.bonus.any()
     explorer.add(tw.Catalogue([9_002], ONE * 2))
-    place = explorer._decider.roster.place_at(int(number_items(explorer.store, pl.Series([9_002]))[0]))
+    place = explorer._now.decider.roster.place_at(int(number_items(explorer.store, pl.Series([9_002]))[0]))
     explorer.update([9_002], -ONE)
-    assert explorer._decider.plan.bonus[place] == 0
+    assert explorer._now.decider.plan.bonus[place] == 0
 
 
 def test_numbers_that_would_be_cut(shop):
@@ -218,7 +218,7 @@ def test_nothing_left_and_something_again(shop, tmp_path):
     with pytest.raises(tw.NothingLeft):
         explorer.recommend(["ada"])
     with pytest.raises(tw.InvalidArgument, match="at least one"):
-        explorer.health()
+        explorer.inspect.health()
     explorer.add(tw.Catalogue([9_001], ONE))
     assert [one.item for one in explorer.recommend(["ada"])] == [9_001]
     explorer.save(tmp_path / "items", tmp_path / "tree")
@@ -258,7 +258,7 @@ def test_health_can_be_asked_for_while_items_come_and_go(shop, anew):
     changing.start()
     try:
         for _ in range(15 if anew else 60):
-            told = explorer.health(anew=anew)
+            told = explorer.inspect.health(anew=anew)
             assert told.items >= len(shop)
             assert np.isfinite(told.distance)
     finally:

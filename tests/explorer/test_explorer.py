@@ -1,10 +1,10 @@
-import json
 import math
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import numba
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import treeward as tw
 from treeward.core.errors import FeedbackConflict, InvalidArgument, NothingLeft, UnknownDecision, UnknownId
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.explorer.records import Ingested
 from treeward.explorer.tickets import Sealer, Ticket
 from treeward.policy import TREE_POLICIES
 from treeward.state.frozen import freeze
@@ -44,6 +45,11 @@ def explorer(shop, tree, policy=None, store=None, **options):
     return tw.Explorer(shop, tree, policy, store, **{"seed": 0, **options})
 
 
+def told(decision):
+    """Return all that a decision says, without its id."""
+    return msgspec.structs.astuple(decision)[1:]
+
+
 def live_a_while(made, users=("ada", "bob"), rounds=30):
     """Recommend and answer; return the rewards given, by decision."""
     given = {}
@@ -57,8 +63,8 @@ def live_a_while(made, users=("ada", "bob"), rounds=30):
 
 def bits(made, user):
     """Everything that is known of a user, as bytes."""
-    [seat] = made._decider.seats.seat([user]).tolist()
-    return freeze(made._decider.seats.state, seat)
+    [seat] = made._now.decider.seats.seat([user]).tolist()
+    return freeze(made._now.decider.seats.state, seat)
 
 
 # --- recommend -------------------------------------------------------------------------------------------------------
@@ -79,7 +85,9 @@ def test_decisions_say_what_was_decided(shop, tree, name):
         node = d.path[-1] if d.path else 0
         assert shop.row(d.item) in made.tree.items_of(node)
         assert all(made.tree.parent[below] == above for above, below in zip((0, *d.path), d.path, strict=False))
-        assert json.loads(json.dumps(d)) == [*d[:8], list(d.path), d.scores, d.bold, d.edition]
+        told = msgspec.json.decode(msgspec.json.encode(d))
+        assert told == {"decision_id": d.id, **{name: told[name] for name in told if name != "decision_id"}}
+        assert msgspec.convert(told, tw.Decision) == d
 
 
 def test_estimates_are_those_of_the_posterior(shop, tree):
@@ -88,8 +96,8 @@ def test_estimates_are_those_of_the_posterior(shop, tree):
     assert given
     d = made.recommend(["ada"])[0]
     x = shop.vectors[shop.row(d.item)] / np.linalg.norm(shop.vectors[shop.row(d.item)])
-    [seat] = made._decider.seats.seat(["ada"]).tolist()
-    posterior = made._decider.seats.state.posterior
+    [seat] = made._now.decider.seats.seat(["ada"]).tolist()
+    posterior = made._now.decider.seats.state.posterior
     assert d.mean == pytest.approx(x @ posterior.theta[seat, -1], rel=1e-4)
     assert d.width == pytest.approx(math.sqrt(x @ posterior.inverse[seat, -1] @ x), rel=1e-4)
 
@@ -120,11 +128,11 @@ def test_batch_is_singles(shop, tree, repeats):
         batch = together.recommend(users, n=2)
         singles = [d for user in users for d in apart.recommend([user], n=2)]
         # Ids differ by the time of day, and by how often each explorer was asked before.
-        assert [d[1:] for d in batch[:2]] == [d[1:] for d in singles[:2]]
+        assert [told(d) for d in batch[:2]] == [told(d) for d in singles[:2]]
         rewards = {d.item: (len(d.item) + turn) % 2 for d in batch}
         together.feedback({d.id: rewards[d.item] for d in batch})
         apart.feedback({d.id: (len(d.item) + turn) % 2 for d in singles})
-    assert [d[1:] for d in batch] == [d[1:] for d in singles]
+    assert [told(d) for d in batch] == [told(d) for d in singles]
     for user in users:
         assert bits(together, user) == bits(apart, user)
 
@@ -134,14 +142,14 @@ def test_one_seat_is_as_good_as_many(shop, tree):
     policy = tw.PHCB()
     plan = policy.plan(tree, shop)
     roomy, cramped = (explorer(shop, tree, policy, crowd=False, memory=most) for most in (1 << 30, seat_bytes(plan)))
-    assert cramped._decider.seats.most == 1
+    assert cramped._now.decider.seats.most == 1
     users = ["ada", "bob", "cyd"]
     for turn in range(200):
         one, other = roomy.recommend(users), cramped.recommend(users)
-        assert [d[1:] for d in one] == [d[1:] for d in other], turn
+        assert [told(d) for d in one] == [told(d) for d in other], turn
         for made, decisions in ((roomy, one), (cramped, other)):
             made.feedback({d.id: float((len(d.item) + turn) % 3 == 0) for d in decisions})
-    assert len(cramped._decider.seats) == 1
+    assert len(cramped._now.decider.seats) == 1
     for user in users:
         assert bits(roomy, user) == bits(cramped, user)
 
@@ -312,7 +320,7 @@ def test_repeated_feedback(shop, tree, on_repeat, rewards, outcomes, total):
     assert made.store.read(["ada"])[0]["reward"].sum() == pytest.approx(total)
     straight = explorer(shop, tree)
     straight.feedback({straight.recommend(["ada"])[0].id: total})
-    one, other = (x.interests("ada") for x in (made, straight))
+    one, other = (x.inspect.interests("ada") for x in (made, straight))
     assert [i.node for i in one] == [i.node for i in other]
     assert [i.mean for i in one] == pytest.approx([i.mean for i in other], abs=1e-6)
     assert [(i.visits, i.reward) for i in one] == [(i.visits, pytest.approx(i.reward)) for i in other]
@@ -394,13 +402,13 @@ def test_ingested_events_count_through_the_item(shop, tree):
     log = tw.Interactions(
         ["bob", "ada", "ada", "bob"], ["i5", "i9", "i5", "i7"], rewards=[1, 0, 1, 0.5], times=[4, 3, 2, 1]
     )
-    assert made.ingest(log) == (4, 2, 0)
+    assert made.ingest(log) == Ingested(4, 2, 0)
     assert made.store.read(["ada"])[0]["reward"].tolist() == [1, 0]  # by time
     assert made.store.read(["bob"])[0]["reward"].tolist() == [0.5, 1]
-    assert sum(interest.visits for interest in made.interests("ada")) == 2
+    assert sum(interest.visits for interest in made.inspect.interests("ada")) == 2
     made.ingest(tw.Interactions(["ada"], ["i5"]))  # behind what is known already
     assert made.store.counts(["ada"])[0] == 3
-    assert sum(interest.reward for interest in made.interests("ada")) == 2
+    assert sum(interest.reward for interest in made.inspect.interests("ada")) == 2
 
 
 def test_ingesting_is_deciding_there(shop, tree):
@@ -428,7 +436,7 @@ def test_bad_logs(shop, tree):
     with pytest.raises(InvalidArgument, match="unknown must be one of error, skip"):
         made.ingest(tw.Interactions(["ada"], ["i1"]), unknown="drop")
     assert list(everyone(made.store)) == []
-    assert made.ingest(tw.Interactions(["ada", "ada"], ["i1", "x"]), unknown="skip") == (1, 1, 1)
+    assert made.ingest(tw.Interactions(["ada", "ada"], ["i1", "x"]), unknown="skip") == Ingested(1, 1, 1)
 
 
 def test_forget(shop, tree):
@@ -474,16 +482,16 @@ def test_another_tree_replays_the_same_events(shop, tree):
     open_one = made.recommend(["ada"])[0]
     other_tree = tw.ItemTree.build(shop.vectors, (3, 9), seed=7)
     swapped = explorer(shop, other_tree, store=made.store)
-    assert sum(i.visits for i in swapped.interests("ada")) == 30
+    assert sum(i.visits for i in swapped.inspect.interests("ada")) == 30
     assert swapped.feedback({open_one.id: 1.0}) == {open_one.id: "recorded"}  # late, but it counts through the item
-    assert sum(i.visits for i in swapped.interests("ada")) == 31
+    assert sum(i.visits for i in swapped.inspect.interests("ada")) == 31
     assert not swapped.explain(open_one).reproduced
     fewer = tw.Catalogue(shop.ids[100:], shop.vectors[100:])
     smaller = tw.Explorer(fewer, store=made.store, seed=0)
     gone = {f"i{row}" for row in range(100)}
     numbers = dict(zip(range(600), shop.ids, strict=True))
     left = [e for e in made.store.read(["ada"])[0] if numbers[int(e["item"])] not in gone]
-    assert sum(i.visits for i in smaller.interests("ada")) == len(left)
+    assert sum(i.visits for i in smaller.inspect.interests("ada")) == len(left)
     [seen] = made.recommend(["ada"], allow=gone)
     with pytest.raises(UnknownDecision, match="is for an item that the catalogue does not have"):
         smaller.explain(seen)
@@ -523,21 +531,21 @@ def test_explanations_reproduce_decisions(shop, tree, name, bandit):
 
 def test_interests(shop, tree):
     made = explorer(shop, tree, tw.PHCB())
-    [root] = made.interests("nobody")
+    [root] = made.inspect.interests("nobody")
     assert (root.node, root.items, root.visits, root.mean) == (0, 600, 0, 0)
     live_a_while(made, rounds=40)
-    found = made.interests("ada")
+    found = made.inspect.interests("ada")
     assert sum(i.items for i in found) == 600  # visible nodes partition the catalogue
     assert sum(i.visits for i in found) == 40
     assert [i.mean for i in found] == sorted((i.mean for i in found), reverse=True)
     assert all(i.name == tree.names[i.node] for i in found)
     descended = explorer(shop, tree, tw.HCB(), made.store)
-    assert len(descended.interests("ada")) == 5
-    assert len(descended.interests("ada", level=3)) == 30
-    assert sum(i.visits for i in descended.interests("ada", level=3)) == 40
+    assert len(descended.inspect.interests("ada")) == 5
+    assert len(descended.inspect.interests("ada", level=3)) == 30
+    assert sum(i.visits for i in descended.inspect.interests("ada", level=3)) == 40
     for level in (1, 4, "x"):
         with pytest.raises(InvalidArgument, match="level must be an integer from 2 to 3"):
-            descended.interests("ada", level=level)
+            descended.inspect.interests("ada", level=level)
 
 
 # --- everything else -------------------------------------------------------------------------------------------------
@@ -650,7 +658,7 @@ def test_many_threads(shop, tree):
             with lock:
                 given.setdefault(user, []).append(d.id)
             if turn % 10 == 5:
-                made.interests(user)
+                made.inspect.interests(user)
                 made.explain(d)
 
     users = [f"u{i}" for i in range(8)]
@@ -705,11 +713,11 @@ def test_newcomers_leave_their_neighbours_alone():
     rows = np.tile(np.arange(0, 2000, 3), 2)
     made.ingest(tw.Interactions(["busy"] * len(rows), [ids[row] for row in rows]))
     made.recommend(["busy"])
-    users = [f"n{i}" for i in range(made._decider.seats.most - 1)]
+    users = [f"n{i}" for i in range(made._now.decider.seats.most - 1)]
     made.recommend(users)
     for user in ("busy", *users[::50]):
-        seat = made._decider.seats._seat_of[user]
-        nodes = made._decider.seats.state.visible.of(seat)
+        seat = made._now.decider.seats._seat_of[user]
+        nodes = made._now.decider.seats.state.visible.of(seat)
         assert sorted(row for node in nodes for row in tree.items_of(int(node)).tolist()) == list(range(2000))
 
 
@@ -726,7 +734,7 @@ def test_a_catalogue_that_lost_its_last_items(shop, tree):
     half = tw.Explorer(tw.Catalogue(shop.ids[:300], shop.vectors[:300]), store=store, seed=0)
     left = sum(int(number) < 300 for number in store.read(["ada"])[0]["item"])
     assert 0 < left < 60
-    assert sum(interest.visits for interest in half.interests("ada")) == left
+    assert sum(interest.visits for interest in half.inspect.interests("ada")) == left
     store = MemoryStore()
     half = tw.Explorer(tw.Catalogue(shop.ids[:300], shop.vectors[:300]), store=store, seed=0)
     whole = explorer(shop, tree, store=store)  # a newer replica beside an older one
@@ -784,7 +792,7 @@ def test_forgotten_by_another_explorer(shop, tree):
     one.forget("ada")
     other.close()
     one.ingest(tw.Interactions(["ada"] * 140, shop.ids[140:280], rewards=[0.0] * 140))
-    assert max(interest.mean for interest in one.interests("ada")) == 0
+    assert max(interest.mean for interest in one.inspect.interests("ada")) == 0
 
 
 def test_two_explorers_change_the_same_decision(shop, tree):
@@ -806,8 +814,8 @@ def test_events_of_phcb_teach_hcb_every_level(shop, tree):
     store = MemoryStore()
     live_a_while(explorer(shop, tree, tw.PHCB(), store), ["ada"], rounds=50)
     descending = explorer(shop, tree, tw.HCB(), store)
-    [seat] = descending._decider.seats.seat(["ada"]).tolist()
-    assert descending._decider.seats.state.posterior.pulls[seat].tolist() == [50, 50, 50]
+    [seat] = descending._now.decider.seats.seat(["ada"]).tolist()
+    assert descending._now.decider.seats.state.posterior.pulls[seat].tolist() == [50, 50, 50]
 
 
 def test_lists_of_any_kind(shop, tree):
@@ -878,6 +886,6 @@ def test_one_event_is_of_the_kind_that_many_are(shop, tmp_path):
         for user in ("ada", "bob", "bob"):
             [made] = explorer.recommend([user])
             explorer.feedback({made.id: 1.0})
-        seen = [explorer._decider.seats.seen_by_plan(store.read([user])[0]) for user in ("ada", "bob")]
+        seen = [explorer._now.decider.seats.seen_by_plan(store.read([user])[0]) for user in ("ada", "bob")]
     assert len(seen[0].kind) < len(seen[1].kind)
     assert numba.typeof(seen[0]) == numba.typeof(seen[1])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import treeward as tw
-from treeward.core.errors import InvalidArgument, TreewardError
+from treeward.core.errors import TreewardError, UnknownId
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.serve.app import App
 from treeward.serve.server import explorer_over
@@ -50,15 +50,15 @@ def test_a_field_is_of_one_tree_though_another_comes_meanwhile(policy):
     before = explorer.tree
     last = len(before.parent) - 1
     explorer.store.then = explorer.rebuild
-    told = explorer.field("ada", node=last)
+    told = explorer.inspect.field("ada", node=last)
     assert len(explorer.tree.parent) <= last, "the next tree is smaller"
-    assert told.node.tolist()[0] == last
-    with pytest.raises(InvalidArgument, match="node must be"):
-        explorer.field("ada", node=last)
+    assert told.nodes.node[0] == last
+    with pytest.raises(UnknownId, match="the tree has no node"):
+        explorer.inspect.field("ada", node=last)
 
 
 def test_a_view_stays_as_it_was_laid_out(shrinking):
-    view = shrinking.view()
+    view = shrinking.inspect
     tree, sizes, ids = view.tree, view.sizes(), view.catalogue.ids[view.items_of(0)].to_list()
     leaf = int(tree.leaves[-1])
     shrinking.rebuild()
@@ -66,11 +66,11 @@ def test_a_view_stays_as_it_was_laid_out(shrinking):
     assert view.tree is tree
     assert view.sizes().tolist() == sizes.tolist()
     assert view.catalogue.ids[view.items_of(0)].to_list() == ids
-    assert view.counts_of(np.array([0, leaf])).shown.shape == (2,)
-    assert sorted(shrinking.catalogue.ids[shrinking.items_of(0)].to_list()) == sorted(ids)
+    assert view.node_counts(np.array([0, leaf])).shown.shape == (2,)
+    assert sorted(shrinking.catalogue.ids[shrinking.inspect.items_of(0)].to_list()) == sorted(ids)
     row = view.catalogue.row(ids[0])
     assert view.path_of(row)
-    assert view.are_open(np.array([row])).tolist() == [True]
+    assert view.may_show(np.array([row])).tolist() == [True]
 
 
 @pytest.fixture
@@ -113,15 +113,17 @@ class Lookers:
             last = len(explorer.tree.parent) - 1
             for name, work in (
                 ("explain", lambda: explorer.explain(self.decision)),
-                ("field", lambda last=last: explorer.field(1, node=last)),
-                ("interests", lambda: explorer.interests(1)), ("log", explorer.log),
-                ("check_states", lambda: explorer.check_states(2)),
-                ("counts", explorer.counts), ("totals", explorer.totals), ("fitness", explorer.fitness),
-                ("health", lambda: explorer.health(users=5, anew=False)), ("sizes", explorer.sizes),
-                ("items_of", lambda last=last: explorer.items_of(last)), ("len", lambda: len(explorer)),
+                ("field", lambda last=last: explorer.inspect.field(1, node=last)),
+                ("interests", lambda: explorer.inspect.interests(1)), ("log", explorer.log),
+                ("check_states", lambda: explorer.inspect.check_states(2)),
+                ("counts", lambda: explorer.inspect.item_counts()), ("totals", lambda: explorer.inspect.totals()),
+                ("fitness", lambda: explorer.inspect.fitness()),
+                ("health", lambda: explorer.inspect.health(users=5, anew=False)),
+                ("sizes", lambda: explorer.inspect.sizes()),
+                ("items_of", lambda last=last: explorer.inspect.items_of(last)), ("len", lambda: len(explorer)),
                 ("contains", lambda: [id in explorer for id in some]),
-                ("is_gone", lambda: [explorer.is_gone(id) for id in some]),
-                ("recent", lambda: explorer.recent_users(5)), ("preview", lambda: explorer.preview(1, 3)),
+                ("is_gone", lambda: [explorer.inspect.was_removed(id) for id in some]),
+                ("recent", lambda: explorer.inspect.recent_users(5)), ("preview", lambda: explorer.preview(1, 3)),
             ):  # fmt: skip
                 self.look(name, work)
 
@@ -150,7 +152,7 @@ class Lookers:
                     if answer.status_code not in (200, 404):
                         self.problems.append(f"{path}: {answer.status_code} {answer.text}")
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app.admin), base_url="http://localhost") as http:
-            for path in ("/metrics", "/admin/tree?users=5&anew=false"):
+            for path in ("/metrics", "/admin/tree?users=5&compare=false"):
                 assert (await http.get(path)).status_code == 200
 
 

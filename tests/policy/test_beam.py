@@ -316,9 +316,9 @@ def test_more_than_there_is(shop):
 def test_late_feedback_does_not_wake_what_rests(shop, tree):
     explorer = tw.Explorer(shop, tree, repeats=2, seed=0)
     shown = [explorer.recommend(["ada"])[0] for _ in range(3)]
-    _, before = explorer.open_to("ada", [], None, None)
+    before = explorer.inspect.may_show_to("ada")
     explorer.feedback({shown[0].id: 1.0})
-    np.testing.assert_array_equal(explorer.open_to("ada", [], None, None)[1], before)
+    np.testing.assert_array_equal(explorer.inspect.may_show_to("ada"), before)
     for d in shown[1:]:
         with pytest.raises(tw.NothingLeft):
             explorer.recommend(["ada"], allow=[d.item])

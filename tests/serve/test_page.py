@@ -16,10 +16,11 @@ from tests.waiting import wait_until
 from treeward.client import Client
 from treeward.core.page import page as report_page
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.serve.assets import PLOTLY, plotly
+from treeward.explorer.records import Totals
 from treeward.serve.keys import new_key
 from treeward.serve.live import percentile
 from treeward.serve.metrics import STEPS
+from treeward.serve.reports import PLOTLY, plotly
 
 
 @pytest.fixture(scope="module")
@@ -645,23 +646,23 @@ def test_fields_of_every_kind(name):
     for i in range(60):
         [d] = made.recommend(["ada"])
         made.feedback({d.id: float(i % 2)})
-    told = made.field("ada")
+    told = made.inspect.field("ada")
     assert (told.upto, told.events) == (60, 60)
     assert told.visits[0] == 60
     assert told.reward[0] == 30.0
     assert np.isfinite(told.mean).all()
-    assert (told.width > 0).all()
-    interests = {one.node: one for one in made.interests("ada")}
-    for i, node in enumerate(told.node.tolist()):
+    assert min(told.width) > 0
+    interests = {one.node: one for one in made.inspect.interests("ada")}
+    for i, node in enumerate(told.nodes.node):
         if node in interests:
             assert told.mean[i] == pytest.approx(interests[node].mean, abs=1e-5)
             assert told.visits[i] == interests[node].visits
-    counts = made.counts()
+    counts = made.inspect.item_counts()
     assert counts.earned.sum() == 30.0
     assert made.forget("ada") == 60
-    assert made.counts().earned.sum() == 0.0
+    assert made.inspect.item_counts().earned.sum() == 0.0
     with pytest.raises(tw.InvalidArgument, match="counts"):
-        tw.Explorer(shop, seed=0).counts()
+        tw.Explorer(shop, seed=0).inspect.item_counts()
 
 
 def test_counts_are_those_of_the_store():
@@ -673,13 +674,14 @@ def test_counts_are_those_of_the_store():
             first.feedback({d.id: 1.0})
     first.ingest(tw.Interactions(["eva"] * 3, shop.ids[:3]))
     again = tw.Explorer(shop, store=store, exposures="all", counts=True, seed=0)
-    for mine, theirs in zip(first.counts(), again.counts(), strict=True):
-        np.testing.assert_allclose(mine, theirs)
-    assert (first.counts().shown.sum(), first.counts().earned.sum()) == (160, pytest.approx(163.0))
-    assert first.totals() == (int((first.counts().shown > 0).sum()), 163, pytest.approx(163.0))
-    assert again.totals()[1:] == (0, 0.0)
+    mine, theirs = first.inspect.item_counts(), again.inspect.item_counts()
+    np.testing.assert_allclose(mine.shown, theirs.shown)
+    np.testing.assert_allclose(mine.earned, theirs.earned)
+    assert (mine.shown.sum(), mine.earned.sum()) == (160, pytest.approx(163.0))
+    assert first.inspect.totals() == Totals(int((mine.shown > 0).sum()), 163, pytest.approx(163.0))
+    assert (again.inspect.totals().rewards, again.inspect.totals().earned) == (0, 0.0)
     nodes = np.arange(len(first.tree.parent))
-    assert first.counts_of(nodes).shown[0] == 160
+    assert first.inspect.node_counts(nodes).shown[0] == 160
 
 
 def test_decisions_say_whether_they_were_bold():

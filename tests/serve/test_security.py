@@ -726,7 +726,7 @@ def test_the_api_page_shows_column_names_and_runs_none():
     from treeward.serve.openapi import page as api_page
     from treeward.serve.routes import ROUTES
 
-    told = api_page(document(ROUTES, True, Shape("integer", {HACK: "string"}, 4, (HACK,), 10, (0.0, 1.0)))).decode()
+    told = api_page(document(ROUTES, Shape("integer", {HACK: "string"}, 4, (HACK,), 10, (0.0, 1.0), True))).decode()
     assert "&lt;img src=x" in told
     assert "<img" not in told
 
@@ -734,13 +734,17 @@ def test_the_api_page_shows_column_names_and_runs_none():
 def test_the_code_starts_no_programs_and_reads_no_pickles():
     banned = {"subprocess", "pickle", "marshal", "shelve", "yaml", "dill", "cloudpickle", "ctypes", "tarfile", "pty"}
     calls = {"eval", "exec", "system", "popen", "mktemp", "execfile", "__import__"}
+    own = ROOT / "src" / "treeward" / "core" / "compile_ahead.py"  # starts this Python, with a program of its own
+    assert re.findall(r"Popen\(\s*(.*?),\n", own.read_text()) == ['[sys.executable, "-P", "-c", program]']
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [one.name for one in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-                assert not {name.split(".")[0] for name in names} & banned, path
+                assert not {name.split(".")[0] for name in names} & (
+                    banned - ({"subprocess"} if path == own else set())
+                ), path
             if isinstance(node, ast.Call):
                 called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-                own = isinstance(node.func, ast.Attribute) and called == "eval" and not node.args  # a network's
-                assert called not in calls or own, f"{path}:{node.lineno}"
+                model = isinstance(node.func, ast.Attribute) and called == "eval" and not node.args  # a network's
+                assert called not in calls or model, f"{path}:{node.lineno}"
                 assert all(one.arg != "shell" for one in node.keywords), f"{path}:{node.lineno}"

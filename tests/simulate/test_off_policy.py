@@ -137,7 +137,7 @@ def test_explorers_log_what_they_showed(world):
     assert [row[7] for row in told] == [1.0, None, 0.5, None, None]
     explorer.publish()  # which the next one does at its start
     again = tw.Explorer(world.catalogue, policy=explorer.policy, store=explorer.store, exposures="all", seed=0)
-    assert again.interests("ada") == explorer.interests("ada")  # what was shown teaches nothing
+    assert again.inspect.interests("ada") == explorer.inspect.interests("ada")  # what was shown teaches nothing
     explorer.forget("ada")
     assert explorer.log()["user"].to_list() == ["bob", "bob"]
     silent = tw.Explorer(world.catalogue, seed=0)

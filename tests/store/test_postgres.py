@@ -111,16 +111,19 @@ def test_many_explorers_decide_as_one(url):
         reward = float(random.random() < 0.4)
         replicas[int(random.integers(3))].feedback({d.id: reward})
         row = shop.row(d.item)
-        alone.store.append([user], event(int(alone._decider.roster.numbers[row]), reward, node=_node(d), nonce=1 + _))
+        alone.store.append(
+            [user], event(int(alone._now.decider.roster.numbers[row]), reward, node=_node(d), nonce=1 + _)
+        )
     for user in users:
-        told = [one.field(user) for one in (*replicas, alone)]
+        told = [one.inspect.field(user) for one in (*replicas, alone)]
         for other in told[1:]:
-            assert other.node.tolist() == told[0].node.tolist()
+            assert other.nodes.node == told[0].nodes.node
             np.testing.assert_allclose(other.mean, told[0].mean, atol=1e-5)
             np.testing.assert_allclose(other.width, told[0].width, atol=1e-5)
-        seats = [int(one._decider.seats.seat([user])[0]) for one in (*replicas, alone)]
+        seats = [int(one._now.decider.seats.seat([user])[0]) for one in (*replicas, alone)]
         thetas = [
-            one._decider.seats.state.posterior.theta[seat] for one, seat in zip((*replicas, alone), seats, strict=True)
+            one._now.decider.seats.state.posterior.theta[seat]
+            for one, seat in zip((*replicas, alone), seats, strict=True)
         ]
         for theta in thetas[1:]:
             np.testing.assert_array_equal(theta, thetas[0])
@@ -491,10 +494,10 @@ def test_two_explorers_on_one_database_decide_the_same_under_one_edition(crowded
             assert one.keeper.now.rewards == 60 * (round + 1), "what both were told, once"
             users, made = ["new", *(f"u{n}" for n in range(30))], []
             for each in (one, two):
-                draws = each._decider._begun, each._decider._call_stream
-                each._decider._begun, each._decider._call_stream = 0, 7  # the same for both
+                draws = each._now.decider._begun, each._now.decider._call_stream
+                each._now.decider._begun, each._now.decider._call_stream = 0, 7  # the same for both
                 made.append([(d.item, d.mean, d.width, d.edition) for user in users for d in each.preview(user, 3)])
-                each._decider._begun, each._decider._call_stream = draws
+                each._now.decider._begun, each._now.decider._call_stream = draws
             assert made[0] == made[1]
 
 

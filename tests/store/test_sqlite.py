@@ -354,10 +354,10 @@ def test_an_explorer_goes_on_where_it_was(path):
         live.feedback({made.id: float(turn % 3 == 0)})
     [late] = live.recommend(["ada"])
     live.publish()  # which the next one does at its start
-    before = live.interests("ada")
+    before = live.inspect.interests("ada")
     live.close()
     again = tw.Explorer(shop, store=tw.SQLiteStore(path), seed=0)
-    assert again.interests("ada") == before
+    assert again.inspect.interests("ada") == before
     assert again.feedback({late.id: 1.0}) == {late.id: "recorded"}
     assert again.feedback({late.id: 1.0}) == {late.id: "duplicate"}
 

@@ -246,7 +246,7 @@ def test_loaders_of_ones_own_are_found(tmp_path):
         "no user or item": 1,
     }
     assert data.interactions.rewards.to_list() == [1.0]
-    assert tw.load_dataset(tmp_path, find_loader("test", name)).source == data.source | {"seed": 0}
+    assert tw.load_dataset(tmp_path, find_loader("test", name), test=0).source == data.source
     assert find_loader("test", "treeward.data.loaders.taobao:load") is LOADERS["taobao"]
     with pytest.raises(DataError, match="clicks.jsonl, line 2: bad time or click|line 3: no user or item"):
         tw.load_dataset(tmp_path, name, strict=True)
@@ -483,7 +483,7 @@ def test_an_experiment_names_its_own_policy_and_keeps_its_settings(tmp_path):
     assert "Wrote" in cli("experiment", "report", tmp_path / "run", cwd=tmp_path)
     assert "RuntimeError: run" in cli(*run, cwd=tmp_path, code=2)
     before = held.rewards
-    mine.write_text(sound.replace("tree.level[node] <= depth", "tree.level[node] <= 2"))
+    mine.write_text(sound.replace("tree.level[node] <= self.depth", "tree.level[node] <= 2"))
     cli(*run, cwd=tmp_path)
     after = load(tmp_path / "run").rewards  # what other code made is computed again, and nothing else
     assert after.filter(arm="HUCB").equals(before.filter(arm="HUCB"))
@@ -518,7 +518,9 @@ def test_a_service_takes_code_from_its_own_settings_and_never_over_http(tmp_path
     (tmp_path / "settings.toml").write_text(f'policy = "{TWO_STEP}"\nbandit = "{CONFIDENT}"\nbudget = 20\n')
     options = ("--config", tmp_path / "settings.toml")
     assert "TwoStep with" in cli("serve", tmp_path / "items", *options, "--check", cwd=tmp_path).replace("\n", "")
-    assert "strength must be 0" in cli("serve", tmp_path / "items", *options, "--set", "strength=1", "--check", code=2)
+    told = cli("serve", tmp_path / "items", *options, "--set", "strength=1", "--check", code=2, width=500)
+    assert "strength must be 0: " in told
+    assert "bandit.py:Confident declares no strength, got 1.0" in told
     (tmp_path / "empty.py").write_text("class Empty:\n    def rule(self, dim):\n        return None\n")
     told = cli("serve", tmp_path / "items", "--check", "--set", f"bandit={tmp_path / 'empty.py'}:Empty", code=2)
     assert "bandit must be a class whose rule(dim) returns a Rule, got 'None'" in told.replace("\n", " ")

@@ -71,7 +71,7 @@ def health(
 
 def _asked(address: str, users: int, anew: bool, key: str | None) -> dict[str, Any]:
     with remote("tree health", "admin", address, key) as client, timed("Looking at the tree"):
-        return client.health(users=users, anew=anew)
+        return client.health(users=users, compare=anew)
 
 
 def _found(
@@ -96,7 +96,7 @@ def _found(
         for user in islice(everyone(held), users):
             made.preview(user)
         with progress() as report:
-            found = made.health(users=users, anew=anew, progress=report)
+            found = made.inspect.health(users=users, anew=anew, progress=report)
     return {**found._asdict(), "advice": found.advice}
 
 

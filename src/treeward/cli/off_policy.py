@@ -128,7 +128,7 @@ def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
         begun = set(settings.load_items().ids.to_list())
         shop = explorer.catalogue
         rows = np.arange(len(shop))
-        may = explorer.are_open(rows) & np.array([item in begun for item in shop.ids.to_list()], dtype=np.bool_)
+        may = explorer.inspect.may_show(rows) & np.array([item in begun for item in shop.ids.to_list()], dtype=np.bool_)
         may &= settings.fulfilling(shop)
         shown = sum(int((events["kind"] == SHOWN).sum()) for _, events in read_all(explorer.store))
     if not made.height:

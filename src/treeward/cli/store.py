@@ -79,7 +79,7 @@ def _check_states(store: Path, items: Path, column: list[str] | None, config: Pa
     """Compare users' states, print what was compared, and return the problems."""
     flags = {"items": str(items), "columns": column}
     with progress() as report, explorer_over_copy(store, config, flags, report) as (explorer, _):
-        found = explorer.check_states(sample, report)
+        found = explorer.inspect.check_states(sample, report)
     if found.unknown and found.unknown == found.events:
         hint = "If a column of the items holds their ids: --column id=NAME"
         raise DataError(f"none of {found.events:,} events is about an item of {items}. {hint}")

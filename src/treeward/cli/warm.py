@@ -57,19 +57,12 @@ def deciding() -> None:
         tw.Explorer(_shop(), policy=policy)
 
 
-def replaying() -> None:
+def learning() -> None:
     """Compile what learns from events: as much as what decides, and nothing of it."""
-    import numpy as np
+    from treeward.policy.compile_learning import learn_from_items, learn_on_paths
 
-    import treeward as tw
-    from treeward.engine.layout import room
-    from treeward.engine.replay import Events, absorb
-
-    shop, none = _shop(), np.full(1, -1, dtype=np.int32)
-    for policy in (tw.Beam(), tw.HCB()):
-        plan = policy.plan(policy.grow(shop, 0), shop)
-        events = Events(np.zeros(1, dtype=np.uint8), none, none, np.zeros(1))
-        absorb(plan, room(plan, 1, 0), np.zeros(1, dtype=np.int64), np.array([0, 1]), events)
+    learn_from_items()
+    learn_on_paths()
 
 
 def baselines() -> None:
@@ -106,6 +99,6 @@ def changing() -> None:
 
 
 JOBS: dict[str, Callable[[], None]] = {
-    job.__name__: job for job in (deciding, baselines, replaying, simulating, changing)
+    job.__name__: job for job in (deciding, baselines, learning, simulating, changing)
 }
 """What shares few kernels goes first: a job waits while another one compiles what both need."""

@@ -1,7 +1,7 @@
 """Checks of arguments: legal values are declared where a field or a parameter is, and one validator applies them.
 
-A rule is written next to the type. `Literal`, `bool` and plain classes need none; `X | None` and `tuple[X, ...]` use
-the rule of `X`; a bare `int` or `float` is not checked::
+A rule is written next to the type. `Literal`, `bool` and treeward's own classes need none; `X | None` and
+`tuple[X, ...]` use the rule of `X`; a bare `int`, `float` or `str` is not checked::
 
     @dataclass(frozen=True)
     class LinUCB:
@@ -105,6 +105,26 @@ class Number(Check):
 
 
 @dataclass(frozen=True)
+class OneOf(Check):
+    """One of some words, as a `Literal` declares. An empty one is legal, but not offered."""
+
+    words: tuple[str, ...]
+
+    def describe(self) -> str:
+        """Return the rule in words."""
+        return f"one of {', '.join(word for word in self.words if word)}"
+
+    def check(self, owner: str, parameter: str, value: Any) -> str:
+        """Return the value, or raise `InvalidArgument` with the closest word."""
+        if value not in self.words:
+            lower = {word.lower(): word for word in self.words}
+            close = difflib.get_close_matches(str(value).lower(), lower, n=1)
+            hint = f" (did you mean {lower[close[0]]!r}?)" if close else ""
+            raise InvalidArgument(owner, parameter, f"{self.describe()}{hint}", value)
+        return cast(str, value)
+
+
+@dataclass(frozen=True)
 class _Other(Check):
     """A rule that follows from a type: its words, and a function that checks."""
 
@@ -124,7 +144,7 @@ Natural = Annotated[int, Whole(low=0)]
 """An integer that may be 0."""
 Seed = Annotated[int, Whole(low=0)]
 """Where random numbers come from."""
-Share = Annotated[float, Number(low=0, high=1)]
+Fraction = Annotated[float, Number(low=0, high=1)]
 """A part of a whole, both ends included."""
 Positive = Annotated[float, Number(above=0)]
 """A number above 0."""
@@ -144,7 +164,7 @@ def rule_of(annotation: Any) -> Check | None:
     if origin is Annotated:
         return next((one for one in annotation.__metadata__ if isinstance(one, Check)), rule_of(given[0]))
     if origin is Literal:
-        return _Other(_offer(given), lambda owner, parameter, value: one_of(owner, parameter, value, given))
+        return OneOf(given)
     if origin in (Union, UnionType):
         rest = [one for one in given if one is not NoneType]
         return _or_none(rule_of(rest[0])) if len(rest) == 1 else None
@@ -152,10 +172,9 @@ def rule_of(annotation: Any) -> Check | None:
         return _each(rule_of(given[0]))
     if annotation is bool:
         return _Other("True or False", flag)
-    # Protocols and numbers are left out: the first are about methods, the second need bounds to mean something.
-    if not isinstance(annotation, type) or origin is not None or annotation in (int, float, object):
-        return None
-    return None if getattr(annotation, "_is_protocol", False) else _instance(annotation)
+    # Of classes only treeward's own: what comes from elsewhere is converted, or refused with a message that says how.
+    own = isinstance(annotation, type) and origin is None and annotation.__module__.startswith("treeward")
+    return _instance(annotation) if own and not getattr(annotation, "_is_protocol", False) else None
 
 
 def _or_none(rule: Check | None) -> Check | None:
@@ -190,14 +209,15 @@ def _instance(kind: type) -> Check:
 
 
 @cache
-def rules_of(kind: type) -> Mapping[str, Check]:
-    """Return the rules of a dataclass's fields, by name."""
-    found = {one.name: rule_of(one.type) for one in fields(kind)}
+def rules_of(kind: Any) -> Mapping[str, Check]:
+    """Return the rules of the fields of a dataclass or named tuple, by name."""
+    types = kind.__annotations__ if issubclass(kind, tuple) else {one.name: one.type for one in fields(kind)}
+    found = {name: rule_of(annotation) for name, annotation in types.items()}
     return {name: rule for name, rule in found.items() if rule is not None}
 
 
 def validate(held: T, owner: str = "") -> T:
-    """Return a dataclass all of whose fields follow their rules; `owner` is its class, unless another is given.
+    """Return a dataclass or named tuple all of whose fields follow their rules; `owner` is by default its class.
 
     Examples
     --------
@@ -215,7 +235,10 @@ def validate(held: T, owner: str = "") -> T:
         made = rule.check(owner or kind.__name__, name, value)
         if made is not value:
             changed[name] = made
-    return cast(T, replace(cast(Any, held), **changed)) if changed else held
+    if not changed:
+        return held
+    other: T = held._replace(**changed) if isinstance(held, tuple) else replace(cast(Any, held), **changed)  # type: ignore[attr-defined]
+    return other
 
 
 def checked(owner: str = "") -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -348,6 +371,13 @@ def typed(owner: str, parameter: str, value: object, kind: type[T]) -> T:
         raise InvalidArgument(owner, parameter, "of the types that are documented", str(error)) from error
 
 
+def choices(owner: str, told: Mapping[str, Any], kind: type) -> None:
+    """Refuse words that are not among the choices of a field of `kind`, with a better message than `typed` has."""
+    for name, rule in rules_of(kind).items():
+        if isinstance(rule, OneOf) and name in told:
+            rule.check(owner, name, told[name])
+
+
 def kinds(owner: str, *given: tuple[str, object, type]) -> None:
     """Refuse what is not of its type: (parameter, value, type) each."""
     for parameter, value, kind in given:
@@ -357,17 +387,7 @@ def kinds(owner: str, *given: tuple[str, object, type]) -> None:
 
 def one_of(owner: str, parameter: str, value: str, names: Iterable[str]) -> str:
     """Return `value` if it is one of `names`; otherwise name the closest one in the error."""
-    known = list(names)
-    if value not in known:
-        lower = {name.lower(): name for name in known}
-        close = difflib.get_close_matches(str(value).lower(), lower, n=1)
-        hint = f" (did you mean {lower[close[0]]!r}?)" if close else ""
-        raise InvalidArgument(owner, parameter, f"{_offer(known)}{hint}", value)
-    return value
-
-
-def _offer(names: Iterable[str]) -> str:
-    return f"one of {', '.join(name for name in names if name)}"
+    return OneOf(tuple(names)).check(owner, parameter, value)
 
 
 def repeats(owner: str, value: object) -> tuple[bool, int]:

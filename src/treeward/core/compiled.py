@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import perf_counter
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 import numba
 import numpy as np
@@ -23,74 +23,56 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile on first call, keep the machine code on disk, release the GIL.
+class _Decorator(Protocol):
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
+def kernel(function: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def kernel(*, sums: bool = False, allocates: bool = True, inline: bool = False) -> _Decorator: ...
+def kernel(function: Any = None, /, *, sums: bool = False, allocates: bool = True, inline: bool = False) -> Any:
+    """Compile a function on its first call, keep the machine code on disk, and release the interpreter's lock.
 
     Never ``parallel=True``: threads are ours (`treeward.core.parallel`), so that results do not depend on their number
     and no OpenMP runtime is started behind the caller's back.
+
+    Parameters
+    ----------
+    function
+        What to compile.
+    sums
+        Let sums be taken in vector lanes. The order of additions is then the compiler's: still the same every time on
+        one machine. NaN and infinity keep their meaning.
+    allocates
+        Whether it creates arrays. If not, arrays are passed without counting references: counting is atomic and costs
+        some 10 ns per array, far more than the work of a small function that takes tuples of dozens of them. Slices
+        are fine; anything that needs memory of its own does not compile.
+    inline
+        Put it in place of each call, so that tuples are not copied (some 0.3 microseconds). Not for what is large: it
+        is compiled again wherever it is called.
     """
-    return _compiled(function, set())
+    options = ({} if allocates else {"_nrt": False}) | ({"forceinline": True} if inline else {})
+    return _decorated(function, lambda one: _compiled(one, _SUMS if sums else set(), **options))
 
 
-def summing_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as `kernel` does, but let sums be taken in vector lanes.
+@overload
+def inner(function: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def inner(*, sums: bool = False, inline: bool = True) -> _Decorator: ...
+def inner(function: Any = None, /, *, sums: bool = False, inline: bool = True) -> Any:
+    """Compile a function that other kernels call and that creates no arrays; options as for `kernel`.
 
-    The order of additions is then the compiler's: still the same every time on one machine. NaN and infinity keep their
-    meaning.
+    It has no entry for Python, which would unpack every array of every argument: that takes as long to compile as the
+    function itself. Tests may call it all the same: such a call compiles an entry, which is not kept on disk.
     """
-    return _compiled(function, {"reassoc", "contract"})
+    options = {"_nrt": False, "no_cpython_wrapper": True} | ({"forceinline": True} if inline else {})
+    return _decorated(function, lambda one: _with_late_entry(_compiled(one, _SUMS if sums else set(), **options)))
 
 
-def tight(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as `kernel` does a function that makes no array, and pass arrays without counting references.
-
-    Counting is atomic and costs some 10 ns an array: far more than the work of a small function that is handed tuples
-    of dozens of them. For the same reason it is put in place of its call, so that the tuples are not copied. Slices are
-    fine; anything that needs memory of its own does not compile.
-    """
-    return _compiled(function, set(), _nrt=False, forceinline=True)
-
-
-def tight_summing(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as both `tight` and `summing_kernel` do."""
-    return _compiled(function, {"reassoc", "contract"}, _nrt=False, forceinline=True)
-
-
-def apart(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as `tight` does, but leave the call a call: for what is large and not called often.
-
-    The tuples are then copied, some 0.3 microseconds; put in place, it would be compiled anew wherever it is called.
-    """
-    return _compiled(function, set(), _nrt=False)
-
-
-def apart_summing(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as both `apart` and `summing_kernel` do."""
-    return _compiled(function, {"reassoc", "contract"}, _nrt=False)
-
-
-def inner(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as `tight` does a function that only other kernels call: Python cannot, and is told so.
-
-    A way in for Python unpacks every array of every argument: for what is handed whole plans and states, that takes as
-    long to compile as the function itself.
-    """
-    return _closed(_compiled(function, set(), _nrt=False, forceinline=True, **_NO_WAY_IN))
-
-
-def inner_summing(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as both `inner` and `summing_kernel` do."""
-    return _closed(_compiled(function, {"reassoc", "contract"}, _nrt=False, forceinline=True, **_NO_WAY_IN))
-
-
-def inner_apart(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as both `inner` and `apart` do."""
-    return _closed(_compiled(function, set(), _nrt=False, **_NO_WAY_IN))
-
-
-def inner_apart_summing(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as `inner`, `apart` and `summing_kernel` do."""
-    return _closed(_compiled(function, {"reassoc", "contract"}, _nrt=False, **_NO_WAY_IN))
+def _decorated(function: Any, decorate: Callable[[Any], Any]) -> Any:
+    """Support both ``@kernel`` and ``@kernel(...)``."""
+    return decorate if function is None else decorate(function)
 
 
 class _Teller(event.Listener):
@@ -163,22 +145,27 @@ event.register("numba:compile", _teller)  # type: ignore[no-untyped-call]
 if shared_cache is not None:
     shared_cache.turns.waiting = _teller.waiting
 
-_NO_WAY_IN = {"no_cpython_wrapper": True}
-_NO_C = {"no_cfunc_wrapper": True}  # a way in for C, which nobody needs
-# Some of these are numba's own affair: without them kernels compile and run more slowly, to the same results.
+_SUMS = {"reassoc", "contract"}
+_NO_C = {"no_cfunc_wrapper": True}  # an entry for C, which nobody needs
+# Some of these are private to numba: without them kernels compile and run more slowly, to the same results.
 _PRIVATE = "_nrt", "forceinline", "no_cpython_wrapper", "no_cfunc_wrapper"
 _KNOWN = {name for name in _PRIVATE if hasattr(CPUTargetOptions, name)}
 
 
-def _closed(made: Callable[P, R]) -> Callable[P, R]:
-    """Refuse calls from Python, which would end the process."""
+def _with_late_entry(made: Callable[P, R]) -> Callable[P, R]:
+    """Let Python call a kernel that has no entry for it: without this, such a call would end the process."""
     if hasattr(made, "py_func") and "no_cpython_wrapper" in _KNOWN:  # else kernels are interpreted
-        made.__class__ = type("InnerKernel", (type(made),), {"__call__": _refuse})
+        made.__class__ = type("InnerKernel", (type(made),), {"__call__": _call_late_entry})
     return made
 
 
-def _refuse(made: Any, *_: object) -> None:
-    raise TypeError(f"{made.py_func.__qualname__} is for other kernels: Python cannot call it")
+_entries: dict[int, Any] = {}
+
+
+def _call_late_entry(made: Any, *args: Any) -> Any:
+    if id(made) not in _entries:
+        _entries[id(made)] = numba.njit(lambda *given: made(*given))
+    return _entries[id(made)](*args)
 
 
 def bound(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> Callable[P, R]:

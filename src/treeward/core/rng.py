@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import tight
+from treeward.core.compiled import inner, kernel
 from treeward.core.errors import InvalidArgument
 
 # Every value below stays under 2**64, so the interpreted code needs no modular arithmetic of its own.
@@ -40,7 +40,7 @@ def stream(*parts: str | int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
-@tight
+@inner
 def philox(seed: int, stream: int, counter: int) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     """Return four independent 32-bit numbers (as uint64)."""
     block, key, lane = np.uint64(counter), np.uint64(seed), np.uint64(stream)
@@ -56,7 +56,7 @@ def philox(seed: int, stream: int, counter: int) -> tuple[np.uint64, np.uint64, 
     return x0, x1, x2, x3
 
 
-@tight
+@inner
 def uniform(seed: int, stream: int, counter: int) -> float:
     """Return a float64 in [0, 1) with 53 random bits.
 
@@ -69,13 +69,13 @@ def uniform(seed: int, stream: int, counter: int) -> float:
     return (float(a >> _TOP_27) * 67108864.0 + float(b >> _TOP_26)) / 9007199254740992.0
 
 
-@tight
+@inner
 def below(seed: int, stream: int, counter: int, limit: int) -> int:
     """Return an integer in [0, limit); the bias is at most limit / 2**53."""
     return int(uniform(seed, stream, counter) * limit)
 
 
-@tight
+@inner
 def normal(seed: int, stream: int, counter: int) -> float:
     """Return a standard normal float64 (Box-Muller on the four words of one block)."""
     a, b, c, d = philox(seed, stream, counter)
@@ -84,7 +84,7 @@ def normal(seed: int, stream: int, counter: int) -> float:
     return math.sqrt(-2.0 * math.log(radius)) * math.cos(2.0 * math.pi * angle)
 
 
-@tight
+@inner
 def lane(seed: int, stream: int, counter: int) -> int:
     """Return a stream of its own for everything that belongs to one counter of another stream: below 2**63.
 
@@ -97,31 +97,31 @@ def lane(seed: int, stream: int, counter: int) -> int:
     return int((a << _SHIFT | b) >> _ONE)
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _fill_uniform(seed: int, stream: int, start: int, out: NDArray[np.float64]) -> None:
     for i in range(len(out)):
         out[i] = uniform(seed, stream, start + i)
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _fill_normal(seed: int, stream: int, start: int, out: NDArray[np.float64]) -> None:
     for i in range(len(out)):
         out[i] = normal(seed, stream, start + i)
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _fill_lanes(seed: int, streams: NDArray[np.int64], counters: NDArray[np.int64], out: NDArray[np.int64]) -> None:
     for i in range(len(out)):
         out[i] = lane(seed, streams[i], counters[i])
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _fill_coins(seed: int, streams: NDArray[np.int64], counter: int, out: NDArray[np.float64]) -> None:
     for i in range(len(out)):
         out[i] = uniform(seed, streams[i], counter)
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _swap_to_front(seed: int, stream: int, pool: NDArray[np.int64], count: int) -> None:
     for i in range(count):
         j = i + below(seed, stream, i, len(pool) - i)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
-from treeward.core.errors import ArtefactVersion, InvalidArgument, UnknownId
+from treeward.core.errors import ArtefactVersion, DataError, InvalidArgument, UnknownId
 from treeward.core.types import AnyArray, Floats
 from treeward.data import tables
 from treeward.data.columns import Values, column
@@ -206,7 +206,12 @@ class Catalogue:
         verify
             Check the hashes of a saved catalogue.
         """
-        made = cls._read(path, columns or {}, vectors, need_vectors, verify)
+        if columns and (artefact.is_artefact(path) or str(path).endswith(".npy")):
+            raise InvalidArgument("Catalogue.load", "columns", "given for a table", f"{dict(columns)} for {path}")
+        try:
+            made = cls._read(path, columns or {}, vectors, need_vectors, verify)
+        except InvalidArgument as error:  # about what the file holds
+            raise DataError(f"{path}: {error}") from error
         found = Path(path) / artefact.MANIFEST if artefact.is_artefact(path) else Path(path)
         made.made_at = int(found.stat().st_mtime)
         return made
@@ -215,8 +220,6 @@ class Catalogue:
     def _read(
         cls, path: StrPath, columns: Mapping[str, str], vectors: StrPath | None, need_vectors: bool, verify: bool
     ) -> Self:
-        if columns and (artefact.is_artefact(path) or str(path).endswith(".npy")):
-            raise InvalidArgument("Catalogue.load", "columns", "given for a table", f"{dict(columns)} for {path}")
         if artefact.is_artefact(path):
             try:
                 contents = artefact.read(path, FORMAT, VERSION, verify=verify)

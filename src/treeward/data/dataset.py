@@ -136,8 +136,3 @@ def given_split(users: pl.Series, earlier: pl.Series, validation: int | float, s
     others = users.unique().sort()
     others = others.filter(~others.is_in(earlier.implode())).rename("user")
     return pl.concat([splits, pl.DataFrame(others).with_columns(pl.lit("test", pl.Enum(SPLITS)).alias("split"))])
-
-
-def left_out(what: str, count: int) -> dict[str, Problem]:
-    """Return an entry for what a filter left out."""
-    return {what: Problem(count, "filter")} if count else {}

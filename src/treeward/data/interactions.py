@@ -163,11 +163,7 @@ class Interactions:
 
     @classmethod
     def load(
-        cls,
-        path: StrPath,
-        *,
-        columns: Mapping[str, str] | None = None,
-        actions: Mapping[str, float] | None = None,
+        cls, path: StrPath, *, columns: Mapping[str, str] | None = None, actions: Mapping[str, float] | None = None
     ) -> "Interactions":
         """Read a saved log, or a CSV, TSV or Parquet table.
 
@@ -185,7 +181,10 @@ class Interactions:
             table = artefact.read(path, FORMAT, VERSION).tables["events"]
         else:
             table = tables.read_events(path, columns or {})
-        log = cls.of_table(table)
+        try:
+            log = cls.of_table(table)
+        except InvalidArgument as error:  # about what the file holds
+            raise DataError(f"{path}: {error}") from error
         return log if actions is None else log.weighed(actions)
 
     @classmethod

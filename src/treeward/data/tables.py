@@ -10,7 +10,7 @@ from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError
 from treeward.core.npy import open_npy
 from treeward.core.types import AnyArray
-from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES
+from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES, check_roles
 
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 
@@ -65,17 +65,15 @@ def read_items(
     path: StrPath, columns: Mapping[str, str], vectors: StrPath | None = None, need_vectors: bool = True
 ) -> tuple[pl.DataFrame, AnyArray | None]:
     """Read a table of items: its columns, renamed, without the vectors; and the vectors, None if it has none."""
-    table, roles = read_table(path), ITEM_ROLES if vectors is None else tuple(_without_vector(ITEM_ROLES))
-    for role in columns:
-        if role not in roles:
-            raise DataError(f"cannot map a column to {role!r}: the roles are {', '.join(roles)}")
+    table = read_table(path)
+    check_roles(columns, ITEM_ROLES if vectors is None else _without_vector(ITEM_ROLES))
     if vectors is not None:
         matrix = read_matrix(vectors)
         if len(matrix) != table.height:
             raise DataError(
                 f"{vectors} has {len(matrix)} rows, {path} has {table.height}: one vector an item is needed"
             )
-        return _rename(path, table, columns), matrix
+        return _with_ids(path, _rename(path, table, columns)), matrix
     named = columns.get("vector", "vector")
     table, found = _take_vectors(path, table, named)
     if found is None and (need_vectors or "vector" in columns):
@@ -85,7 +83,18 @@ def read_items(
             f"If there are none: treeward embed text {path} -o items makes them of what items say, "
             f"treeward embed svd LOG --items {path} -o items of who did what with them"
         )
-    return _rename(path, table, {role: columns[role] for role in _without_vector(columns)}), found
+    return _with_ids(path, _rename(path, table, {role: columns[role] for role in _without_vector(columns)})), found
+
+
+def _with_ids(path: StrPath, table: pl.DataFrame) -> pl.DataFrame:
+    """Refuse a table in which an item has no id, or that of an earlier one; name the first one's line."""
+    if "id" in table.columns:
+        ids = table["id"]
+        for bad, why in ((ids.is_null(), "no id"), (~ids.is_first_distinct(), "an id that an earlier item has")):
+            if bad.any():
+                row = bad.arg_true()[0]
+                raise DataError(f"{place_of(path, table, row)}: {why}{'' if ids[row] is None else f', {ids[row]!r}'}")
+    return table
 
 
 def _without_vector(roles: Iterable[str]) -> list[str]:
@@ -94,17 +103,43 @@ def _without_vector(roles: Iterable[str]) -> list[str]:
 
 def read_events(path: StrPath, columns: Mapping[str, str]) -> pl.DataFrame:
     """Read a table of events, its columns renamed to user, item, reward, action and time."""
-    for role in columns:
-        if role not in LOG_ROLES:
-            raise DataError(f"cannot map a column to {role!r}: the roles are {', '.join(LOG_ROLES)}")
+    check_roles(columns, LOG_ROLES)
     table = _rename(path, read_table(path), columns)
     _require_all(path, table, {role: role for role in ("user", "item")})
+    made = []
+    if "reward" in table.columns and (table["reward"].dtype == pl.String or table["reward"].dtype.is_numeric()):
+        made.append(table["reward"].cast(pl.Float64, strict=False))
+        _require_sound(path, table, "reward", made[0].is_finite(), "a finite number")
     if "time" in table.columns and table["time"].dtype == pl.String:
-        try:
-            return table.with_columns(pl.col("time").str.to_datetime())
-        except pl.exceptions.PolarsError as error:
-            raise DataError(f"{path}: the times are neither numbers nor like 2026-01-31T12:00:00") from error
-    return table
+        made.append(_times(table["time"]))
+        missing = table["time"].is_null()
+        _require_sound(path, table, "time", made[-1].is_not_null() | missing, "an integer or like 2026-01-31T12:00:00")
+    return table.with_columns(made)
+
+
+def _times(texts: pl.Series) -> pl.Series:
+    """Return texts as the kind of time that most of them are, integers or datetimes; null where one is not."""
+    numbers = texts.cast(pl.Int64, strict=False)
+    try:
+        moments = texts.str.to_datetime(strict=False)
+    except pl.exceptions.PolarsError:  # not one of them is
+        return numbers
+    return numbers if numbers.null_count() < moments.null_count() else moments
+
+
+def _require_sound(path: StrPath, table: pl.DataFrame, name: str, sound: pl.Series, rule: str) -> None:
+    """Refuse a table with a value of a column that is not sound; name the first one's line."""
+    bad = (~sound.fill_null(False)).arg_true()
+    if len(bad):
+        raise DataError(f"{place_of(path, table, bad[0])}: the {name} must be {rule}, not {table[name][bad[0]]!r}")
+
+
+def place_of(path: StrPath, table: pl.DataFrame, row: int) -> str:
+    """Return the file and the line of a table's row (in a Parquet file, which has no lines, the row itself)."""
+    if Path(path).suffix.lower() == ".parquet":
+        return f"{path}, row {row + 1}"
+    texts = table[:row].select(pl.col(pl.String).str.count_matches("\n").sum())  # quoted fields may span lines
+    return f"{path}, line {row + 2 + sum(texts.row(0)) if texts.width and row else row + 2}"
 
 
 def _rename(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:

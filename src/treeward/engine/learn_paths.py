@@ -1,9 +1,9 @@
-"""Learning on paths: a reward also teaches the nodes above its item, and opens nodes of pHCB. For what walks."""
+"""Learning about paths: a reward also teaches the nodes above its item, and may open a visible node of pHCB."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import apart, inner, inner_apart, inner_apart_summing, whole
+from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import Floats, Integers
 from treeward.engine.crowd import offset_of
 from treeward.engine.explore import dot
@@ -16,7 +16,7 @@ from treeward.engine.ragged import Lists
 from treeward.store.events import CHANGE, REWARD
 
 
-@apart
+@kernel(allocates=False)
 def replay_paths(
     lesson: Lesson,
     paths: Paths,
@@ -32,7 +32,7 @@ def replay_paths(
     done: NDArray[np.int64],
     desk: Desk,
 ) -> int:
-    """Do as `replay_items` does where rewards also teach nodes."""
+    """Replay events like `replay_items`, for policies whose rewards also teach nodes."""
     numbers = lesson.numbers
     for user in range(len(seats)):
         seat = seats[user]
@@ -77,16 +77,16 @@ def teach_path(
     reward: float,
     desk: Desk,
 ) -> None:
-    """Learn a reward for the item at `place`, taken from `node`: it goes to the item and every node on its path.
+    """Learn a reward for the item at `place`, taken from `node`, at the item and at every node on its path.
 
-    `at` is the item's `holder`, `gate` what the request told. `kind`: REWARD, or CHANGE, where the reward of an
-    earlier event changes by so much.
+    `at` is the item's `holder`, `gate` the request's context. If `kind` is CHANGE, `reward` is the change of an earlier
+    event's reward.
     """
     numbers, slot = lesson.numbers, posterior.theta.shape[1] - 1
     node = _taken_from(numbers.personal, paths, visible, seat, place, at, node)
     through(lesson.items[place], lesson.gates, gate, desk.x)
     known = offset_of(lesson.offset, place)
-    while slot >= 0:  # the item, then the nodes from below
+    while slot >= 0:  # the item first, then the nodes from the leaf up
         if kind == CHANGE:
             correct(posterior, seat, slot, desk.x, reward, desk.z)
             how, scale, surprise = MOVED, np.float32(0.0), np.float32(reward)
@@ -112,16 +112,16 @@ def teach_path(
 
 @inner
 def _taken_from(personal: bool, paths: Paths, visible: Lists, seat: int, place: int, at: int, node: int) -> int:
-    """Return the first node that learns of an item; -1: none does."""
+    """Return the lowest node that learns from a reward; -1: none."""
     if personal:
         return node if node >= 0 else whole(visible.values[visible.start[seat] + at])
     leaf = leaf_of(paths.first_child, paths.item_range, place, node)
-    return leaf if leaf > 0 else -1  # nothing is learned at the root
+    return leaf if leaf > 0 else -1  # the root has no parameters
 
 
 @inner
 def _count(personal: bool, paths: Paths, events: Events, first: int, last: int, until: NDArray[np.int64]) -> None:
-    """Count the observations that these events bring to each slot."""
+    """Write how many observations these events add to each slot."""
     for slot in range(len(until)):
         until[slot] = 0
     for i in range(first, last if last - first > 1 else first):
@@ -138,13 +138,13 @@ def _count(personal: bool, paths: Paths, events: Events, first: int, last: int, 
 
 @inner
 def _expandable(first_child: Integers, visible: Lists, seat: int, at: int) -> bool:
-    """Tell whether the children of the visible node `at` are sure to find room."""
+    """Return whether there is room for the children of the visible node `at`."""
     node = visible.values[visible.start[seat] + at]
     children = first_child[node + 1] - first_child[node]
     return bool(visible.length[seat] + children <= visible.room[seat] + 1)
 
 
-@inner_apart
+@inner(inline=False)
 def _keep_board(
     watched: Floats,
     board: Board,
@@ -155,14 +155,14 @@ def _keep_board(
     surprise: np.float32,
     z: Floats,
 ) -> None:
-    """Keep up the means and widths of what is watched, after slot 0 has learned."""
+    """Update the board after slot 0 has learned."""
     if how == MADE:
         _count_board(watched, board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
     elif how == MOVED:
         _shift_board(watched, board, seat, z, scale, surprise)
 
 
-@inner_apart_summing
+@inner(sums=True, inline=False)
 def _shift_board(watched: Floats, board: Board, seat: int, z: Floats, scale: np.float32, surprise: np.float32) -> None:
     for arm in range(len(watched)):
         x, along = watched[arm], np.float32(0.0)
@@ -172,16 +172,16 @@ def _shift_board(watched: Floats, board: Board, seat: int, z: Floats, scale: np.
         board.square[seat, arm] -= along * along * scale
 
 
-@inner_apart
+@inner(inline=False)
 def _count_board(watched: Floats, board: Board, seat: int, inverse: Floats, theta: Floats, z: Floats) -> None:
     for arm in range(len(watched)):
         board.mean[seat, arm] = dot(watched[arm], theta)
         board.square[seat, arm] = spread(inverse, watched[arm], z)
 
 
-@inner_apart
+@inner(inline=False)
 def _expand(at_least: bool, paths: Paths, history: History, lists: Lists, seat: int, at: int) -> None:
-    """Replace the visible node `at` by its children, if it has earned it."""
+    """Replace the visible node `at` by its children if its visits and mean reward suffice."""
     start = lists.start[seat]
     visible = lists.values[start : start + lists.room[seat]]
     node = visible[at]

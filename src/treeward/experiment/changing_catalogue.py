@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from treeward.bandit.crowd import Crowd
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Number, Seed, Whole
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.tasks import Share
@@ -19,8 +20,6 @@ from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
 from treeward.experiment import run_folder
-from treeward.experiment.cells import cell_seed
-from treeward.experiment.run import alone
 from treeward.explorer.explorer import Explorer
 from treeward.policy.beam import Beam
 from treeward.simulate.synthetic import vivid
@@ -59,26 +58,22 @@ class ChangingCatalogue:
 
     world: str = ""
     """A saved world; empty: a synthetic one of tight topics and strong tastes."""
-    items: int = 20_000
+    items: Annotated[int, Whole(low=100)] = 20_000
     """Items of a synthetic world; half of them are there at a time."""
-    users: int = 200
-    days: int = 20
-    rounds: int = 10
+    users: Count = 200
+    days: Count = 20
+    rounds: Count = 10
     """Recommendations a user gets every day."""
-    churn: tuple[float, ...] = (0.01, 0.05, 0.2)
+    churn: tuple[Annotated[float, Number(above=0, high=0.5)], ...] = (0.01, 0.05, 0.2)
     """Shares of the catalogue that come and go every day."""
-    repeats: int = 3
-    seed: int = 0
+    repeats: Count = 3
+    seed: Seed = 0
 
     def check(self) -> None:
-        """Refuse what cannot be."""
-        owner = "experiment changing-catalogue"
-        for name, low in (("items", 100), ("users", 1), ("days", 1), ("rounds", 1), ("repeats", 1), ("seed", 0)):
-            checks.integer(owner, name, getattr(self, name), low=low)
+        """Refuse what cannot be run."""
+        checks.validate(self, "experiment changing-catalogue")
         if not self.churn:
-            raise InvalidArgument(owner, "churn", "at least one share", self.churn)
-        for share in self.churn:
-            checks.number(owner, "churn", share, above=0, high=0.5)
+            raise InvalidArgument("experiment changing-catalogue", "churn", "at least one share", self.churn)
 
     @property
     def digest(self) -> str:
@@ -107,11 +102,11 @@ def run_changing_catalogue(
     """Run it in a folder, or what is left of it; the same spec gives the same results, however interrupted."""
     spec.check()
     place, report = Path(folder), progress or silent
-    with alone(place):
+    with run_folder.locked(place):
         run_folder.claim(place, spec)
         _prepare(spec, place, report)
         run_folder.run_cells(
-            place, _cells(spec), KIND, spec.digest, live, ["world", "prior", "tree"],
+            place, _cells(spec), KIND, spec.digest, live, [run_folder.SPEC, "world", "prior", "tree"],
             processes=processes, on=on, report=report,
         )  # fmt: skip
         return load_changing_catalogue(place)
@@ -190,7 +185,7 @@ def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Conte
     """Compute a cell: one way to keep the tree, through all days."""
     spec, world, prior, tree = _stage(str(shared.folder()))
     way = next(one for one in WAYS if one.label == label)
-    seed = cell_seed(spec.seed, repeat)
+    seed = run_folder.cell_seed(spec.seed, repeat)
     chances = np.stack([world.probabilities(user) for user in range(spec.users)])
     here = _first_day(spec, world)
     explorer = Explorer(
@@ -211,7 +206,7 @@ def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Conte
             waits.come(come, day, chances, there)
             if way.every and day % way.every == 0:
                 explorer.rebuild()
-            elif way.adds and explorer.fitness().due(0.0):
+            elif way.adds and explorer.inspect.fitness().due(0.0):
                 explorer.refit()
         earned[:, day] = _spend(explorer, world, chances, spec.rounds, seed, day, waits)
     rewards = pl.DataFrame(

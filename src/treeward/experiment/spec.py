@@ -6,22 +6,21 @@ from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from treeward.bandit import Crowd, bandit_named
 from treeward.bandit.rules import Bandit
 from treeward.core import checks
+from treeward.core.checks import Count, Natural, NotNegative, Seed, Whole
 from treeward.core.errors import InvalidArgument
-from treeward.core.named import code_digest, is_own, make
+from treeward.core.registry import code_digest, is_own, make
 from treeward.data.loaders import find_loader
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.embed.features import Features
 from treeward.experiment.baselines import BASELINES, FORESEEING, Factors
 from treeward.learn.next_click import NextClick
 from treeward.policy import POLICIES, LogThreshold, Policy, policy_named
-from treeward.policy.node_vectors import NODE_VECTORS
 from treeward.policy.session import Begins
-from treeward.simulate.fit import EXPOSURES
 from treeward.tree.item_tree import ItemTree
 
 _EXPANSION = ("q", "p", "authors")
@@ -32,8 +31,8 @@ Value = str | int | float | bool
 KINDS: dict[str, type[Policy]] = {**POLICIES, **BASELINES}
 
 
-class Aids(NamedTuple):
-    """What arms may know of training users."""
+class TrainedParts(NamedTuple):
+    """What was learned from training users, for the arms that may know it."""
 
     prior: Crowd | None = None
     factors: Factors | None = None
@@ -101,15 +100,17 @@ class Arm:
         """Which of the experiment's trees it walks."""
         return "-".join(("tree", *("features",) * self.features, *("prior",) * self.prior))
 
-    def build(self, budget: int, aids: Aids | None = None, nodes: Literal["unit", "mean"] = "unit") -> Policy:
+    def build(
+        self, budget: int, trained: TrainedParts | None = None, nodes: Literal["unit", "mean"] = "unit"
+    ) -> Policy:
         """Return the policy, checked as far as it can be without data; `Spec.policy` gives it the spec's options.
 
-        `aids` is what it may know of training users, `nodes` the length of node vectors where it scores nodes.
+        `trained` is what it may know of training users, `nodes` the length of node vectors where it scores nodes.
         """
         owner = f"arm {self.label!r}"
         kind, way = self.kind, bandit_named(owner, "bandit", self.bandit)
         if self.policy in BASELINES:
-            told = {} if aids is None else aids.told_to(self.policy)
+            told = {} if trained is None else trained.told_to(self.policy)
             known(owner, "options", self.options, ())
             known(owner, "bandit_options", self.bandit_options, ())
             for name in ("prior", "features"):
@@ -130,9 +131,9 @@ class Arm:
         own = made.pop("budget", budget)
         if kind.node_vectors == "unit":  # a policy that scores nodes: others have no choice
             made.setdefault("node_vectors", nodes)
-        if aids is not None:
-            made["prior"] = (aids.deep_prior if self.features else aids.prior) if self.prior else None
-            made["features"] = aids.features if self.features else None
+        if trained is not None:
+            made["prior"] = (trained.deep_prior if self.features else trained.prior) if self.prior else None
+            made["features"] = trained.features if self.features else None
         policy: Policy = make(owner, "policy", self.policy, kind, bandit, budget=own or None, **made)
         return policy
 
@@ -144,9 +145,9 @@ class Judge:
     label: str
     biases: bool = False
     """False: P(click) = sigmoid(u'v), as in the paper. True: also a bias per user and per item, and a base rate."""
-    negatives: int = 4
+    negatives: Count = 4
     """Non-clicks per click of training users: logged skips, and drawn items where the log has too few."""
-    decay: float = 0.02
+    decay: NotNegative = 0.02
     """How strongly vectors are pulled towards zero; see `learn.factorise`."""
 
 
@@ -162,29 +163,29 @@ class Spec:
     arms: tuple[Arm, ...]
     loader: str = ""
     loader_options: Mapping[str, Value | Mapping[str, Value]] = field(default_factory=dict)
-    users: int = 1_000
+    users: Count = 1_000
     """At most so many users of the split."""
     split: Literal["test", "validation"] = "test"
-    rounds: int = 2_000
-    repeats: int = 10
+    rounds: Annotated[int, Whole(1, 2**31 - 1)] = 2_000
+    repeats: Count = 10
     """How often, each with a seed of its own."""
-    worlds: int = 1
+    worlds: Count = 1
     """How many worlds are fitted to the log, each with other draws; every one of them is repeated so often."""
-    seed: int = 0
-    budget: int = 50
+    seed: Seed = 0
+    budget: Count = 50
     reward: Literal["probability", "click"] = "probability"
     once: bool = False
-    dim: int = 64
+    dim: Count = 64
     """Of item vectors that are made."""
     widths: tuple[int, ...] = ()
     """Of the tree's levels; by default of the catalogue's size."""
     nodes: Literal["unit", "mean"] = "unit"
     """Length of the node vectors of arms that score nodes: 1 (the paper), or plain means (its authors' code)."""
-    exposure: str = "auto"
-    negatives: int = 4
+    exposure: Literal["auto", "impressions", "popularity", "none"] = "auto"
+    negatives: Count = 4
     vectors: str = "auto"
     """Of the items: ``"auto"`` (the data's own, else by SVD), one of `VECTORS`, or the path of a saved catalogue."""
-    start: int = 0
+    start: Natural = 0
     """How many of their real clicks users begin with; who has no more than that is left out."""
     pick: Literal["random", "diverse"] = "random"
     """Which users: any, or those whose clicks have the highest Gini impurity of categories."""
@@ -193,7 +194,7 @@ class Spec:
     samples: Literal["auto", "impressions", "drawn"] = "auto"
     """What judges are tested on: the users' impressions with their real skips, or their other clicks and as many items
     drawn from those they never clicked; by default impressions where the log has them."""
-    shown: int = 0
+    shown: Natural = 0
     """In a world: how many items, drawn from all, each user who is not tried was shown; their clicks and skips are the
     log of training users. 0: there is none."""
 
@@ -208,15 +209,11 @@ class Spec:
             raise InvalidArgument(owner, "arms", "labels that are all different and not empty", labels)
         if any(label[0] in "=+-@\t\r" for label in labels):  # report.csv may be opened in a spreadsheet
             raise InvalidArgument(owner, "arms", "labels that do not begin with =, +, - or @", labels)
-        for name in ("users", "rounds", "repeats", "worlds", "budget", "dim", "negatives"):
-            checks.integer(owner, name, getattr(self, name), low=1)
-        checks.integer(owner, "rounds", self.rounds, low=1, high=2**31 - 1)
-        checks.integer(owner, "seed", self.seed, low=0)
-        checks.integer(owner, "start", self.start, low=1 if self.judges else 0)
+        checks.validate(self, owner)
+        if self.judges:
+            checks.integer(owner, "start", self.start, low=1)
         self._check_judges(owner)
         _check_vectors(owner, self.vectors)
-        checks.integer(owner, "shown", self.shown, low=0)
-        checks.one_of(owner, "exposure", self.exposure, EXPOSURES)
         if self.loader and ":" not in self.loader:  # code of one's own runs when it is needed, not when it is named
             find_loader(owner, self.loader)
         shop = synthetic_catalogue(64, dim=4, seed=0)
@@ -233,14 +230,13 @@ class Spec:
         if len(set(labels)) != len(labels) or not all(labels):
             raise InvalidArgument(owner, "judges", "labels that are all different and not empty", labels)
         for judge in self.judges:
-            checks.integer(f"judge {judge.label!r}", "negatives", judge.negatives, low=1)
-            checks.number(f"judge {judge.label!r}", "decay", judge.decay, low=0)
+            checks.validate(judge, f"judge {judge.label!r}")
             if not isinstance(judge.decay, float):  # or its digest would differ from that of what TOML gives back
                 raise InvalidArgument(f"judge {judge.label!r}", "decay", "a float", judge.decay)
 
-    def policy(self, arm: Arm, aids: Aids | None = None) -> Policy:
+    def policy(self, arm: Arm, trained: TrainedParts | None = None) -> Policy:
         """Return an arm's policy under this experiment's budget and node vectors."""
-        return arm.build(self.budget, aids, self.nodes)
+        return arm.build(self.budget, trained, self.nodes)
 
     @property
     def runs(self) -> int:
@@ -304,7 +300,6 @@ def _tables(given: Any, name: str, kind: type, needed: tuple[str, ...]) -> list[
 
 
 VECTORS = ("auto", "svd", "gru", "text", "text-gru")
-PICKS, SAMPLES = ("random", "diverse"), ("auto", "impressions", "drawn")
 
 
 def _check_vectors(owner: str, vectors: str) -> None:
@@ -322,13 +317,9 @@ def known(owner: str, parameter: str, given: Mapping[str, Any], names: Iterable[
 
 def _typed(told: dict[str, Any]) -> Spec:
     """Return a spec, if everything in it is of its type."""
-    for held in (told, *told["arms"]):
-        if held.get("reward"):
-            checks.one_of("experiment", "reward", held["reward"], ("probability", "click"))
-    choices = {"split": ("test", "validation"), "pick": PICKS, "samples": SAMPLES, "nodes": NODE_VECTORS}
-    for name, words in choices.items():
-        if name in told:
-            checks.one_of("experiment", name, told[name], words)
+    for arm in told["arms"]:
+        checks.choices("experiment", arm, Arm)
+    checks.choices("experiment", told, Spec)
     return checks.typed("experiment", "spec", told, Spec)
 
 

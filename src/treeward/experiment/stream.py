@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from treeward.bandit.crowd import Crowd
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Number, OneOf, Seed, Whole
 from treeward.core.errors import ArtefactError, DataError, ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.progress import Stage as Steps
@@ -25,11 +26,9 @@ from treeward.data.dataset import Dataset, Sizes, split_users
 from treeward.data.interactions import Interactions
 from treeward.data.loaders import find_loader, load_dataset
 from treeward.embed import attribute_vectors, svd_vectors, text_vectors
-from treeward.embed.text import SAID
+from treeward.embed.text import TEXT_COLUMNS
 from treeward.experiment import run_folder
-from treeward.experiment.cells import cell_seed
 from treeward.experiment.prepare import content_digest, fit_world, is_world, rows_of
-from treeward.experiment.run import alone
 from treeward.experiment.stream_arms import ARMS, Player, Stage
 from treeward.learn.torch import torch_for
 from treeward.policy.beam import Beam
@@ -40,7 +39,6 @@ from treeward.tree.item_tree import ItemTree
 
 KIND = run_folder.Kind("treeward.stream", 1)
 STAGE = "treeward.stream.stage", 1
-VECTORS = ("clicks", "attributes", "text", "own")
 FREE = ("arms", "repeats")
 """What a run may be resumed with other values of: cells do not depend on them."""
 _OWNER = "experiment stream"
@@ -56,35 +54,29 @@ class Stream:
     """A data set as `treeward data inspect` reads it, or a saved world."""
     loader: str = ""
     loader_options: Mapping[str, Any] = field(default_factory=dict)
-    vectors: str = "clicks"
+    vectors: Annotated[str, OneOf(("clicks", "attributes", "text", "own"))] = "clicks"
     """Item vectors: ``"clicks"`` (SVD of training users' clicks), ``"attributes"`` (attributes, genres, tags, brand or
     category), ``"text"`` (titles, descriptions and genres), or ``"own"`` (those of the data, as a world needs)."""
-    dim: int = 64
+    dim: Count = 64
     """Dimensions of item vectors that are made."""
-    users: int = 12_000
+    users: Annotated[int, Whole(low=2)] = 12_000
     """At most so many users visit."""
-    training: float = 0.5
+    training: Annotated[float, Number(above=0, below=1)] = 0.5
     """Share of all users who do not visit; vectors and prior are made from their events."""
-    days: int = 20
-    visits: float = 4.0
+    days: Annotated[int, Whole(1, 2**15 - 1)] = 20
+    visits: Annotated[float, Number(low=1)] = 4.0
     """Visits of the median user."""
-    tail: float = 3.5
+    tail: Annotated[float, Number(above=1)] = 3.5
     """Exponent of the tail: P(more than n visits) falls as n to the power of minus this."""
-    batch: int = 50
+    batch: Count = 50
     """So many visits, of different users, are decided before feedback on them comes."""
     arms: tuple[str, ...] = tuple(ARMS)
-    repeats: int = 3
-    seed: int = 0
+    repeats: Count = 3
+    seed: Seed = 0
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is computed."""
-        for name, low in (("dim", 1), ("users", 2), ("days", 1), ("batch", 1), ("repeats", 1), ("seed", 0)):
-            checks.integer(_OWNER, name, getattr(self, name), low=low)
-        checks.integer(_OWNER, "days", self.days, low=1, high=2**15 - 1)
-        checks.number(_OWNER, "training", self.training, above=0, below=1)
-        checks.number(_OWNER, "visits", self.visits, low=1)
-        checks.number(_OWNER, "tail", self.tail, above=1)
-        checks.one_of(_OWNER, "vectors", self.vectors, VECTORS)
+        checks.validate(self, _OWNER)
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise InvalidArgument(_OWNER, "arms", "at least one, and none of them twice", self.arms)
         for label in self.arms:
@@ -106,7 +98,7 @@ class Stream:
 
     def arrivals(self, users: int, items: int, repeat: int) -> Visits:
         """Return the visits of a repeat: the same for all arms."""
-        seed = cell_seed(self.seed, repeat)
+        seed = run_folder.cell_seed(self.seed, repeat)
         return arrivals(users, self.days, median=self.visits, tail=self.tail, most=items, seed=seed)
 
 
@@ -143,12 +135,13 @@ def run_stream(
     check_place(on)
     spec.check()
     place, report = Path(folder), progress or silent
-    with alone(place):
+    with run_folder.locked(place):
         run_folder.claim(place, spec, FREE)
         _prepare(spec, place, report)
         run_folder.run_cells(
-            place, _cells(spec), KIND, spec.digest, play_cell, ["world", "tree", "prior", "tree-prior", "stage"],
-            processes=processes, on=on, report=report,
+            place, _cells(spec), KIND, spec.digest, play_cell,
+            [run_folder.SPEC, "world", "tree", "prior", "tree-prior", "stage"], processes=processes, on=on,
+            report=report,
         )  # fmt: skip
         return load_stream(place)
 
@@ -243,7 +236,7 @@ def _with_vectors(spec: Stream, data: Dataset, report: Progress) -> Catalogue:
         except DataError as error:
             rule = "clicks or text: the data has no attributes, genres, tags, brand or category"
             raise InvalidArgument(_OWNER, "vectors", rule, kind) from error
-    columns = [name for name in (*SAID, "genres") if name in bare.table.columns]
+    columns = [name for name in (*TEXT_COLUMNS, "genres") if name in bare.table.columns]
     if not columns:
         raise InvalidArgument(_OWNER, "vectors", "clicks or attributes: the data has no titles or descriptions", kind)
     return text_vectors(bare, spec.dim, columns=columns, fill=True, seed=spec.seed, progress=report)
@@ -293,7 +286,7 @@ def open_stage(place: str) -> tuple[Stream, Stage]:
 def play_cell(shared: Share, label: str, repeat: int) -> artefact.Contents:
     """Compute a cell: one arm through all visits."""
     spec, stage = open_stage(str(shared.folder()))
-    seed, visits = cell_seed(spec.seed, repeat), spec.arrivals(len(stage.users), stage.items, repeat)
+    seed, visits = run_folder.cell_seed(spec.seed, repeat), spec.arrivals(len(stage.users), stage.items, repeat)
     player = ARMS[label].make(stage._replace(longest=int(visits.visit.max())), seed)
     rows, clicks, seconds = play(player, visits, stage, spec.batch)
     table = pl.DataFrame(

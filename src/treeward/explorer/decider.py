@@ -70,6 +70,8 @@ class Calls(NamedTuple):
     """The store's number of the tree, and of what the request told."""
     edition: int = 0
     """The crowd's edition; 0: users learn alone."""
+    explored: bool = True
+    """Whether the policy chose the items; otherwise they were adopted."""
 
 
 class Decider:
@@ -202,7 +204,7 @@ class Decider:
         nonce = rng.lanes(self._seed, np.array([self._call_stream]), np.array([self._begun])) >> SLOT_BITS << SLOT_BITS
         self._begun += 1
         calls = Calls(nonce, np.array([self._store.counts([user])[0]]), made(len(rows)), self.contexts.of(context)[0],
-                      self.seats.edition)  # fmt: skip
+                      self.seats.edition, explored=False)  # fmt: skip
         calls.decisions["item"], calls.decisions["node"] = rows, -1
         calls.decisions["mean"] = calls.decisions["width"] = np.nan
         calls.decisions["propensity"], calls.decisions["exact"] = 1.0, True

@@ -17,17 +17,19 @@ from treeward.data.interactions import Interactions
 from treeward.embed.features import Context
 from treeward.explorer.changes import first_page
 from treeward.explorer.decider import SLOT_BITS, Calls
-from treeward.explorer.edition import SPARE, Edition, How
 from treeward.explorer.filters import Exclude, Where
-from treeward.explorer.imported import Ingested, imported
+from treeward.explorer.imported import imported
+from treeward.explorer.inspection import Inspection
 from treeward.explorer.ledger import Given, Ledger, Outcome
-from treeward.explorer.looks import Decision
 from treeward.explorer.names import users_of
+from treeward.explorer.records import Decision, Explanation, Ingested
 from treeward.explorer.rewards import REPEATS, checked_range
 from treeward.explorer.shared import Shared, with_crowd
+from treeward.explorer.snapshot import SPARE, How, Snapshot
 from treeward.explorer.tally import Tally
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
+from treeward.policy.compile_learning import compile_learning_ahead
 from treeward.store.base import EventStore, User
 from treeward.store.copy import is_incomplete, mark_served
 from treeward.store.events import EVENT, SHOWN, now
@@ -134,6 +136,7 @@ class Explorer(Shared):
         owner = "Explorer"
         policy = Beam() if policy is None else policy
         _checked(catalogue, tree, policy, store)
+        compile_learning_ahead(policy)
         self._within = None if exposed_within is None else checks.number(owner, "exposed_within", exposed_within, low=0)
         once, rest = checks.repeats(owner, repeats)
         if rest >= len(catalogue):
@@ -152,7 +155,7 @@ class Explorer(Shared):
         spare = spare or (SPARE if catalogue.gone else 0.0)
         self._first_page = first_page(self.store, catalogue)
         self._shown = np.zeros(0, dtype=np.bool_)
-        self._now = Edition(self._how, catalogue, tree, spare=spare, page=self._first_page, progress=progress)
+        self._now = Snapshot(self._how, catalogue, tree, spare=spare, page=self._first_page, progress=progress)
         self._now.filters.base(None, None)  # which refuses a condition that does not fit the columns
         mark_served(self.store)
         self._lock, self._changing = RLock(), RLock()
@@ -237,8 +240,8 @@ class Explorer(Shared):
         if self._crowd is not None and self._publishes:
             self._publish_if_due(self._crowd)
         with self._lock:
-            closed = self._closed(who, exclude, allow, where, diverse)
-            calls = self._decider.decide(who, n, closed, context) if who else None
+            closed = self._now.closed(who, exclude, allow, where, diverse)
+            calls = self._now.decider.decide(who, n, closed, context) if who else None
             if calls is None:
                 return []
             self._take_note(calls)
@@ -264,8 +267,8 @@ class Explorer(Shared):
         [who] = users_of("Explorer.preview", [user])
         n = checks.integer("Explorer.preview", "n", n, low=1, high=min(len(self.catalogue), 1 << SLOT_BITS))
         with self._lock:
-            closed = self._closed([who], exclude, allow, where, diverse)
-            return self._described([who], n, self._decider.decide([who], n, closed, context))
+            closed = self._now.closed([who], exclude, allow, where, diverse)
+            return self._described([who], n, self._now.decider.decide([who], n, closed, context))
 
     def adopt(self, user: User, items: Sequence[Id], *, context: Context | None = None) -> list[Decision]:
         """Take items that somebody else chose for a user as decisions, so that feedback to them can be learned from.
@@ -280,7 +283,7 @@ class Explorer(Shared):
             missing = next((item for item in items if item not in self), None)
             if missing is not None:
                 raise UnknownId(f"the item {missing!r} was taken away")
-            calls = self._decider.adopted(who, np.array(rows), context)
+            calls = self._now.decider.adopted(who, np.array(rows), context)
             if self._records:
                 self._record_shown([who], len(rows), calls)
             made = self._described([who], len(rows), calls)
@@ -291,12 +294,12 @@ class Explorer(Shared):
     def _record_shown(self, who: list[User], n: int, calls: Calls) -> None:
         made = calls.decisions
         events = np.zeros(len(made), dtype=EVENT)
-        events["item"], events["node"] = self._decider.roster.numbers[made["item"]], made["node"]
+        events["item"], events["node"] = self._now.decider.roster.numbers[made["item"]], made["node"]
         events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
         events["kind"], events["snapshot"], events["time"], events["own"] = SHOWN, calls.snapshot, now(), made["own"]
         events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
         self.store.append([user for user in who for _ in range(n)], events, within=self._within or 0.0)
-        self._decider.seats.passed(who, n)
+        self._now.decider.seats.passed(who, n)
         if self._tally is not None:
             self._tally.add(events)
 
@@ -304,17 +307,72 @@ class Explorer(Shared):
         """Return decisions as their caller sees them."""
         now, epoch, snapshot = time_ns() // 1_000_000, self.store.identities.epoch, calls.snapshot
         rows = calls.decisions["item"]
-        numbers, items = self._decider.roster.numbers[rows].tolist(), self._ids_of(rows)
+        numbers, items = self._now.decider.roster.numbers[rows].tolist(), self._ids_of(rows)
         nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self.ledger.sealer.seal
-        out = []
+        out, tree, policy = [], self._now.decider.snapshot, "explore" if calls.explored else "adopted"
         for at, made in enumerate(calls.decisions.tolist()):
             _, _, _, node, mean, width, propensity, exact, scores, _, bold, own = made
             i, slot = divmod(at, n)
             user = who[i]
             id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now, calls.edition, own)
-            path, edition = self._path(node), calls.edition
-            out.append(Decision(id, user, items[at], slot, mean, width, propensity, exact, path, scores, bold, edition))
+            path, edition = self._now.path(node), calls.edition
+            out.append(
+                Decision(
+                    id, user, items[at], slot, mean, width, propensity, exact, path, scores, bold, edition, tree, policy
+                )
+            )  # fmt: skip
         return out
+
+    @property
+    def inspect(self) -> Inspection:
+        """What is known, for pages, services and checks: reads the present snapshot, also after it was replaced."""
+        return Inspection(self._now, self._lock, self.ledger, self._tally)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The items, including removed ones; a row keeps its number until the next `refit` or `rebuild`."""
+        return self._now.catalogue
+
+    @property
+    def tree(self) -> ItemTree:
+        """The tree that the policy searches, as it was last built; `inspect.sizes` counts what is in it now."""
+        return self._now.tree
+
+    def __len__(self) -> int:
+        """Return how many items may be shown."""
+        return len(self._now)
+
+    def __contains__(self, item: Id) -> bool:
+        """Return whether an item may be shown."""
+        return item in self._now
+
+    def log(self) -> pl.DataFrame:
+        """Return every recorded decision: user, item, row, slot, propensity, exact, adopted, reward, context.
+
+        Adopted: another system chose the item, as for users held out or from a caller's fallback (see `adopt`); its
+        propensity says nothing, and estimates leave it out. Null: there is no reward, or no context. Where some users
+        are strings and some integers, integers are written ``int:1``. Needs ``exposures="all"`` or ``repeats=False``,
+        from before the decisions were made. Items that the catalogue does not have are left out. `off_policy` and
+        `write_open_bandit` take it from here.
+        """
+        return self.inspect.log()
+
+    def explain(
+        self,
+        decision: Decision | str,
+        *,
+        exclude: Exclude | None = None,
+        allow: Iterable[Id] | None = None,
+        where: Where | None = None,
+        diverse: bool = False,
+    ) -> Explanation:
+        """Return how a decision, or the id of one, was made, by deciding again with what was known then.
+
+        If the call had filters, or was to be `diverse`, give the same again. An adopted decision has no steps.
+        Decisions for a user who was merged with another since raise `UnknownDecision`: what was known then is mixed
+        with more.
+        """
+        return self.inspect.explain(decision, exclude=exclude, allow=allow, where=where, diverse=diverse)
 
     def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
         """Say what came of decisions: rewards by decision id, in any order, any time later, as often as one likes.

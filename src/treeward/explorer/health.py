@@ -1,11 +1,14 @@
 """How well a tree still fits its items, and whether clustering them anew would pay."""
 
-from typing import NamedTuple
+from itertools import islice
+from threading import RLock
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
+from treeward.core.progress import Progress
 from treeward.core.types import Floats, TreeArrays, frozen
 from treeward.engine.available import Flags, Screen
 from treeward.engine.batch import DECISION, Batch, nothing_closed
@@ -15,9 +18,11 @@ from treeward.engine.posterior import Start
 from treeward.engine.replay import sit_all
 from treeward.engine.sampling import MOST_STEPS
 from treeward.engine.trace import Trace
-from treeward.explorer.edition import Edition, Settled
+from treeward.explorer.snapshot import Settled, Snapshot
 from treeward.policy.base import Policy
+from treeward.store.base import everyone
 from treeward.tree import tree_arrays
+from treeward.tree.edit import limits
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
 
@@ -25,9 +30,38 @@ _LISTED = 20
 """So many of a user's best items are looked for, by a policy that searches for the best means ..."""
 _WIDE = 4
 """... and one for the others, which is enough to compare trees: the best of so many nodes on every level."""
+_MANY = 0.05
+"""The share of leaves that are full, too large or too small from which on a refit pays."""
 _STALE = 0.25
 _PAYS = 0.01
 _AT_ONCE = 1 << 16
+
+
+class Fitness(NamedTuple):
+    """How far a catalogue has moved away from what its tree was made for."""
+
+    items: int
+    came: int
+    """Items that came, or changed, since it was clustered ..."""
+    gone: int
+    """... and that went."""
+    full: int
+    """Leaves without a free place ..."""
+    crowded: int
+    """... with so many items that they are to be split ..."""
+    starved: int
+    """... and with so few that they are to join another."""
+    leaves: int
+    dead: int
+    """Rows that no item is in any more."""
+
+    def due(self, share: float = 0.2) -> Literal["", "refit", "rebuild"]:
+        """Return what is to be done about it; a rebuild, once a `share` of the items came or went (0: never)."""
+        moved = self.came + self.gone
+        if share and moved > share * self.items:
+            return "rebuild"
+        unfit = self.full + self.crowded + self.starved > _MANY * self.leaves
+        return "refit" if moved and (unfit or self.dead > 1_000 + self.items // 4) else ""
 
 
 class Health(NamedTuple):
@@ -177,10 +211,53 @@ class Look(NamedTuple):
         return np.concatenate([[0], np.cumsum(self.open)])
 
 
-def look(edition: Edition) -> Look:
-    """Return an edition to look at while its items come and go; the caller holds the explorer's lock."""
-    plan = edition.decider.plan
-    return Look(frozen(plan.tree._replace(items=plan.tree.items.copy())), plan.items, edition.open_places.copy(), plan)
+def fitness(snapshot: Snapshot) -> Fitness:
+    """Return how far the items have moved away from what the tree was made for; hold the explorer's lock."""
+    room, leaves = snapshot.decider.room, snapshot.tree.leaves
+    if room is None:
+        return Fitness(len(snapshot), 0, 0, 0, 0, 0, len(leaves), 0)
+    count, spare = room.held[leaves], room.spare[leaves]
+    dead = len(snapshot.catalogue) - int(np.count_nonzero(room.taken))
+    most, least = limits(snapshot.tree)
+    crowded, starved = int((count > most).sum()), int((count < least).sum())
+    came, went = len(snapshot.since.came), snapshot.since.went
+    return Fitness(len(snapshot), came, went, int((spare == 0).sum()), crowded, starved, len(leaves), dead)
+
+
+def health(snapshot: Snapshot, lock: RLock, users: int, anew: bool, progress: Progress | None) -> Health:
+    """Return how well a tree still fits its items; see `Inspection.health`."""
+    policy, decider = snapshot.how.policy, snapshot.decider
+    with lock:
+        now, settled, fit = look(snapshot), snapshot.settled(), fitness(snapshot)
+        leaves, seats = snapshot.tree.leaves, decider.seats
+        sizes = snapshot.sizes(leaves)
+        late = now.late(decider.roster.numbers, snapshot.since.came)
+        changed = stale(snapshot, leaves, late)
+        everybody = islice(everyone(snapshot.how.store), users)
+        known = list(islice(dict.fromkeys([*seats.recent(users), *everybody]), min(users, seats.most)))
+        thetas = seats.state.posterior.theta[seats.seat(known), -1].copy()
+    if not known:
+        thetas = drawn(decider.plan.prior, getattr(policy.prior, "noise", 1.0), users)
+    far, other = now.far(), None
+    if anew:
+        other = look_at(policy, settled, policy.grow(settled.catalogue, progress=progress))
+    return Health(
+        fit.items, fit.came, fit.gone, fit.leaves, int(sizes.max(initial=0)),
+        float((sizes.astype(np.float64) ** 2).sum() / max(1, sizes.sum()) / max(1e-9, sizes.mean())),
+        fit.full, fit.crowded, fit.starved, changed, _root(far[now.open]),
+        _root(far[now.open & late]), _root(other.far()[other.open]) if other else np.nan, now.lost(thetas),
+        other.lost(thetas) if other else np.nan, len(known),
+    )  # fmt: skip
+
+
+def _root(squares: NDArray[np.float64]) -> float:
+    return float(np.sqrt(squares.mean())) if len(squares) else float("nan")
+
+
+def look(snapshot: Snapshot) -> Look:
+    """Return a snapshot to look at while its items come and go; the caller holds the explorer's lock."""
+    plan = snapshot.decider.plan
+    return Look(frozen(plan.tree._replace(items=plan.tree.items.copy())), plan.items, snapshot.open_places.copy(), plan)
 
 
 def look_at(policy: Policy, settled: Settled, tree: ItemTree) -> Look:
@@ -190,12 +267,12 @@ def look_at(policy: Policy, settled: Settled, tree: ItemTree) -> Look:
     return Look(walked.arrays, vectors, settled.open[walked.items], policy.plan_on(walked, seen))
 
 
-def stale(edition: Edition, leaves: NDArray[np.integer], late: NDArray[np.bool_]) -> int:
+def stale(snapshot: Snapshot, leaves: NDArray[np.integer], late: NDArray[np.bool_]) -> int:
     """Return how many leaves have lost or gained a quarter of their items; `late`: by place, whether it came since."""
-    room = edition.decider.room
+    room = snapshot.decider.room
     if room is None:
         return 0
-    ranges = edition.decider.plan.tree.item_range[leaves]
+    ranges = snapshot.decider.plan.tree.item_range[leaves]
     changed = np.concatenate([[0], np.cumsum(late | (room.taken & ~room.flags.open))])
     count = changed[ranges[:, 1]] - changed[ranges[:, 0]]
     return int((count > _STALE * np.maximum(1, room.held[leaves])).sum())

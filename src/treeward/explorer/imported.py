@@ -23,15 +23,6 @@ class Imported(NamedTuple):
     """Interactions with items the catalogue does not have."""
 
 
-class Ingested(NamedTuple):
-    """What `Explorer.ingest` took in."""
-
-    events: int
-    users: int
-    skipped: int
-    """Interactions with items the catalogue does not have."""
-
-
 def imported(
     log: Interactions, ids: pl.Series, numbers: NDArray[np.int32], limits: tuple[float, float], skip: bool
 ) -> Imported:

@@ -11,9 +11,10 @@ from treeward.data.catalogue import Catalogue
 from treeward.engine.layout import Plan
 from treeward.explorer.crowd_edition import CrowdEdition
 from treeward.explorer.crowd_keeper import NOTE, CrowdKeeper
-from treeward.explorer.edition import Edition
 from treeward.explorer.living import Living
 from treeward.explorer.names import users_of
+from treeward.explorer.snapshot import Snapshot
+from treeward.explorer.tally import Tally
 from treeward.policy.base import Policy
 from treeward.store.base import EventStore, User
 
@@ -22,6 +23,7 @@ class Shared(Living):
     """How an `Explorer` learns from everybody, and forgets somebody."""
 
     _crowd: CrowdKeeper | None
+    _tally: Tally | None
 
     def publish(self) -> int:
         """Let all that came so far count for everybody, and return the number of the crowd's edition that knows it.
@@ -98,7 +100,7 @@ class Shared(Living):
             mine.follows(theirs)
         self.publish()
 
-    def _install(self, made: CrowdEdition, now: Edition, plan: Plan) -> None:
+    def _install(self, made: CrowdEdition, now: Snapshot, plan: Plan) -> None:
         """Decide by an edition of the crowd, which was laid out for `now`."""
         with self._lock:
             if self._now is not now:  # laid out again in the meantime
@@ -111,9 +113,9 @@ class Shared(Living):
         return self._crowd
 
     def _publish_if_due(self, keeper: CrowdKeeper) -> None:
-        if keeper.due(len(self.catalogue)):
+        if keeper.due(len(self._now.catalogue)):
             with keeper.publishing:  # of several threads, one publishes
-                if keeper.due(len(self.catalogue)):
+                if keeper.due(len(self._now.catalogue)):
                     self.publish()
 
     @property
@@ -123,14 +125,14 @@ class Shared(Living):
         if keeper is None or keeper.now is None:
             return None
         with self._lock:
-            row_of, ids = self._decider.roster.row_of, self.catalogue.ids
+            row_of, ids = self._now.decider.roster.row_of, self._now.catalogue.ids
         return keeper.as_crowd(keeper.now, ids[row_of[keeper.now.numbers]])
 
     def forget(self, user: User) -> int:
         """Erase a user: events, state, open decisions. Return how many events that were."""
         [who] = users_of("Explorer.forget", [user])
         with self._moving(), self._lock:
-            self._decider.seats.drop(who)
+            self._now.decider.seats.drop(who)
             events = self.store.move(who, None)
             if self._tally is not None:
                 self._tally.add(events, -1)
@@ -156,7 +158,7 @@ class Shared(Living):
             moved = len(self.store.move(source, target))
             if self._crowd is not None:
                 self._crowd.merged(source, target)
-            self._decider.seats.drop(source)
+            self._now.decider.seats.drop(source)
         self.store.flush()
         return moved
 

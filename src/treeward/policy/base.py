@@ -9,7 +9,7 @@ import numpy as np
 from treeward.bandit import Bandit, LinUCB, Prior
 from treeward.bandit.crowd import Crowd
 from treeward.core import checks
-from treeward.core.checks import Number, Share
+from treeward.core.checks import Fraction, Number
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Progress
 from treeward.core.types import Floats, Integers
@@ -81,7 +81,7 @@ class Policy:
     prior: Prior | None = None
     shortlist: int = 0
     forgetting: Annotated[float, Number(above=0, high=1)] = 1.0
-    explore: Share = 1.0
+    explore: Fraction = 1.0
     node_vectors: Literal["unit", "mean"] = "unit"
     features: Features | None = None
 
@@ -146,6 +146,7 @@ class Policy:
 
     def fitted(self, tree: ItemTree, catalogue: Catalogue) -> tuple[ItemTree, Catalogue]:
         """Return the tree this policy walks and the catalogue as it sees it."""
+        self = checks.validate(self)
         seen = self.catalogue_for(catalogue)
         special = self.features is not None or isinstance(self.prior, Crowd)
         if special and len(tree) == len(seen):

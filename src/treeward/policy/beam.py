@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from treeward.core import checks
-from treeward.core.checks import Count, NotNegative, Share
+from treeward.core.checks import Count, Fraction, NotNegative
 from treeward.core.types import Floats
 from treeward.engine.layout import Search
 from treeward.engine.sampling import MOST_SCORES
@@ -53,7 +53,7 @@ class Beam(Policy):
     budget: int | None = 16
     means: Count = 800
     reach: NotNegative = 0.5
-    fresh: Share = 0.01
+    fresh: Fraction = 0.01
     node_vectors: Literal["mean"] = "mean"
 
     def _budgets(self, owner: str, levels: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import checks
-from treeward.core.checks import NotNegative, Share
+from treeward.core.checks import Fraction, NotNegative
 
 
 class Thresholds(NamedTuple):
@@ -41,7 +41,7 @@ class LogThreshold:
     """
 
     q: NotNegative = 10
-    p: Share = 0.1
+    p: Fraction = 0.1
     authors: bool = False
 
     def thresholds(self, levels: int) -> Thresholds:

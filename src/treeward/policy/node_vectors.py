@@ -5,9 +5,6 @@ import numpy as np
 from treeward.core.types import Floats
 from treeward.tree.item_tree import ItemTree
 
-NODE_VECTORS = ("unit", "mean")
-"""What nodes are scored and learned by."""
-
 
 def unit_nodes(tree: ItemTree, items: Floats, own: int) -> Floats:
     """Return the node vectors at length 1 in their first `own` dimensions; the others stay means.

@@ -6,8 +6,8 @@ from time import monotonic, time
 
 import numpy as np
 
+from treeward.explorer.estimates import item_name, node_name
 from treeward.explorer.explorer import Explorer
-from treeward.explorer.looks import item_name, node_name
 from treeward.serve import wire
 
 _SHARE = 10.0
@@ -145,15 +145,15 @@ def crowd_view(explorer: Explorer, publisher: Publisher) -> wire.CrowdView:
 
 def _risen(explorer: Explorer) -> list[wire.RisenItem]:
     """Return the items with the largest effects, those that may be shown."""
-    keeper, view = explorer.keeper, explorer.view()
+    keeper, inspect = explorer.keeper, explorer.inspect
     assert keeper is not None
     assert keeper.now is not None
-    now, shop, found = keeper.now, view.catalogue, list[wire.RisenItem]()
+    now, shop, found = keeper.now, inspect.catalogue, list[wire.RisenItem]()
     most = max(0, len(now.effects) - 4 * _RISEN)  # some may be gone
     order = np.argpartition(now.effects, most)[most:] if most else np.arange(len(now.effects))
     order = order[np.argsort(-now.effects[order], kind="stable")]
-    for at, row in zip(order.tolist(), view.rows_of(now.numbers[order]).tolist(), strict=True):
-        if row < 0 or not now.effects[at] > _WORTH_TELLING * now.effects[order[0]] > 0 or shop.ids[row] not in view:
+    for at, row in zip(order.tolist(), inspect.rows_of(now.numbers[order]).tolist(), strict=True):
+        if row < 0 or not now.effects[at] > _WORTH_TELLING * now.effects[order[0]] > 0 or shop.ids[row] not in inspect:
             continue
         title = item_name(shop, row) if shop.titles is not None else None
         times, earned = float(now.times[at]), float(now.earned[at])
@@ -164,8 +164,8 @@ def _risen(explorer: Explorer) -> list[wire.RisenItem]:
 
 def _nodes(explorer: Explorer) -> list[wire.CrowdNode]:
     """Return the nodes at level 2, best mean first."""
-    view = explorer.view()
-    (tree, means, offsets), size = view.opinions(), view.sizes()
+    inspect = explorer.inspect
+    tree, (means, offsets), size = inspect.tree, inspect.crowd_means(), inspect.sizes()
     made = [
         wire.CrowdNode(node, node_name(tree, node), int(size[node]), round(float(means[node]), 5),
                        round(float(offsets[node]), 5))

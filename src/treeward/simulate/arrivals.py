@@ -1,12 +1,13 @@
 """Who visits a shop when: a few users come very often, most of them only a few times."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import checks, rng
+from treeward.core.checks import Count, Number, Seed
 
 
 class Visits(NamedTuple):
@@ -50,7 +51,16 @@ def counts_of(users: int, median: float, tail: float, most: int, seed: int) -> N
     return np.clip(counts, 1, most).astype(np.int64)
 
 
-def arrivals(users: int, days: int, *, median: float = 4.0, tail: float = 3.5, most: int, seed: int = 0) -> Visits:
+@checks.checked()
+def arrivals(
+    users: Count,
+    days: Count,
+    *,
+    median: Annotated[float, Number(low=1)] = 4.0,
+    tail: Annotated[float, Number(above=1)] = 3.5,
+    most: Count,
+    seed: Seed = 0,
+) -> Visits:
     """Draw the visits of users over days.
 
     A user's first visit is uniform over all days. The later ones are uniform over the time that is left.
@@ -74,11 +84,6 @@ def arrivals(users: int, days: int, *, median: float = 4.0, tail: float = 3.5, m
     >>> len(visits.user), int(visits.day.min()), int(visits.day.max())
     (6767, 1, 10)
     """
-    owner = "arrivals"
-    for name, value in (("users", users), ("days", days), ("most", most)):
-        checks.integer(owner, name, value, low=1)
-    checks.number(owner, "median", median, low=1)
-    checks.number(owner, "tail", tail, above=1)
     counts = counts_of(users, median, tail, most, seed)
     who = np.repeat(np.arange(users, dtype=np.int32), counts)
     begins = np.concatenate([[0], np.cumsum(counts)[:-1]])

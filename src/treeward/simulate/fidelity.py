@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from treeward.core import checks, rng
 from treeward.core.artefact import StrPath, write_file
+from treeward.core.checks import Count, Seed
 from treeward.core.errors import InvalidArgument
 from treeward.core.version import __version__
 from treeward.simulate.fit_evidence import auc, log_loss, some_users
@@ -88,11 +89,9 @@ class Fidelity:
         return write_file(path, write())
 
 
-def fidelity(world: World, users: int = 500, seed: int = 0) -> Fidelity:
+@checks.checked("World.fidelity")
+def fidelity(world: World, users: Count = 500, seed: Seed = 0) -> Fidelity:
     """Tell of a world; `World.fidelity` says what the parameters mean."""
-    owner = "World.fidelity"
-    checks.integer(owner, "users", users, low=1)
-    checks.integer(owner, "seed", seed, low=0)
     chosen = some_users(world.users, users, seed)
     spread, gains = _spread(world, chosen)
     return Fidelity(

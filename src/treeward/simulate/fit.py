@@ -1,13 +1,14 @@
 """`World.fit`: a world learned from a log, debiased by inverse-propensity weights."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import checks, rng
+from treeward.core.checks import Count, Fraction, NotNegative, Number, Positive, Seed
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
@@ -16,13 +17,11 @@ from treeward.data.interactions import Interactions
 from treeward.data.item_rows import with_item_rows
 from treeward.learn.factorise import Events, Factors, factorise
 
-Exposure = (
-    Literal["auto", "impressions", "popularity", "none"] | Callable[[NDArray[np.int64], NDArray[np.int64]], Floats]
-)
+Source = Literal["auto", "impressions", "popularity", "none"]
+Exposure = Source | Callable[[NDArray[np.int64], NDArray[np.int64]], Floats]
 """Where propensities come from: a name, or a function of (times shown, times rewarded) of every item."""
 
 _HELD_OUT = 0.1
-EXPOSURES = ("auto", "impressions", "popularity", "none")
 
 
 class Fitted(NamedTuple):
@@ -43,38 +42,31 @@ class Fitted(NamedTuple):
     settings: dict[str, object]
 
 
+@checks.checked("World.fit")
 def fit(
-    log: Interactions,
+    interactions: Interactions,
     catalogue: Catalogue,
     *,
-    dim: int = 32,
+    dim: Count = 32,
     exposure: Exposure = "auto",
-    power: float = 0.5,
-    clip: float = 0.1,
-    negatives: int = 4,
-    decay: float = 0.5,
-    rate: float = 0.004,
-    passes: int = 60,
-    patience: int = 8,
-    seed: int = 0,
+    power: Fraction = 0.5,
+    clip: Annotated[float, Number(above=0, high=1)] = 0.1,
+    negatives: Count = 4,
+    decay: NotNegative = 0.5,
+    rate: Positive = 0.004,
+    passes: Count = 60,
+    patience: Count = 8,
+    seed: Seed = 0,
     device: str = "cpu",
     progress: Progress | None = None,
     stage: str = "fitting the world",
 ) -> Fitted:
     """Fit the factors of a world to a log; `World.fit` says what the parameters mean."""
-    owner = "World.fit"
-    checks.kinds(owner, ("interactions", log, Interactions), ("catalogue", catalogue, Catalogue))
-    dim, negatives = checks.integer(owner, "dim", dim, low=1), checks.integer(owner, "negatives", negatives, low=1)
-    passes = checks.integer(owner, "passes", passes, low=1)
-    patience = checks.integer(owner, "patience", patience, low=1)
-    seed, clip = checks.integer(owner, "seed", seed, low=0), checks.number(owner, "clip", clip, above=0, high=1)
-    power, decay = checks.number(owner, "power", power, low=0, high=1), checks.number(owner, "decay", decay, low=0)
-    rate = checks.number(owner, "rate", rate, above=0)
-    rows = _rows(log, catalogue)
+    rows = _rows(interactions, catalogue)
     positive = rows.reward > 0
     # Skips set the base rate where there are enough of them; otherwise items nobody touched are drawn besides.
     has_skips = int((~positive).sum()) >= negatives * int(positive.sum())
-    kind = exposure if callable(exposure) else checks.one_of(owner, "exposure", exposure, EXPOSURES)
+    kind = exposure if callable(exposure) else checks.one_of("World.fit", "exposure", exposure, get_args(Source))
     if kind == "auto":
         kind = "impressions" if (~positive).sum() >= positive.sum() else "popularity"
     held = rng.uniforms(seed, rng.stream("held out"), len(rows.user)) < _HELD_OUT

@@ -1,13 +1,14 @@
 """What another policy would have earned, estimated from a log of decisions: IPS, self-normalised, doubly robust."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import checks, rng
+from treeward.core.checks import Positive, Seed, Whole
 from treeward.core.errors import InvalidArgument
 from treeward.data.open_bandit import checked_log
 
@@ -95,14 +96,15 @@ class OffPolicy(NamedTuple):
         return found
 
 
+@checks.checked()
 def off_policy(
     log: pl.DataFrame,
     target: Guess,
     model: Guess | None = None,
     *,
-    clip: float | None = None,
-    draws: int = 1_000,
-    seed: int = 0,
+    clip: Positive | None = None,
+    draws: Annotated[int, Whole(low=2)] = 1_000,
+    seed: Seed = 0,
 ) -> OffPolicy:
     """Estimate the mean reward of a fixed policy from what another one was shown to earn.
 
@@ -140,13 +142,9 @@ def off_policy(
     (0.9, 0.5)
     """
     owner = "off_policy"
-    checks.integer(owner, "draws", draws, low=2)
-    checks.integer(owner, "seed", seed, low=0)
     if not callable(target) or not (model is None or callable(model)):
         raise InvalidArgument(owner, "target", "a function of a user, as `model` must be", target)
     made, left_out = checked_log(owner, log)
-    if clip is not None:
-        checks.number(owner, "clip", clip, above=0)
     rows, rewards = made["row"].to_numpy(), made["reward"].to_numpy()
     users = made["user"].unique(maintain_order=True)
     who = (
@@ -184,12 +182,7 @@ def off_policy(
 
 
 def _told(
-    owner: str,
-    made: pl.DataFrame,
-    users: pl.Series,
-    who: NDArray[np.int64],
-    target: Guess,
-    model: Guess | None,
+    owner: str, made: pl.DataFrame, users: pl.Series, who: NDArray[np.int64], target: Guess, model: Guess | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return for every decision the target's probability, the model's guess, and its mean under the target."""
     rows, rewards = made["row"].to_numpy(), made["reward"].to_numpy()

@@ -1,6 +1,6 @@
 """`try_prior`: what a prior is expected to earn with users it was not fitted to, compared with having none."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from treeward.bandit.crowd import Crowd
 from treeward.core import checks, rng
+from treeward.core.checks import Count, Seed, Whole
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.data.catalogue import Catalogue
@@ -78,14 +79,15 @@ class PriorTrial(NamedTuple):
         }  # fmt: skip
 
 
+@checks.checked()
 def try_prior(
     prior: Crowd,
     interactions: Interactions,
     catalogue: Catalogue,
     *,
-    users: int = 1_000,
-    rounds: int = 20,
-    seed: int = 0,
+    users: Annotated[int, Whole(low=_LEAST)] = 1_000,
+    rounds: Count = 20,
+    seed: Seed = 0,
     progress: Progress | None = None,
 ) -> PriorTrial:
     """Compare a prior with none, and with a list of the most popular items, on users it was not fitted to.
@@ -113,12 +115,6 @@ def try_prior(
     progress
         Called with (stage, done, total).
     """
-    owner = "try_prior"
-    checks.kinds(owner, ("prior", prior, Crowd), ("interactions", interactions, Interactions))
-    checks.kinds(owner, ("catalogue", catalogue, Catalogue))
-    checks.integer(owner, "users", users, low=_LEAST)
-    checks.integer(owner, "rounds", rounds, low=1)
-    checks.integer(owner, "seed", seed, low=0)
     told, rounds = progress or silent, min(rounds, len(catalogue))
     answers = _Answers.of(interactions, catalogue, users, seed)
     popular = np.argsort(-prior.transform(catalogue).vectors[:, -1], kind="stable")[:rounds]

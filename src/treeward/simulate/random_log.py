@@ -5,12 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from treeward.core import checks, rng
+from treeward.core.checks import Count, Seed
 from treeward.core.errors import InvalidArgument
 from treeward.data.interactions import Interactions
 from treeward.simulate.world import World
 
 
-def random_log(world: World, users: Sequence[int], shown: int = 100, seed: int = 0) -> Interactions:
+@checks.checked()
+def random_log(world: World, users: Sequence[int], shown: Count = 100, seed: Seed = 0) -> Interactions:
     """Return clicks (1) and skips (0) of some of a world's users, each of whom was shown items drawn from all.
 
     Parameters
@@ -30,12 +32,8 @@ def random_log(world: World, users: Sequence[int], shown: int = 100, seed: int =
     >>> random_log(world, range(10), shown=30)
     Interactions(300 events, 10 users, 228 items)
     """
-    owner = "random_log"
-    checks.kinds(owner, ("world", world, World))
-    checks.integer(owner, "shown", shown, low=1)
-    checks.integer(owner, "seed", seed, low=0)
     if not len(users):
-        raise InvalidArgument(owner, "users", "at least one", "none")
+        raise InvalidArgument("random_log", "users", "at least one", "none")
     who = np.repeat(np.asarray(users, dtype=np.int64), shown)
     drawn, luck = rng.uniforms(seed, rng.stream("logged"), 2 * len(who)).reshape(2, -1)
     rows = (drawn * len(world.catalogue)).astype(np.int64)

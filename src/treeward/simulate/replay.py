@@ -7,6 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import artefact, checks, rng
+from treeward.core.checks import Count, Seed
 from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.version import __version__
@@ -56,14 +57,15 @@ class Replayed(NamedTuple):
         )
 
 
+@checks.checked()
 def replay(
     policy: Policy,
     interactions: Interactions,
     catalogue: Catalogue,
     tree: ItemTree | None = None,
     *,
-    users: int = 1_000,
-    seed: int = 0,
+    users: Count = 1_000,
+    seed: Seed = 0,
     progress: Progress | None = None,
 ) -> Replayed:
     """Try a policy on a log, with no model of users in between.
@@ -90,11 +92,6 @@ def replay(
     progress
         Called with (stage, done, total).
     """
-    owner = "replay"
-    checks.integer(owner, "users", users, low=1)
-    checks.integer(owner, "seed", seed, low=0)
-    checks.kinds(owner, ("policy", policy, Policy), ("interactions", interactions, Interactions))
-    checks.kinds(owner, ("catalogue", catalogue, Catalogue), *([] if tree is None else [("tree", tree, ItemTree)]))
     names, slates = _slates(interactions, catalogue, users, seed)
     grown = ItemTree.build(catalogue.vectors, seed=seed) if tree is None else tree
     session = policy.session(grown, catalogue, len(names), once=True, seed=seed)

@@ -8,28 +8,30 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import artefact, checks, rng
+from treeward.core.checks import Seed
 from treeward.core.errors import InvalidArgument
 from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
 from treeward.core.version import __version__
+from treeward.engine.simulate import Rounds, UserLoop
 from treeward.policy.base import Policy
 from treeward.simulate.result import Result
 from treeward.simulate.round_loop import Run, by_rounds, logged
-from treeward.simulate.user_loop import Home, Life
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
 _USERS_A_PIECE = 16
 
 
+@checks.checked()
 def simulate(
     policy: Policy,
     world: World,
     tree: ItemTree | None = None,
     rounds: int = 1_000,
     users: int | Sequence[int] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     *,
     reward: Literal["probability", "click"] = "probability",
     repeats: bool | int = True,
@@ -86,8 +88,6 @@ def simulate(
     once, rest = checks.repeats(owner, repeats)
     if rest >= len(world.catalogue):
         raise InvalidArgument(owner, "repeats", f"fewer than the {len(world.catalogue)} items", repeats)
-    checks.integer(owner, "seed", seed, low=0)
-    checks.one_of(owner, "reward", reward, ("probability", "click"))
     who = _who(users, world.users)
     begun = _start(start, len(who), len(world.catalogue))
     most = len(world.catalogue) - begun.shape[1] if once and not rest else 2**31 - 1
@@ -95,7 +95,6 @@ def simulate(
     grown = policy.grow(world.catalogue, seed) if tree is None else tree
     run = Run(policy, world, grown, who, seed, reward == "click", (once, rest), rounds)
     run.start = begun
-    checks.flag(owner, "log", log)
     made = None
     if log or run.start.size or policy.shared_state or not policy.replayable:
         seconds, decisions = by_rounds(run, log, progress or silent)
@@ -137,12 +136,12 @@ def _walker(run: Run) -> Callable[[], _Live]:
     run.upkeep = plan.upkeep
 
     def make() -> _Live:
-        home, places = Home(plan, run.rounds), np.zeros(run.rounds, dtype=np.int32)
+        loop, places = UserLoop(plan, run.rounds), np.zeros(run.rounds, dtype=np.int32)
 
         def live(i: int, turns: int) -> None:
             stream, coins = rng.stream("user", run.who[i]), rng.stream("coin", run.who[i])
-            home.live(
-                Life(
+            loop.run(
+                Rounds(
                     run.world.tastes, run.who[i], run.clicks, run.seed, stream, coins, run.rewards[i, :turns],
                     run.expected[i, :turns], run.scores[i, :turns], run.work[i, :turns], places[:turns],
                 )

@@ -124,5 +124,5 @@ def _check_explorer(policy: Policy, world: World, tree: ItemTree) -> None:
             live.feedback(rewards)
             require(live.store.counts(["ada"])[0] == before, "feedback given again changes nothing")
     rebuilt = Explorer(world.catalogue, tree, policy, live.store, seed=0, crowd=False)
-    for one, other in zip(live.interests("ada"), rebuilt.interests("ada"), strict=True):
+    for one, other in zip(live.inspect.interests("ada"), rebuilt.inspect.interests("ada"), strict=True):
         require(one == other, "what is rebuilt from the events is what was there live, to the bit")

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
+from treeward.core.checks import Count, Seed
 from treeward.core.errors import ArtefactCorrupt, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.core.tasks import tasks
@@ -147,14 +148,15 @@ class ItemTree:
     # --- making one --------------------------------------------------------------------------------------------------
 
     @classmethod
+    @checks.checked()
     def build(
         cls,
         vectors: ArrayLike,
         widths: Sequence[int] | None = None,
         *,
-        seed: int = 0,
+        seed: Seed = 0,
         normalize: bool = True,
-        max_leaf: int | None = None,
+        max_leaf: Count | None = None,
         threads: int | None = None,
         progress: Progress | None = None,
     ) -> Self:
@@ -184,15 +186,16 @@ class ItemTree:
         return cls(arrays, provenance={"made_by": "build", **made} | _source(matrix))
 
     @classmethod
+    @checks.checked()
     def from_shards(
         cls,
         folder: StrPath,
         widths: Sequence[int] | None = None,
         *,
         column: str = "vector",
-        seed: int = 0,
+        seed: Seed = 0,
         normalize: bool = True,
-        max_leaf: int | None = None,
+        max_leaf: Count | None = None,
         on: str = "processes",
         processes: int | None = None,
         scratch: StrPath | None = None,
@@ -298,9 +301,9 @@ class ItemTree:
         made = {**self.provenance, "normalize": False} | _source(matrix)
         return ItemTree(self.arrays._replace(vectors=means), names=self.names, provenance=made)
 
-    def named(self, titles: Sequence[str | None] | pl.Series, *, words: int = 3) -> "ItemTree":
+    @checks.checked()
+    def named(self, titles: Sequence[str | None] | pl.Series, *, words: Count = 3) -> "ItemTree":
         """Return this tree with a name for every node: the words that tell its items' titles from the others'."""
-        checks.integer("ItemTree.named", "words", words, low=1)
         series = column("ItemTree.named", "titles", titles, len(self))
         if series.dtype not in (pl.String, pl.Null):
             raise InvalidArgument("ItemTree.named", "titles", "texts", f"dtype {series.dtype}")
@@ -350,11 +353,7 @@ class ItemTree:
         return categories.purity(self.arrays, column.cast(pl.String))
 
     def draw(
-        self,
-        path: StrPath,
-        *,
-        titles: Sequence[str | None] | pl.Series | None = None,
-        heading: str = "Item tree",
+        self, path: StrPath, *, titles: Sequence[str | None] | pl.Series | None = None, heading: str = "Item tree"
     ) -> Path:
         """Draw the tree: a page to click through (.html, needs no network) or a picture (.png).
 
@@ -382,13 +381,9 @@ def _rebuilt(arrays: tuple[Any, ...], names: Sequence[str] | None, provenance: M
 def _options(
     owner: str, items: int, widths: Sequence[int] | None, seed: int, normalize: bool, max_leaf: int | None
 ) -> dict[str, Any]:
-    """Return how a tree is to be grown, checked."""
-    return {
-        "widths": default_widths(items) if widths is None else checks.widths(owner, widths, items),
-        "seed": checks.integer(owner, "seed", seed, low=0),
-        "normalize": checks.flag(owner, "normalize", normalize),
-        "max_leaf": None if max_leaf is None else checks.integer(owner, "max_leaf", max_leaf, low=1),
-    }
+    """Return how a tree is to be grown."""
+    checked = default_widths(items) if widths is None else checks.widths(owner, widths, items)
+    return {"widths": checked, "seed": seed, "normalize": normalize, "max_leaf": max_leaf}
 
 
 def _source(vectors: Floats) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import apart, inner, whole
+from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import Floats, Integers
 from treeward.tree.row_groups import Groups, Rows
 
@@ -89,7 +89,7 @@ def find_cuts(points: Floats, sizes: NDArray[np.int64]) -> tuple[NDArray[np.floa
     return gain, halves
 
 
-@apart
+@kernel(allocates=False)
 def _cut_all(
     points: Floats,
     sizes: NDArray[np.int64],

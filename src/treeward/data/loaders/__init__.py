@@ -3,28 +3,17 @@
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
-from types import ModuleType
 
-from treeward.core import artefact, checks
+from treeward.core import artefact, checks, registry
 from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError, InvalidArgument
-from treeward.core.named import find, is_own
+from treeward.core.registry import Registry, find, is_own
 from treeward.data.dataset import Dataset
-from treeward.data.loaders import mind, movielens, sequences, tabular, taobao
 from treeward.data.tables import READERS
 
 Loader = Callable[..., Dataset]
 
-_FORMS: dict[str, ModuleType] = {
-    "mind": mind,
-    "movielens": movielens,
-    "sequences": sequences,
-    "tabular": tabular,
-    "taobao": taobao,
-}
-"""One module a form: `load`, and `SIGNS`, the names of files that tell it."""
-
-LOADERS: dict[str, Loader] = {name: form.load for name, form in _FORMS.items()}
+LOADERS: Registry[Loader] = Registry(registry.LOADERS)
 
 
 def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: object) -> Dataset:
@@ -35,10 +24,12 @@ def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: o
     path
         A folder or file.
     loader
-        ``"mind"``, ``"movielens"``, ``"sequences"``, ``"tabular"`` or ``"taobao"``; by default told by the file names.
-        One of your own: the function itself, ``"package.module:function"`` or ``"file.py:function"``.
+        ``"mind"``, ``"movielens"``, ``"sequences"``, ``"tabular"`` or ``"taobao"``; by default inferred from the file
+        names. One of your own: the function itself, ``"package.module:function"`` or ``"file.py:function"``.
     options
-        What that loader takes.
+        What that loader takes. All loaders take `test` and `validation` (how many users, or which share of them, are
+        for test and validation), `seed` (draws who is for what), `strict` (raise at the first malformed line) and
+        `progress` (called with stage, done, total).
     """
     place = Path(path)
     if loader is None and artefact.is_artefact(place):
@@ -55,9 +46,7 @@ def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: o
         for option in sorted(set(options) - known):
             rule = f"one of {', '.join(sorted(known)) or 'none'} for {name}"
             raise InvalidArgument("load_dataset", "options", rule, option)
-    for option in ("strict", "until_stable", "complete_only"):
-        if option in options:
-            checks.flag(name, option, options[option])
+    checks.flag(name, "strict", options.get("strict", False))
     made: object = load(place, **options)
     if not isinstance(made, Dataset):
         raise InvalidArgument("load_dataset", "loader", "a function that returns a Dataset", f"{name}: {made!r:.80}")
@@ -82,8 +71,9 @@ def kind_of(path: Path) -> str:
     """Return the name of the loader for a path."""
     if not path.exists():
         raise DataError(f"{path}: cannot be read: there is no such file or folder")
-    for name, form in _FORMS.items():
-        if any((path.is_dir() and any(path.glob(sign))) or path.name == sign for sign in form.SIGNS):
+    for name in LOADERS:
+        signs: tuple[str, ...] = getattr(LOADERS.module(name), "SIGNS", ())
+        if any((path.is_dir() and any(path.glob(sign))) or path.name == sign for sign in signs):
             return name
     if path.is_file() and path.suffix.lower() in READERS:
         return "tabular"

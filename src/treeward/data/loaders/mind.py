@@ -1,6 +1,5 @@
 """MIND, the Microsoft News data: `news.tsv` and `behaviors.tsv` as published."""
 
-import hashlib
 from collections import Counter
 from pathlib import Path
 
@@ -8,11 +7,10 @@ import polars as pl
 
 from treeward.core import checks
 from treeward.core.errors import DataError
-from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
-from treeward.data.dataset import Dataset, Sizes, given_split, left_out, split_users
-from treeward.data.delimited import Digest, Piece, Problems, read_pieces
+from treeward.data.delimited import Reading
 from treeward.data.interactions import CLICK, HISTORY, SKIP, Interactions
+from treeward.data.loaders.base import Loaded, loader
 
 SIGNS = ("behaviors.tsv", "*/behaviors.tsv")
 
@@ -24,17 +22,8 @@ _CATEGORIES = {"subcategory": "subcategory", "category": "topic"}
 _TIME = "%m/%d/%Y %I:%M:%S %p"
 
 
-def load(
-    path: Path,
-    *,
-    category: str = "subcategory",
-    test: int | float = 0.2,
-    validation: int | float = 0.1,
-    complete_only: bool = True,
-    seed: int = 0,
-    strict: bool = False,
-    progress: Progress | None = None,
-) -> Dataset:
+@loader("mind")
+def load(path: Path, reading: Reading, *, category: str = "subcategory", complete_only: bool = True) -> Loaded:
     """Read a folder with both files, or one with several such folders (train, dev).
 
     Clicks have the reward 1, skips 0. The column `action` says where an event comes from: ``"history"`` (a click
@@ -47,32 +36,24 @@ def load(
     category
         Which column of `news.tsv` is an item's category: ``"subcategory"``, as in the paper, or ``"category"``, which
         is coarser. The catalogue's table has both in any case, as `subcategory` and `topic`.
-    test, validation
-        Users for test (if there is no dev folder) and validation: numbers, or shares.
     complete_only
         Leave out users without a history or without impressions, as the paper does.
-    seed
-        Who is for what.
-    strict
-        Raise at the first malformed line.
-    progress
-        Called with (stage, done, total).
     """
     checks.one_of("mind", "category", category, _CATEGORIES)
-    problems, digest = Problems(strict), hashlib.sha256()
+    checks.flag("mind", "complete_only", complete_only)
     folders = [path] if (path / "behaviors.tsv").is_file() else sorted(p.parent for p in path.glob("*/behaviors.tsv"))
     if not folders:
         raise DataError(f"{path}: holds neither behaviors.tsv nor folders with one")
     folders.sort(key=lambda folder: "train" not in folder.name.lower())
-    items = pl.concat([_news(folder / "news.tsv", problems, progress, digest) for folder in folders])
+    items = pl.concat([_news(folder / "news.tsv", reading) for folder in folders])
     items = items.unique("id", keep="first", maintain_order=True)
     items = items.with_columns(pl.col(_CATEGORIES[category]).alias("category"))
     read: Counter[str] = Counter()
-    parts = [_behaviors(folder / "behaviors.tsv", problems, progress, digest, read) for folder in folders]
+    parts = [_behaviors(folder / "behaviors.tsv", reading, read) for folder in folders]
     earlier = pl.concat([frame.select("user").unique() for frame in parts[0]])["user"].unique().cast(pl.String)
     frames = [frame for part in parts for frame in part]
     parts.clear()
-    users = _whole(path, frames, problems) if complete_only else pl.concat([f.select("user").unique() for f in frames])
+    users = _whole(path, frames, reading) if complete_only else pl.concat([f.select("user").unique() for f in frames])
     people = pl.Enum(users["user"].unique().cast(pl.String).sort())
     unlisted = pl.concat([frame.select("item").unique() for frame in frames])["item"].unique().cast(pl.String).sort()
     items = pl.concat([items, pl.DataFrame({"id": unlisted})], how="diagonal").unique(
@@ -85,21 +66,16 @@ def load(
         )
     events = pl.concat(frames)
     frames.clear()
-    if len(folders) > 1:
-        earlier = earlier.filter(earlier.is_in(people.categories.implode()))
-        splits = given_split(people.categories, earlier, validation, seed)
-    else:
-        splits = split_users(people.categories, Sizes(test, validation), seed)
     source = {
-        "loader": "mind", "folders": [folder.name for folder in folders], "sha256": digest.hexdigest(),
-        "read": dict(read), "category": category, "test": test, "validation": validation,
-        "complete_only": complete_only, "seed": seed,
+        "folders": [folder.name for folder in folders], "read": dict(read), "category": category,
+        "complete_only": complete_only,
     }  # fmt: skip
-    log = Interactions.of_table(events)
-    return Dataset("mind", Catalogue.of_table(items), log, splits, dropped=problems.found, source=source)
+    earlier = earlier.filter(earlier.is_in(people.categories.implode()))
+    found = Catalogue.of_table(items), Interactions.of_table(events), source
+    return Loaded("mind", *found, earlier=earlier if len(folders) > 1 else None)
 
 
-def _whole(path: Path, frames: list[pl.DataFrame], problems: Problems) -> pl.DataFrame:
+def _whole(path: Path, frames: list[pl.DataFrame], reading: Reading) -> pl.DataFrame:
     """Return the users who have both a history and impressions."""
     past = pl.col("action") == HISTORY
     each = [frame.group_by("user").agg(past.any().alias("past"), (~past).any().alias("now")) for frame in frames]
@@ -107,41 +83,30 @@ def _whole(path: Path, frames: list[pl.DataFrame], problems: Problems) -> pl.Dat
     kept = whole.filter(pl.col("past") & pl.col("now"))
     if not kept.height:
         raise DataError(f"{path}: no user has both a history and impressions; complete_only=False keeps the others")
-    problems.found |= left_out("user without history or impressions", whole.height - kept.height)
+    reading.left_out("user without history or impressions", whole.height - kept.height)
     return kept
 
 
-def _news(path: Path, problems: Problems, progress: Progress | None, digest: Digest) -> pl.DataFrame:
-    pieces = read_pieces(
-        path,
-        _NEWS,
-        problems,
-        separator="\t",
-        least=4,
-        kept_marks=("title", "abstract"),
-        progress=progress,
-        digest=digest,
-    )
-    table = pl.concat([problems.keep(piece, pl.col("id").is_not_null(), "no id").rows for piece in pieces])
+def _news(path: Path, reading: Reading) -> pl.DataFrame:
+    pieces = reading.pieces(path, _NEWS, separator="\t", least=4, kept_marks=("title", "abstract"))
+    table = pl.concat([piece.keep(pl.col("id").is_not_null(), "no id").rows for piece in pieces])
     return table.select("id", "title", pl.col("category").alias("topic"), "subcategory", "abstract")
 
 
-def _behaviors(
-    path: Path, problems: Problems, progress: Progress | None, digest: Digest, read: Counter[str]
-) -> list[pl.DataFrame]:
+def _behaviors(path: Path, reading: Reading, read: Counter[str]) -> list[pl.DataFrame]:
     """Return the events: histories first, then the impressions a piece at a time."""
     shown, past = [], pl.DataFrame(schema={"user": pl.String, "history": pl.String, "words": pl.UInt32})
-    for piece in read_pieces(path, _BEHAVIORS, problems, separator="\t", progress=progress, digest=digest):
+    for piece in reading.pieces(path, _BEHAVIORS, separator="\t"):
         read["impressions"] += piece.rows.height
         times = pl.col("time").str.to_datetime(_TIME, strict=False).dt.epoch("s")
-        piece = Piece(piece.path, piece.rows.with_columns(times))
-        piece = problems.keep(piece, pl.col("user").is_not_null(), "no user")
-        piece = problems.keep(piece, pl.col("time").is_not_null(), "bad time")
-        problems.note("empty history", piece.rows["history"].null_count(), path.name, fatal=False)
+        piece = piece._replace(rows=piece.rows.with_columns(times)).keep(pl.col("user").is_not_null(), "no user")
+        piece = piece.keep(pl.col("time").is_not_null(), "bad time")
+        reading.note("empty history", piece.rows["history"].null_count(), path.name, fatal=False)
         past = _longest(past, piece.rows.select("user", "history").drop_nulls(), read)
         long = piece.rows.select("line", "user", "time", pl.col("shown").str.extract_all(r"\S+")).explode("shown")
         long = long.with_columns(pl.col("shown").str.extract_groups(r"^(\S+)-([01])$").alias("parts"))
-        fine = problems.keep(Piece(path, long), pl.col("parts").struct.field("1").is_not_null(), "bad impression").rows
+        known = pl.col("parts").struct.field("1").is_not_null()
+        fine = piece._replace(rows=long).keep(known, "bad impression").rows
         clicked = pl.col("parts").struct.field("2") == "1"
         shown.append(
             fine.select(

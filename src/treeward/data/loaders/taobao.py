@@ -1,6 +1,5 @@
 """Taobao's log: `UserBehavior.csv`, five columns without a header."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,37 +7,36 @@ import polars as pl
 
 from treeward.core import checks
 from treeward.core.errors import DataError
-from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
-from treeward.data.dataset import Dataset, Sizes, left_out, split_users
-from treeward.data.delimited import Piece, Problems, read_pieces, typed
+from treeward.data.dataset import Sizes
+from treeward.data.delimited import Reading
 from treeward.data.interactions import Interactions, checked_weights
+from treeward.data.loaders.base import Loaded, loader
 from treeward.data.loaders.tabular import weighed
 
 SIGNS = ("UserBehavior.csv",)
 
 _COLUMNS = ("user", "item", "category", "action", "time")
+_NUMBERS = ("user", "item", "category", "time")
 _NAMES = ("pv", "cart", "fav", "buy")
 _ACTIONS = pl.Enum(_NAMES)
 _PAPER = Sizes(test=10_000, validation=1_000)
 
 
+@loader("taobao")
 def load(
     path: Path,
+    reading: Reading,
     *,
     actions: Mapping[str, float] | None = None,
     least: int = 10,
     until_stable: bool = False,
-    test: int | float | None = None,
-    validation: int | float | None = None,
-    seed: int = 0,
-    strict: bool = False,
-    progress: Progress | None = None,
-) -> Dataset:
+) -> Loaded:
     """Read `UserBehavior.csv`, or the folder it is in.
 
     Page views are clicks and have the reward 1. The file has no skips. Events of other actions are neither: they are
-    left out of the log, and counted in `Dataset.dropped`.
+    left out of the log, and counted in `Dataset.dropped`. For test and validation there are 10,000 and 1,000 users by
+    default, as in the paper, or a fifth and a tenth of fewer than 50,000 users.
 
     Parameters
     ----------
@@ -53,59 +51,40 @@ def load(
         on it has a weight.
     until_stable
         Count again after leaving out, until nothing more falls below.
-    test, validation
-        Users for test and validation: numbers, or shares. By default 10,000 and 1,000 as in the paper, or a fifth and a
-        tenth where there are fewer than 50,000 users.
-    seed
-        Who is for what.
-    strict
-        Raise at the first malformed line.
-    progress
-        Called with (stage, done, total).
     """
     weights = {"pv": 1.0} if actions is None else checked_weights("taobao", actions)
     for name in weights:
         checks.one_of("taobao", "actions", name, _NAMES)
     checks.integer("taobao", "least", least, low=0)
+    checks.flag("taobao", "until_stable", until_stable)
     file = path / "UserBehavior.csv" if path.is_dir() else path
-    problems, digest = Problems(strict), hashlib.sha256()
-    numbers = ("user", "item", "category", "time")
     pieces = []
-    types = dict.fromkeys(numbers, pl.Int64)
-    for piece in read_pieces(file, _COLUMNS, problems, types=types, progress=progress, digest=digest):
-        made = Piece(file, typed(typed(piece.rows, numbers, pl.Int64), ("action",), _ACTIONS))
-        numbered = pl.all_horizontal(pl.col("user", "item", "category").is_between(-(2**31), 2**31 - 1))
-        made = problems.keep(made, numbered, "bad number")
-        made = problems.keep(made, pl.col("time").is_not_null(), "bad time")
-        made = problems.keep(made, pl.col("action").is_not_null(), "unknown action")
+    for piece in reading.pieces(file, _COLUMNS, types=dict.fromkeys(_NUMBERS, pl.Int64)):
+        made = piece.typed(pl.Int64, *_NUMBERS).typed(_ACTIONS, "action")
+        small = pl.all_horizontal(pl.col("user", "item", "category").is_between(-(2**31), 2**31 - 1))
+        made = made.keep(small, "bad number").keep(pl.col("time").is_not_null(), "bad time")
+        made = made.keep(pl.col("action").is_not_null(), "unknown action")
         pieces.append(made.rows.select(pl.col(*_COLUMNS[:3]).cast(pl.Int32, strict=False), "action", "time"))
     events = pl.concat(pieces)
     if not events.height:
-        raise DataError(f"{file}: holds no events; wrong with its lines was: {', '.join(problems.found) or 'nothing'}")
+        raise DataError(f"{file}: holds no events; wrong with its lines was: {', '.join(reading.found) or 'nothing'}")
     read = {"events": events.height} | {f"{name}s": events[name].n_unique() for name in ("user", "item")}
     found = _counts(events)
     read |= {"categories": events["category"].n_unique(), "clicks": sum(found[name] for name in weights), **found}
     events = _filtered(events, least, until_stable)
-    problems.found |= left_out(f"event of a user or item with fewer than {least}", read["events"] - events.height)
+    reading.left_out(f"event of a user or item with fewer than {least}", read["events"] - events.height)
     if not events.height:
         raise DataError(f"{file}: nothing is left of {read['events']} events; least={least} is too high for it")
     items = events.group_by("item", maintain_order=True).agg(pl.col("category").first())
     catalogue = Catalogue(items["item"].cast(pl.Int64), categories=items["category"].cast(pl.String))
     whole = Interactions(events["user"], events["item"], actions=events["action"], times=events["time"])
-    log, other = weighed(whole, weights, problems)
-    users = log.users.unique()
-    paper = len(users) >= 5 * _PAPER.test
-    sizes = Sizes(
-        (_PAPER.test if paper else 0.2) if test is None else test,
-        (_PAPER.validation if paper else 0.1) if validation is None else validation,
-    )
-    splits = split_users(users.cast(pl.Int64), sizes, seed)
+    log, other = weighed(whole, weights, reading)
     source = {
-        "loader": "taobao", "file": file.name, "sha256": digest.hexdigest(), "read": read, "actions": weights,
-        "other_actions": other, "least": least, "until_stable": until_stable, "test": sizes.test,
-        "validation": sizes.validation, "seed": seed,
+        "file": file.name, "read": read, "actions": weights, "other_actions": other, "least": least,
+        "until_stable": until_stable,
     }  # fmt: skip
-    return Dataset("taobao", catalogue, log, splits, dropped=problems.found, source=source)
+    sizes = _PAPER if log.users.n_unique() >= 5 * _PAPER.test else Sizes(0.2, 0.1)
+    return Loaded("taobao", catalogue, log, source, sizes)
 
 
 def _counts(events: pl.DataFrame) -> dict[str, int]:

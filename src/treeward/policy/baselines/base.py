@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core import checks, rng
-from treeward.core.compiled import kernel, tight, tight_summing, whole
+from treeward.core.compiled import kernel, whole
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue
@@ -318,7 +318,7 @@ def _left(
             out[i, j] = left(screen, ranges[j, 0], ranges[j, 1])
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _close(screen: Screen, shown: Integers, counts: NDArray[np.int64], user: int) -> None:
     screen.closed[0] = 0
     if shown.shape[1] > 0:
@@ -333,7 +333,7 @@ def _record(shown: Integers, counts: NDArray[np.int64], who: NDArray[np.int64], 
             counts[who[i]] = insert(shown[who[i]], counts[who[i]], places[i])
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counter: int) -> int:
     """Return the largest of the first `count` scores; of those that are equal but for rounding, any."""
     most = scores[0]
@@ -347,7 +347,7 @@ def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counte
     return first
 
 
-@tight_summing
+@kernel(allocates=False, inline=True, sums=True)
 def project(inverse: NDArray[np.float64], x: NDArray[np.float64], z: NDArray[np.float64]) -> float:
     """Write A^-1 x to `z` and return x' A^-1 x: what every rank-1 update of A^-1 begins with."""
     along = 0.0
@@ -360,7 +360,7 @@ def project(inverse: NDArray[np.float64], x: NDArray[np.float64], z: NDArray[np.
     return along
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def learn_normal(
     inverse: NDArray[np.float64],
     mean: NDArray[np.float64],
@@ -380,7 +380,7 @@ def learn_normal(
     return 0.5 * surprise * surprise * scale
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def gamma(shape: float, seed: int, stream: int, counter: int) -> float:
     """Return a draw from Gamma(shape, 1), for a shape of at least 1 (Marsaglia and Tsang, 2000); takes 64 counters."""
     d = shape - 1.0 / 3.0

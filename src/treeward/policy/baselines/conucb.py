@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core.checks import NotNegative, Number, Positive
-from treeward.core.compiled import kernel, summing_kernel, tight_summing
+from treeward.core.compiled import kernel
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
@@ -205,7 +205,7 @@ def _select(
             places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], here.mean[chosen], here.width[chosen]
 
 
-@summing_kernel
+@kernel(sums=True)
 def _choose(
     state: State,
     rule: Rule,
@@ -244,7 +244,7 @@ def _choose(
     return best(here.score, count, seed, stream, counter)
 
 
-@tight_summing
+@kernel(allocates=False, inline=True, sums=True)
 def _finish(
     key_inverse: NDArray[np.float64],
     strength: float,
@@ -301,7 +301,7 @@ def _solve(state: State, who: NDArray[np.int64]) -> None:
         state.key_theta[user] = np.dot(state.key_inverse[user], state.key_sums[user])
 
 
-@tight_summing
+@kernel(allocates=False, inline=True, sums=True)
 def _shrink(inverse: NDArray[np.float64], x: NDArray[np.float64], weight: float, z: NDArray[np.float64]) -> None:
     """Bring (A + weight x x')^-1 about from A^-1."""
     scale = weight / (1.0 + weight * project(inverse, x, z))

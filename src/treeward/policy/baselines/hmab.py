@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from treeward.bandit.rules import Rule
 from treeward.core import rng
 from treeward.core.checks import Number, Positive
-from treeward.core.compiled import kernel, tight
+from treeward.core.compiled import kernel
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
 from treeward.policy.baselines.base import (
@@ -200,7 +200,7 @@ def _update(
                 contexts[who[i], 1 + j] += share * (vectors[places[i], j] - contexts[who[i], 1 + j])
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _learn(nodes: Nodes, at: int, x: NDArray[np.float64], reward: float, z: NDArray[np.float64]) -> None:
     """Add one observation to a node's posterior."""
     nodes.shape[at] += 0.5

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from treeward.bandit.rules import Rule
 from treeward.core import rng
 from treeward.core.checks import NotNegative, Whole
-from treeward.core.compiled import kernel, tight
+from treeward.core.compiled import kernel
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
 from treeward.engine.sampling import copy
@@ -148,7 +148,7 @@ class _Session(RoundSession):
         )  # fmt: skip
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _start_mean(start: Start, place: int, b: int, particles: int, out: NDArray[np.float64]) -> None:
     """Write what particle b of an item believes of its topics before the item's first reward."""
     for k in range(len(out)):
@@ -215,7 +215,7 @@ def _select(
         places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], means[chosen], widths[chosen]
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _shares(weights: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     """Write each weight's share of their sum."""
     total = 0.0
@@ -225,7 +225,7 @@ def _shares(weights: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         out[k] = weights[k] / total
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _judge(
     items: Items, at: int, b: int, p: NDArray[np.float64], q: NDArray[np.float64], ridge: float
 ) -> tuple[float, float, float, float]:
@@ -243,7 +243,7 @@ def _judge(
     return mean, max(square, 0.0), items.shape[at, b], items.scale[at, b]
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _mixture_variance(q: NDArray[np.float64], weights: NDArray[np.float64], p: NDArray[np.float64]) -> float:
     """Return the variance that the unknown mixture of the user adds: q' Cov(p) q for Dirichlet weights."""
     total, first, second = 0.0, 0.0, 0.0
@@ -254,7 +254,7 @@ def _mixture_variance(q: NDArray[np.float64], weights: NDArray[np.float64], p: N
     return max(second - first * first, 0.0) / (total + 1.0)
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _dirichlet(weights: NDArray[np.float64], out: NDArray[np.float64], seed: int, stream: int, counter: int) -> None:
     total = 0.0
     for k in range(len(weights)):
@@ -293,7 +293,7 @@ def _update(
             totals[b, topic] += max(reward, 0.0)
 
 
-@tight
+@kernel(allocates=False, inline=True)
 def _topic(
     items: Items, weights: NDArray[np.float64], totals: NDArray[np.float64], at: int, b: int, coin: float
 ) -> int:

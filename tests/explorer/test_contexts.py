@@ -1,4 +1,4 @@
-"""What requests tell: device, hour, place."""
+"""Contexts of requests: device, hour, place."""
 
 from contextlib import closing
 
@@ -47,17 +47,17 @@ def share_of_first(explorer, **context):
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_every_policy_learns_what_is_liked_where(policy, shop):
+def test_every_policy_learns_tastes_by_context(policy, shop):
     explorer = taught(with_features(policy, shop), shop, rounds=120)
     assert share_of_first(explorer, device="phone") > 0.7
     assert share_of_first(explorer, device="desk") < 0.3
 
 
 @pytest.mark.parametrize("policy", POLICIES[:4], ids=lambda policy: policy.name)
-def test_what_is_at_hand_is_what_the_events_make(policy, shop, tmp_path):
+def test_a_state_with_contexts_is_rebuilt_from_its_events(policy, shop, tmp_path):
     store = tw.SQLiteStore(tmp_path / "events.db")
     explorer = taught(with_features(policy, shop), shop, store)
-    decider = explorer._decider
+    decider = explorer._now.decider
     [seat] = decider.seats.seat(["ada"]).tolist()
     again = decider.state_after(decider.seats.seen_by_plan(store.read(["ada"])[0]))
     mine = freeze(decider.seats.state, seat)
@@ -69,8 +69,8 @@ def test_what_is_at_hand_is_what_the_events_make(policy, shop, tmp_path):
     store.close()
     store = tw.SQLiteStore(tmp_path / "events.db")
     other = tw.Explorer(shop, explorer.tree, explorer.policy, store, seed=0, memory=1 << 22, exposures="all")
-    [seat] = other._decider.seats.seat(["ada"]).tolist()
-    theta = other._decider.seats.state.posterior.theta[seat]
+    [seat] = other._now.decider.seats.seat(["ada"]).tolist()
+    theta = other._now.decider.seats.state.posterior.theta[seat]
     assert np.allclose(theta, decider.seats.state.posterior.theta[decider.seats.seat(["ada"])[0]], atol=1e-3)
     store.close()
 
@@ -84,11 +84,13 @@ def test_late_feedback_counts_in_the_context_of_its_decision(shop):
     one.feedback({made.id: 1.0})
     other.recommend(["ada"], context={"device": "desk"})
     other.feedback({same.id: 1.0})
-    states = [each._decider.seats.state.posterior.theta[each._decider.seats.seat(["ada"])[0]] for each in (one, other)]
+    states = [
+        each._now.decider.seats.state.posterior.theta[each._now.decider.seats.seat(["ada"])[0]] for each in (one, other)
+    ]
     assert (states[0] == states[1]).all()
 
 
-def test_what_may_be_told(shop):
+def test_unknown_context_names_are_refused_and_unknown_values_ignored(shop):
     plain = tw.Explorer(shop, memory=1 << 22)
     assert plain.recommend(["ada"], context={})
     with pytest.raises(tw.InvalidArgument, match="context must be empty"):
@@ -102,7 +104,7 @@ def test_what_may_be_told(shop):
     assert told.ingest(log).events == 1
 
 
-def test_items_come_and_go_in_features(shop):
+def test_items_can_be_added_and_removed_with_features(shop):
     explorer = taught(with_features(POLICIES[0], shop), shop)
     explorer.add(tw.Catalogue([900], [[3.0, 0, 0, 0]]))
     explorer.remove([5])
@@ -113,7 +115,7 @@ def test_items_come_and_go_in_features(shop):
     assert share_of_first(explorer, device="desk") < 0.4
 
 
-def test_a_service_with_features(shop, tmp_path):
+def test_a_service_with_features_takes_contexts(shop, tmp_path):
     shop.save(tmp_path / "items")
     tw.Crossed.over(shop, {"device": ["phone", "desk"]}, dims=2).save(tmp_path / "features")
     with serving(tmp_path, tmp_path / "items", "--set", f"features={tmp_path / 'features'}") as running:
@@ -124,7 +126,7 @@ def test_a_service_with_features(shop, tmp_path):
             with pytest.raises(ServiceError, match="400 invalid"):
                 client.recommend("ada", context={"colour": "red"})
             document = client._http.get("/openapi.json").json()
-            asked = document["components"]["schemas"]["Ask"]["properties"]["context"]["anyOf"][0]
+            asked = document["components"]["schemas"]["RecommendRequest"]["properties"]["context"]["anyOf"][0]
             assert list(asked["properties"]) == ["device"]
         with Client(running.admin, timeout=60) as admin:
             swapped = admin.swap(features=str(tmp_path / "features"))
@@ -135,7 +137,7 @@ def test_a_service_with_features(shop, tmp_path):
         assert len(set(store.read(["ada"])[0]["snapshot"].tolist())) == 2
 
 
-def test_logs_of_contexts_can_be_learned_from(shop):
+def test_the_log_contains_contexts(shop):
     explorer = taught(with_features(POLICIES[0], shop), shop, rounds=20)
     told = explorer.log().with_columns(
         pl.col("context").str.json_decode(pl.Struct({"device": pl.String})).struct.unnest()

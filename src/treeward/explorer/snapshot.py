@@ -1,4 +1,4 @@
-"""`Edition`: a catalogue laid out for deciding, with room for items to come and go until the next one is laid out."""
+"""`Snapshot`: a catalogue laid out for deciding, with room for items to be added and removed."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -7,19 +7,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from treeward.core import checks
 from treeward.core.errors import InvalidArgument, UnknownId
 from treeward.core.progress import Progress
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.growing_catalogue import GrowingCatalogue
 from treeward.engine.layout import Plan
+from treeward.engine.places import leaf_at
 from treeward.engine.slack import leave, reopen, settle
 from treeward.explorer.crowd_edition import CrowdEdition
 from treeward.explorer.crowd_keeper import CrowdKeeper
-from treeward.explorer.decider import Decider
-from treeward.explorer.filters import Filters, Where
+from treeward.explorer.decider import Closed, Decider
+from treeward.explorer.filters import Exclude, Filters, Where
 from treeward.policy.base import Policy, check_lengths
-from treeward.store.base import EventStore
+from treeward.store.base import EventStore, User
 from treeward.store.numbers import number_items
 from treeward.tree import tree_arrays
 from treeward.tree.edit import edited
@@ -33,7 +35,7 @@ NEW = 100.0
 
 
 class How(NamedTuple):
-    """What every edition of an explorer has in common."""
+    """What every snapshot of an explorer has in common."""
 
     policy: Policy
     store: EventStore
@@ -55,7 +57,7 @@ class Since(NamedTuple):
     went: int
 
 
-class Edition:
+class Snapshot:
     """A catalogue, its tree, and the policy made ready for them.
 
     Parameters
@@ -106,7 +108,7 @@ class Edition:
         """How often items came or went."""
         self._new = dict(new or {})
         self.since = since or Since(set(), 0)
-        self.paths: dict[int, tuple[int, ...]] = {}
+        self._paths: dict[int, tuple[int, ...]] = {}
         went = self.since.went
         self.remove([catalogue.row(id) for id in catalogue.gone])
         self.since = self.since._replace(went=went)
@@ -139,7 +141,7 @@ class Edition:
         flags = self.decider.flags
         return int(flags.before[-1]) if len(flags.open) else len(self.rows)
 
-    def contains(self, id: Id) -> bool:
+    def __contains__(self, id: Id) -> bool:
         """Tell whether an item may be shown."""
         try:
             row, places = self.catalogue.row(id), self.decider.roster.place_of
@@ -170,6 +172,33 @@ class Edition:
         made = Rows(policy.catalogue_for(more).vectors, self.tree.normalized).take(slice(None))
         check_lengths(type(policy.bandit).__name__, made, plan.prior, policy.bandit.rule(made.shape[1]).ridge)
         return made
+
+    def closed(
+        self,
+        users: list[User],
+        exclude: Exclude | None,
+        allow: Iterable[Id] | None,
+        where: Where | None,
+        diverse: bool,
+    ) -> Closed:
+        """Return what a call may not show."""
+        spread = checks.flag("Explorer", "diverse", diverse)
+        return Closed(*self.filters.base(allow, where), *self.filters.extra(exclude, users), spread)
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """Return the nodes from below the root to a node; nothing for -1."""
+        if node < 0:
+            return ()
+        if node not in self._paths:
+            above = int(self.tree.parent[node])
+            self._paths[node] = () if above < 0 else (*self.path(above), node)
+        return self._paths[node]
+
+    def path_of(self, row: int) -> tuple[int, ...]:
+        """Return the nodes from below the root to the leaf of a row; nothing if its item is in another row now."""
+        places, tree = self.decider.roster.place_of, self.decider.plan.tree
+        place = int(places[row]) if row < len(places) else -1
+        return self.path(leaf_at(tree.first_child, tree.item_range, place)) if place >= 0 else ()
 
     # --- changes; whoever calls these holds the explorer's lock ------------------------------------------------------
 
@@ -290,7 +319,7 @@ class Edition:
 
 
 class Settled(NamedTuple):
-    """The items of an edition, without gaps."""
+    """The items of a snapshot, without gaps."""
 
     catalogue: Catalogue
     """Which knows what of it is gone, and how many pages it has read."""
@@ -307,9 +336,9 @@ class Settled(NamedTuple):
         """Return the tree with its leaves split and joined where that is due."""
         return edited(self.tree, Rows(self.catalogue.vectors, self.tree.normalized), self.leaf, self.open)
 
-    def edition(self, how: How, tree: ItemTree, *, anew: bool = False, progress: Progress | None = None) -> Edition:
-        """Return the next edition, over a tree that was kept, or clustered `anew`."""
+    def snapshot(self, how: How, tree: ItemTree, *, anew: bool = False, progress: Progress | None = None) -> Snapshot:
+        """Return the next snapshot, over a tree that was kept, or clustered `anew`."""
         since = None if anew else self.since
-        return Edition(
+        return Snapshot(
             how, self.catalogue, tree, spare=SPARE, page=self.page, new=self.new, since=since, progress=progress
         )
