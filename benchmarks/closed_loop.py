@@ -1,7 +1,7 @@
-"""Table 4: `python benchmarks/closed_loop.py DATA... [--out FOLDER] [--repeats 5]`, e.g. with sports and beauty.
+"""Measure table 4: `python benchmarks/closed_loop.py DATA... [--out FOLDER] [--repeats 5]`, with sports and beauty.
 
-Runs `treeward experiment closed-loop` on each (finished cells are not run again), and prints how long it took and
-whether the paper's claims hold. The models that exploit must at least beat popularity, or there is nothing to compare.
+Runs `treeward experiment closed-loop` on each data set (finished cells are not run again), and prints the time and
+whether the paper's claims hold. The exploiting models must beat popularity, or there is nothing to compare.
 """
 
 import argparse

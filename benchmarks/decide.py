@@ -1,10 +1,10 @@
-"""Deciding and learning against plain numpy and batched torch, in one run: ``python benchmarks/decide.py``.
+"""Compare deciding and learning with plain numpy and batched torch, in one run: ``python benchmarks/decide.py``.
 
-HCB on three levels of 25 arms each (25 nodes, 25 of theirs, 25 of 100 items), 64 dimensions, the state of one user hot
-in the cache. The numpy baseline keeps A^-1, b and theta of each level and does the same work, one user at a time; the
-torch baseline (measured only where torch is installed) does it for 1,000 users at once with batched products.
-Also: the rate of the scoring against a large sgemm, how time grows with users and with the catalogue, and how far
-float32 is from float64 after 100,000 updates on 25 arms.
+HCB on three levels of 25 arms each (25 nodes, 25 of their children, 25 of 100 items), 64 dimensions, with the state of
+one user hot in the cache. The numpy baseline keeps A^-1, b and theta of each level and does the same work, one user at
+a time. The torch baseline (only where torch is installed) does it for 1,000 users at once with batched products.
+Also measured: the floating-point rate of the scoring compared with a large sgemm, how time grows with users and with
+the catalogue, and how far float32 is from float64 after 100,000 updates on 25 arms.
 
 Prints a table and writes bench-out/decide.json; exits 1 if a target is missed.
 """

@@ -19,7 +19,7 @@ from treeward.data.item_rows import with_item_rows
 from treeward.learn.networks import KINDS
 from treeward.learn.next_click import NextClick
 from treeward.policy.base import Policy
-from treeward.policy.baselines.base import RoundPolicy, RoundSession
+from treeward.policy.baselines.base import RoundPolicy, RoundSession, Setup
 from treeward.policy.session import Decisions, Session, elsewhere
 from treeward.tree.item_tree import ItemTree
 
@@ -143,7 +143,7 @@ class _Scored(RoundSession):
         users, items = scores.shape
         if rest:
             raise InvalidArgument("experiment", "repeats", "True or False", rest)
-        super().__init__(np.arange(items, dtype=np.int32), users, None, False, seed)
+        super().__init__(np.arange(items, dtype=np.int32), Setup(users, None, False, seed))
         self._scores, self._closes = scores, once
 
     def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:

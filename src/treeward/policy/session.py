@@ -143,11 +143,7 @@ class TreeSession:
         for name, found, most in (("place", decisions.place, len(self.plan.items)), ("node", decisions.node, nodes)):
             if ((found < -1) | (found >= most)).any():
                 raise InvalidArgument("session", "decisions", f"its own, with each {name} below {most}", found)
-        values = np.array(rewards, dtype=np.float64)
-        if values.shape != decisions.user.shape or not (np.abs(values) <= LARGEST).all():
-            rule = f"{len(decisions.user)} numbers from {-LARGEST:g} to {LARGEST:g}"
-            raise InvalidArgument("session", "rewards", rule, rewards)
-        self._apply(decisions, REWARD, values)
+        self._apply(decisions, REWARD, checked_rewards(rewards, len(decisions.user)))
 
     def met(self, users: ArrayLike, rows: ArrayLike) -> Decisions:
         """Return what stands for items that users came across elsewhere, to be taught by `update` like any decision."""
@@ -167,17 +163,27 @@ class TreeSession:
         self.state = absorb(self.plan, self.state, decisions.user, np.arange(len(values) + 1), events)
 
     def _rows(self, allow: ArrayLike) -> NDArray[np.int64]:
-        rows = np.asarray(allow)
-        if rows.ndim != 1 or rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= len(self.plan.items))).any():
-            rule = f"a list of integers from 0 to {len(self.plan.items) - 1}"
-            raise InvalidArgument("session", "allow", rule, allow)
-        return rows.astype(np.int64)
+        return checked_numbers("allow", allow, len(self.plan.items))
 
     def _who(self, users: ArrayLike) -> NDArray[np.int64]:
-        who = np.asarray(users)
-        if who.ndim != 1 or who.dtype.kind not in "iu" or ((who < 0) | (who >= self.users)).any():
-            raise InvalidArgument("session", "users", f"a list of integers from 0 to {self.users - 1}", users)
-        return who.astype(np.int64)
+        return checked_numbers("users", users, self.users)
+
+
+def checked_numbers(parameter: str, values: ArrayLike, end: int) -> NDArray[np.int64]:
+    """Return a list of integers from 0 on, all below `end`."""
+    numbers = np.asarray(values)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or ((numbers < 0) | (numbers >= end)).any():
+        raise InvalidArgument("session", parameter, f"a list of integers from 0 to {end - 1}", values)
+    return numbers.astype(np.int64)
+
+
+def checked_rewards(rewards: ArrayLike, count: int) -> NDArray[np.float64]:
+    """Return `count` rewards, if none is too large."""
+    values = np.array(rewards, dtype=np.float64)
+    if values.shape != (count,) or not (np.abs(values) <= LARGEST).all():
+        rule = f"{count} numbers from {-LARGEST:g} to {LARGEST:g}"
+        raise InvalidArgument("session", "rewards", rule, rewards)
+    return values
 
 
 def elsewhere(users: NDArray[np.int64], rows: NDArray[np.int64], places: NDArray[np.integer]) -> Decisions:

@@ -13,7 +13,20 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
-from treeward.policy.baselines.base import ROUND, STEP, TIE, Drawn, Questions, RoundPolicy, RoundSession, best, project
+from treeward.policy.baselines.base import (
+    TIE,
+    Chosen,
+    Drawn,
+    Draws,
+    Questions,
+    RoundPolicy,
+    RoundSession,
+    Scored,
+    Setup,
+    project,
+    scored,
+    take_best,
+)
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
@@ -44,15 +57,9 @@ class ConUCB(RoundPolicy):
     key_ridge: Positive = 1.0
     key_alpha: NotNegative = 0.25
 
-    def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
-    ) -> Session:
-        """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        own = self.check(tree, catalogue, rest)
-        most = (1 + 1e-5) / math.sqrt(own.key_ridge)
-        rule = Rule(own.weight, self.bandit.rule(catalogue.dim).strength, own.key_alpha, most)
-        grouped = self.by_category(tree, catalogue)
-        return Conversation(grouped, catalogue, rule, own.key_ridge, users, self.budget, once, seed)
+    def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
+        """Return its session."""
+        return Conversation(self, self.by_category(tree, catalogue), catalogue, setup)
 
 
 class Rule(NamedTuple):
@@ -78,29 +85,20 @@ class State(NamedTuple):
 class Conversation(RoundSession):
     """ConUCB at work."""
 
-    def __init__(
-        self,
-        tree: ItemTree,
-        catalogue: Catalogue,
-        rule: Rule,
-        ridge: float,
-        users: int,
-        budget: int | None,
-        once: bool,
-        seed: int,
-    ) -> None:
-        super().__init__(tree.items, users, budget, once, seed)
-        self.each = 2 * catalogue.dim * (catalogue.dim + 1)
-        self.rule = rule
+    def __init__(self, policy: ConUCB, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> None:
+        super().__init__(tree.items, setup)
+        users, dim, ridge = self.users, catalogue.dim, policy.key_ridge
+        self.each = 2 * dim * (dim + 1)
+        most = (1 + 1e-5) / math.sqrt(ridge)
+        self.rule = Rule(policy.weight, policy.bandit.rule(dim).strength, policy.key_alpha, most)
         self.vectors = Rows(catalogue.vectors, tree.normalized).take(tree.items).astype(np.float64)
         terms = range(int(tree.first_child[0]), int(tree.first_child[1]))
         self.terms = np.ascontiguousarray(tree.vectors[terms.start : terms.stop], dtype=np.float64)
         self.groups = [tree.items_of(term).astype(np.int64) for term in terms]
         self.asked = 0
         self._round, self._left = -1, 0
-        dim = catalogue.dim
         eye = np.broadcast_to(np.eye(dim), (users, dim, dim))
-        inverse, key_inverse = np.ascontiguousarray(eye / (1 - rule.weight)), np.ascontiguousarray(eye / ridge)
+        inverse, key_inverse = np.ascontiguousarray(eye / (1 - policy.weight)), np.ascontiguousarray(eye / ridge)
         sums = np.zeros((users, dim))
         self.state = State(inverse, sums, key_inverse, sums.copy(), sums.copy())
 
@@ -127,21 +125,14 @@ class Conversation(RoundSession):
         _learn(key_inverse, key_sums, 1.0, self.terms, questions.user, questions.group, values)
         _solve(self.state, questions.user)
 
-    def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
-        """Decide once for each of the users."""
-        who = self.who(users)
-        drawn = self.draw_any(who, nonce, allow)
-        places, judged = np.full(len(who), -1), np.zeros((len(who), 2))
-        counter = nonce * ROUND + STEP
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: Draws, out: Chosen) -> None:
+        """Choose an item."""
+        _select(self.state, self.rule, self.vectors, who, drawn, draws, out)
 
-        _select(self.state, self.rule, self.vectors, who, drawn, self.seed, self.streams[who], counter, places, judged)
-        return self.decided(who, nonce, places, np.zeros(len(who), dtype=np.int64), judged, drawn)
-
-    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
-        """Learn what came of decisions, in the order given."""
-        values = self.rewards(decisions, rewards)
+    def learn(self, decisions: Decisions, rewards: NDArray[np.float64]) -> None:
+        """Add rewards of items."""
         inverse, sums = self.state.inverse, self.state.sums
-        _learn(inverse, sums, self.rule.weight, self.vectors, decisions.user, decisions.place, values)
+        _learn(inverse, sums, self.rule.weight, self.vectors, decisions.user, decisions.place, rewards)
 
 
 def questions_by(round: int) -> int:
@@ -156,32 +147,20 @@ def questions_by(round: int) -> int:
 
 
 class Work(NamedTuple):
-    """Room for one user's candidates."""
+    """Room for one user's candidates, beyond `Scored`."""
 
-    score: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    width: NDArray[np.float64]
     bound: NDArray[np.float64]
     vector: Floats
     product: Floats
     inverse: Floats
-    z: NDArray[np.float64]
 
 
 @kernel
 def _work(most: int, dim: int) -> Work:
     """Return room for `most` candidates."""
     single = np.float32
-    return Work(
-        np.empty(most),
-        np.empty(most),
-        np.empty(most),
-        np.empty(most),
-        np.empty((most, dim), dtype=single),
-        np.empty((most, dim), dtype=single),
-        np.empty((dim, dim), dtype=single),
-        np.empty(dim),
-    )
+    vector, product = np.empty((most, dim), dtype=single), np.empty((most, dim), dtype=single)
+    return Work(np.empty(most), vector, product, np.empty((dim, dim), dtype=single))
 
 
 @kernel
@@ -191,37 +170,31 @@ def _select(
     vectors: NDArray[np.float64],
     who: NDArray[np.int64],
     drawn: Drawn,
-    seed: int,
-    streams: NDArray[np.int64],
-    counter: int,
-    places: NDArray[np.int64],
-    judged: NDArray[np.float64],
+    draws: Draws,
+    out: Chosen,
 ) -> None:
-    here = _work(drawn.place.shape[1], vectors.shape[1])
+    here, work = scored(drawn.place.shape[1]), _work(drawn.place.shape[1], vectors.shape[1])
     for i in range(len(who)):
-        count = drawn.taken[i]
-        if count > 0:
-            chosen = _choose(state, rule, vectors, who[i], drawn.place[i, :count], seed, streams[i], counter, here)
-            places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], here.mean[chosen], here.width[chosen]
+        if drawn.taken[i] > 0:
+            _score(state, rule, vectors, who[i], drawn.place[i, : drawn.taken[i]], here, work)
+            take_best(here, drawn, i, draws, out)
 
 
 @kernel(sums=True)
-def _choose(
+def _score(
     state: State,
     rule: Rule,
     vectors: NDArray[np.float64],
     user: int,
     places: NDArray[np.int64],
-    seed: int,
-    stream: int,
-    counter: int,
-    here: Work,
-) -> int:
-    """Return which of the candidates a user is shown; `here` has their means and widths then."""
+    here: Scored,
+    work: Work,
+) -> None:
+    """Write the scores, means and widths of a user's candidates to `here`."""
     count, dim = len(places), vectors.shape[1]
     target = rule.weight * state.sums[user] + (1 - rule.weight) * state.key_theta[user]
     theta = np.dot(state.inverse[user], target)
-    x, z = here.vector[:count], here.product[:count]
+    x, z = work.vector[:count], work.product[:count]
     for j in range(count):
         row, mean = places[j], 0.0
         for k in range(dim):
@@ -230,8 +203,8 @@ def _choose(
         here.mean[j] = mean
     for j in range(dim):  # in single precision: the products with it take most of a round
         for k in range(dim):
-            here.inverse[j, k] = state.inverse[user, j, k]
-    np.dot(x, here.inverse, z)
+            work.inverse[j, k] = state.inverse[user, j, k]
+    np.dot(x, work.inverse, z)
     for j in range(count):
         square, length = np.float32(0.0), np.float32(0.0)
         for k in range(dim):
@@ -239,9 +212,8 @@ def _choose(
             length += z[j, k] * z[j, k]
         here.width[j] = np.sqrt(max(square, np.float32(0.0)))
         here.score[j] = here.mean[j] + rule.weight * rule.alpha * here.width[j]
-        here.bound[j] = here.score[j] + (1 - rule.weight) * rule.key_alpha * rule.key_most * np.sqrt(length)
-    _finish(state.key_inverse[user], (1 - rule.weight) * rule.key_alpha, z, here.bound, here.score)
-    return best(here.score, count, seed, stream, counter)
+        work.bound[j] = here.score[j] + (1 - rule.weight) * rule.key_alpha * rule.key_most * np.sqrt(length)
+    _finish(state.key_inverse[user], (1 - rule.weight) * rule.key_alpha, z, work.bound, here.score)
 
 
 @kernel(allocates=False, inline=True, sums=True)
