@@ -15,8 +15,8 @@ import polars as pl
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as replace_fields
 
+from treeward.bandit.changed_vectors import count_turned
 from treeward.bandit.crowd import Crowd
-from treeward.bandit.sampled import turned
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownDecision, UnknownId
 from treeward.core.types import AnyArray
 from treeward.core.version import __version__
@@ -279,7 +279,7 @@ class Service:
         if len(at) < _ENOUGH:
             return
         before = np.array([shop.vector_at(shop.row(items.ids[i])) for i in at], dtype=np.float64)
-        far, changed = turned(before, items.vectors[at].astype(np.float64))
+        far, changed = count_turned(before, items.vectors[at].astype(np.float64))
         if changed >= _ENOUGH and 2 * far > changed:
             rule = (
                 "of the space that the prior was fitted to. These seem to be of another: fit a prior to them, and use "
