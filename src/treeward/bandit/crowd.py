@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from treeward.bandit.changed_vectors import sample_of
 from treeward.bandit.crowd_fit import counted, expectation_maximisation, noise_of_clicks
 from treeward.bandit.prior import Prior
-from treeward.bandit.sampled import sample_of
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
 from treeward.core.checks import Count, Seed, Whole
