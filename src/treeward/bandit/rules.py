@@ -11,6 +11,18 @@ from treeward.core import checks
 from treeward.core.checks import Fraction, NotNegative, Number, Positive
 from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB
 
+__all__ = [
+    "GREEDY_LINEAR",
+    "GREEDY_MEAN",
+    "SAMPLE",
+    "UCB",
+    "Bandit",
+    "EpsilonGreedy",
+    "LinUCB",
+    "Rule",
+    "Thompson",
+]
+
 
 class Rule(NamedTuple):
     """What the kernel needs to know about a bandit."""

@@ -15,9 +15,9 @@ from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
 from treeward.policy.baselines.base import (
     TIE,
+    BatchDraws,
     Chosen,
     Drawn,
-    Draws,
     Questions,
     RoundPolicy,
     RoundSession,
@@ -125,7 +125,7 @@ class Conversation(RoundSession):
         _learn(key_inverse, key_sums, 1.0, self.terms, questions.user, questions.group, values)
         _solve(self.state, questions.user)
 
-    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: Draws, out: Chosen) -> None:
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
         """Choose an item."""
         _select(self.state, self.rule, self.vectors, who, drawn, draws, out)
 
@@ -170,7 +170,7 @@ def _select(
     vectors: NDArray[np.float64],
     who: NDArray[np.int64],
     drawn: Drawn,
-    draws: Draws,
+    draws: BatchDraws,
     out: Chosen,
 ) -> None:
     here, work = scored(drawn.place.shape[1]), _work(drawn.place.shape[1], vectors.shape[1])

@@ -12,9 +12,9 @@ from treeward.core.compiled import kernel
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
 from treeward.policy.baselines.base import (
+    BatchDraws,
     Chosen,
     Drawn,
-    Draws,
     RoundPolicy,
     RoundSession,
     Setup,
@@ -93,7 +93,7 @@ class _Session(RoundSession):
     def _nodes(self, count: int) -> Nodes:
         return Nodes.empty(count, self.dim, self.prior.ridge, self.prior.shape, self.prior.scale)
 
-    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: Draws, out: Chosen) -> None:
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
         """Choose a category, then an item."""
         if step == 0:
             _select(self.categories, np.arange(len(self.ranges)), self.prior, self.context, who, drawn, draws, out)
@@ -117,7 +117,7 @@ def _select(
     contexts: NDArray[np.float64],
     who: NDArray[np.int64],
     drawn: Drawn,
-    draws: Draws,
+    draws: BatchDraws,
     out: Chosen,
 ) -> None:
     here = scored(drawn.place.shape[1])

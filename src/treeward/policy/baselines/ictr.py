@@ -16,9 +16,9 @@ from treeward.engine.sampling import copy
 from treeward.policy.baselines.base import (
     ROUND,
     STEP,
+    BatchDraws,
     Chosen,
     Drawn,
-    Draws,
     RoundPolicy,
     RoundSession,
     Setup,
@@ -113,7 +113,7 @@ class _Session(RoundSession):
     def _items(self, count: int) -> Items:
         return Items.empty(count, self.particles, self.topics, self.rule.ridge)
 
-    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: Draws, out: Chosen) -> None:
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
         """Choose an item."""
         _select(self.shown, self.slots.of, self.start, self.mixture, self.rule, who, drawn, draws, out)
 
@@ -154,7 +154,7 @@ def _select(
     rule: Rule,
     who: NDArray[np.int64],
     drawn: Drawn,
-    draws: Draws,
+    draws: BatchDraws,
     out: Chosen,
 ) -> None:
     particles, topics, here = mixture.shape[1], mixture.shape[2], scored(drawn.place.shape[1])
