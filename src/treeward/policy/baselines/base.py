@@ -35,11 +35,11 @@ Held = TypeVar("Held", bound=tuple[Any, ...])
 
 
 class Questions(NamedTuple):
-    """What a session wants to know of users before it decides."""
+    """What a session asks users before it decides."""
 
     user: NDArray[np.int64]
     group: NDArray[np.int64]
-    """Which of `Asks.groups` each is asked about."""
+    """Which of `Asks.groups` each user is asked about."""
 
 
 @runtime_checkable
@@ -47,12 +47,12 @@ class Asks(Protocol):
     """A session that asks users what they think of groups of items."""
 
     groups: list[NDArray[np.int64]]
-    """Rows of the items of every group there is."""
+    """The rows of the items of every group."""
     asked: int
     """How many questions were asked so far."""
 
     def ask(self, users: ArrayLike, nonce: int) -> Questions | None:
-        """Return one question for each of the users, or None if there is none left in this round."""
+        """Return one question per user, or None if no question is left in this round."""
         ...
 
     def hear(self, questions: Questions, rewards: ArrayLike) -> None:
@@ -219,7 +219,7 @@ class RoundSession:
         return values
 
     def open(self, allow: ArrayLike | None) -> Screen:
-        """Return the screen of a call, with room for what is closed to one user."""
+        """Return which places are open in a call, with room for those closed to one user."""
         screen = Screen.open(self._shown.shape[1] + 1)
         if allow is None:
             return screen
@@ -297,13 +297,13 @@ class RoundSession:
 
 
 class Slots:
-    """Room for items that were ever shown, in the order they first were; a catalogue may be far larger."""
+    """Rows of arrays for the items that were shown, in the order of the first time; a catalogue may be far larger."""
 
     def __init__(self, items: int) -> None:
         self.of, self.used = np.full(items, -1), 0
 
     def settle(self, places: NDArray[np.int64], held: Held, empty: Callable[[int], Held]) -> Held:
-        """Give slots to places that have none, and return `held` (arrays by slot) with room for them."""
+        """Give slots to places that have none, and return `held` (arrays by slot), enlarged if necessary."""
         fresh = np.unique(places[self.of[places] < 0])
         room = len(held[0])
         if self.used + len(fresh) > room:
@@ -405,7 +405,7 @@ def take_best(scored: Scored, drawn: Drawn, i: int, draws: BatchDraws, out: Chos
 
 @kernel(allocates=False, inline=True)
 def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counter: int) -> int:
-    """Return the largest of the first `count` scores; of those that are equal but for rounding, any."""
+    """Return the position of the largest of the first `count` scores; of almost equal ones, any."""
     most = scores[0]
     for i in range(1, count):
         most = max(most, scores[i])
@@ -419,7 +419,7 @@ def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counte
 
 @kernel(allocates=False, inline=True, sums=True)
 def project(inverse: NDArray[np.float64], x: NDArray[np.float64], z: NDArray[np.float64]) -> float:
-    """Write A^-1 x to `z` and return x' A^-1 x: what every rank-1 update of A^-1 begins with."""
+    """Write A^-1 x to `z` and return x' A^-1 x: every rank-1 update of A^-1 starts with these."""
     along = 0.0
     for i in range(len(x)):
         total = 0.0
@@ -438,7 +438,7 @@ def learn_normal(
     reward: float,
     z: NDArray[np.float64],
 ) -> float:
-    """Add one observation to a normal and inverse-gamma posterior: return what its scale grows by; its shape by 1/2."""
+    """Add one observation to a normal-inverse-gamma posterior; return how much its scale grows (its shape: by 1/2)."""
     scale = 1.0 / (1.0 + project(inverse, x, z))
     surprise = reward
     for i in range(len(x)):

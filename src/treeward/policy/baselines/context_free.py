@@ -1,4 +1,4 @@
-"""A group first, then an item of it, by their mean rewards alone: how the paper's authors read HMAB and ICTRUCB."""
+"""A group first, then one of its items, by mean rewards alone: how the paper's authors read HMAB and ICTRUCB."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
@@ -57,7 +57,7 @@ class ContextFree(RoundPolicy):
 
     @property
     def needs_categories(self) -> bool:  # type: ignore[override]
-        """Whether it works with catalogues that have categories only."""
+        """Whether the catalogue must have categories."""
         return self.groups == "categories"
 
     def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
