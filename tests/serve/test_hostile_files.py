@@ -20,8 +20,10 @@ from treeward.cli.console import _Console, line, plain
 from treeward.core import artefact
 from treeward.core.errors import ArtefactCorrupt, DataError, InvalidArgument, StoreError, StoreVersion
 from treeward.experiment.spec import Arm, Spec
+from treeward.store.base import everyone, forget, merge, read_rewards
 from treeward.store.check import check
 from treeward.store.events import event
+from treeward.store.numbers import number_items
 from treeward.store.opening import open_store
 from treeward.store.parquet import export
 from treeward.store.sqlite import SQLiteStore
@@ -109,7 +111,7 @@ def test_files_are_readable_by_their_owner_only(tmp_path):
     before = os.umask(0)
     try:
         store = SQLiteStore(tmp_path / "events.db")
-        store.number_items(pl.Series([17]))
+        number_items(store, pl.Series([17]))
         store.append(["ada"], event(0, 1.0, nonce=7))
         store.backup(tmp_path / "copy.db")
         export(store, tmp_path / "out")
@@ -125,12 +127,12 @@ def test_files_are_readable_by_their_owner_only(tmp_path):
 @pytest.mark.parametrize(
     "trick",
     [
-        "CREATE TRIGGER keep AFTER INSERT ON users BEGIN INSERT INTO meta VALUES (new.name, new.name, 0); END",
+        "CREATE TRIGGER keep AFTER INSERT ON users BEGIN INSERT INTO metadata VALUES (new.name, new.name, 0); END",
         "CREATE VIEW more AS SELECT * FROM users",
         "CREATE TABLE more (name)",
         "CREATE INDEX more ON users (name)",
-        "DROP TABLE kept; CREATE VIEW kept AS SELECT * FROM users",
-        "DROP TABLE kept; CREATE VIRTUAL TABLE kept USING fts5(user, events, epoch, state)",
+        "DROP TABLE metadata; CREATE VIEW metadata AS SELECT * FROM users",
+        "DROP TABLE metadata; CREATE VIRTUAL TABLE metadata USING fts5(key, value, crc)",
     ],
 )
 def test_a_store_with_triggers_or_views_is_refused(trick, tmp_path):
@@ -167,12 +169,13 @@ NAMES = (
 def hold(store):
     for number, name in enumerate(NAMES):
         store.append([name], event(number, 0.5, nonce=number + 1))
-    store.number_items(pl.Series(NAMES))
-    store.take_note(NAMES[0], b"note")
-    store.merge(NAMES[1], NAMES[2])
-    assert store.forget(NAMES[0]) == 1
-    assert set(store.users()) == set(NAMES[2:])
-    assert (store.count(NAMES[2]), store.note(NAMES[0]), store.rewards_of(NAMES[3], 4)) == (2, b"note", [0.5])
+    number_items(store, pl.Series(NAMES))
+    store.metadata.put({NAMES[0]: b"note"})
+    merge(store, NAMES[1], NAMES[2])
+    assert forget(store, NAMES[0]) == 1
+    assert set(everyone(store)) == set(NAMES[2:])
+    assert (store.counts([NAMES[2]]), store.metadata.get(NAMES[0])) == ([2], b"note")
+    assert read_rewards(store, [(NAMES[3], 4)]) == [[0.5]]
 
 
 def test_names_are_never_run_as_sql(tmp_path):
@@ -180,7 +183,7 @@ def test_names_are_never_run_as_sql(tmp_path):
     hold(store)
     store.close()
     assert not check(tmp_path / "events.db").problems
-    assert set(SQLiteStore(tmp_path / "events.db").users()) == set(NAMES[2:])
+    assert set(everyone(SQLiteStore(tmp_path / "events.db"))) == set(NAMES[2:])
 
 
 @needs_postgres

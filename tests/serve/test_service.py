@@ -141,7 +141,7 @@ def test_health_metrics_and_docs_are_served_where_they_belong(http, service):
     }
     assert httpx.post(f"{service.admin}/admin/backup").status_code == 415, "no form of another page gets there"
     saved = httpx.post(f"{service.admin}/admin/backup", json={}).json()["path"]
-    assert SQLiteStore(saved).secret()
+    assert SQLiteStore(saved).identities.secret
     assert http.get("/livez", headers={"x-request-id": "abc-1"}).headers["x-request-id"] == "abc-1"
     assert http.get("/livez", headers={"x-request-id": 'a"b'}).headers["x-request-id"] != 'a"b'
 
