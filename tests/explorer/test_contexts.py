@@ -59,9 +59,9 @@ def test_a_state_with_contexts_is_rebuilt_from_its_events(policy, shop, tmp_path
     explorer = taught(with_features(policy, shop), shop, store)
     decider = explorer._now.decider
     [seat] = decider.seats.seat(["ada"]).tolist()
-    again = decider.state_after(decider.seats.seen_by_plan(store.read("ada")))
-    mine = freeze(decider.seats.state, seat, bytes(16))
-    assert mine == freeze(again, 0, bytes(16))
+    again = decider.state_after(decider.seats.seen_by_plan(store.read(["ada"])[0]))
+    mine = freeze(decider.seats.state, seat)
+    assert mine == freeze(again, 0)
     [made] = explorer.recommend(["ada"], context={"device": "phone", "hour": 9})
     assert explorer.explain(made).reproduced
     log = explorer.log()
@@ -132,9 +132,9 @@ def test_a_service_with_features_takes_contexts(shop, tmp_path):
             swapped = admin.swap(features=str(tmp_path / "features"))
         assert swapped["now"]["features"] == str(tmp_path / "features")
     with closing(tw.SQLiteStore(tmp_path / "events.db")) as store:
-        told = {held for _, held in store.notes("context/")}
+        told = {held for _, held in store.metadata.list("context/")}
         assert told == {b'{"device":"phone"}', b'{"device":"desk"}'}
-        assert len(set(store.read("ada")["snapshot"].tolist())) == 2
+        assert len(set(store.read(["ada"])[0]["snapshot"].tolist())) == 2
 
 
 def test_the_log_contains_contexts(shop):

@@ -24,11 +24,11 @@ class Interrupted(tw.MemoryStore):
 
     then = None
 
-    def read(self, user, after=0):
+    def read(self, users, after=None, nonces=None):
         work, self.then = self.then, None
         if work is not None:
             work()
-        return super().read(user, after)
+        return super().read(users, after, nonces)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from treeward.bandit.changed_vectors import check_vectors
 from treeward.bandit.crowd import Crowd
-from treeward.bandit.sampled import check_vectors
 from treeward.cli.console import progress, say, timed, warn
 from treeward.core.errors import InvalidArgument
 from treeward.core.registry import LOADERS

@@ -11,7 +11,7 @@ from treeward.cli.inputs import ITEMS, Columns
 from treeward.cli.options import Derived, expanded
 from treeward.core.errors import ExtraMissing, InvalidArgument, StoreError, StoreInUse, TreewardError
 from treeward.serve.settings import Settings, parsed, read_settings
-from treeward.store.opening import is_database, open_store, without_password
+from treeward.store.opening import file_of, is_database, open_store, without_password
 
 _OWN_FLAGS = ("tree", "prior", "store", "host", "port", "admin_port", "mode", "policy", "reports", "workers")
 """The settings that are most often given on the command line; the others are given by --set."""
@@ -99,7 +99,8 @@ def _chosen(settings: Settings) -> tuple[Settings, str]:
     """Return settings that name what would be served, and why if a swap or a rebuild chose it."""
     from treeward.serve.snapshots import choice_of
 
-    if settings.store == "memory" or (not is_database(settings.store) and not Path(settings.store).exists()):
+    file = file_of(settings.store)
+    if settings.store == "memory" or (file is not None and not file.exists()):
         return settings, ""
     try:
         with progress() as report, closing(open_store(settings.store, report, create=False)) as store:

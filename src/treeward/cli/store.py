@@ -89,8 +89,6 @@ def _check_states(store: Path, items: Path, column: list[str] | None, config: Pa
     )
     if found.unknown:
         say(f"{found.unknown:,} of these events are about items that {items} does not have; they teach nothing")
-    also = f"; {found.foreign:,} not compared: made with other items, another tree or other settings"
-    say(f"{found.remembered:,} remembered states compared with the log{also if found.foreign else ''}")
     return _mismatches(found)
 
 
@@ -182,7 +180,7 @@ def copy_(
     the services, and copy again for what came since. A file that a service has open is copied by that service
     (POST /admin/copy), and then by this command for the rest. An incomplete copy is never served.
     """
-    from treeward.store.copying import copy
+    from treeward.store.copy import copy
     from treeward.store.opening import without_password
 
     if source == target or "memory" in (source, target):

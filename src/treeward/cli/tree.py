@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
 from treeward.explorer.explorer import Explorer
 from treeward.policy.beam import Beam
-from treeward.store.base import EventStore
+from treeward.store.base import EventStore, everyone
 from treeward.store.memory import MemoryStore
 from treeward.store.sqlite import SQLiteStore
 from treeward.tree.item_tree import FILES, FORMAT, ItemTree
@@ -256,7 +257,7 @@ def _measured(
         with timed("Preparing"):
             policy = Beam(prior=load_prior("tree health", prior, shop) if prior is not None else None)
             made = Explorer(shop, ItemTree.load(tree) if tree is not None else None, policy, held)
-        for user, _ in zip(held.users(), range(users), strict=False):
+        for user in islice(everyone(held), users):
             made.preview(user)
         with progress() as report:
             found = made.inspect.health(users=users, anew=compare, progress=report)

@@ -49,12 +49,12 @@ class Background:
             await asyncio.sleep(_SECONDS_BETWEEN_SWEEPS)
             try:
                 await asyncio.to_thread(self._live.sample)
-                await asyncio.to_thread(self._served.store.look)
+                await asyncio.to_thread(self._served.store.status, probe=True)
                 if self._has_store_failed():
                     continue  # the rest needs the store, and waiting for it would delay noticing its return
                 await asyncio.to_thread(self._served.service.expire)
                 await asyncio.to_thread(self._served.service.refresh)
-                if self._served.store.remote:
+                if self._served.store.shared:
                     await self._catalogue.follow()
                 await self._catalogue.renew_if_due()
             except TreewardError as error:
@@ -77,7 +77,7 @@ class Background:
 
     def _has_store_failed(self) -> bool:
         """Return whether the store takes no writes; the log gets a line when that begins and when it ends."""
-        failed = getattr(self._served.store, "failed", None)
+        failed = self._served.store.status().problem
         if (failed is not None) != self._store_failed:
             self._store_failed = failed is not None
             self._log.note({"error": str(failed)} if failed is not None else {"store": "takes writes again"})

@@ -23,6 +23,7 @@ from treeward.serve.put_items import check_ids, put_items
 from treeward.serve.replies import Refused
 from treeward.serve.service import Served, Service
 from treeward.serve.snapshots import Choice, Snapshot, choice_of
+from treeward.store.sqlite import SQLiteStore
 
 _SECONDS_BETWEEN = 10.0
 """Shortest time between two rebuilds of the tree."""
@@ -211,10 +212,12 @@ class CatalogueAdmin:
     def _folder(self) -> Path | None:
         """Return where snapshots are saved: as the settings say, or next to the store's file."""
         if self._settings.snapshots:  # several services may share this folder
-            name = blake2b(self._served.store.secret(), digest_size=8, person=b"snapshots").hexdigest()
+            name = blake2b(self._served.store.identities.secret, digest_size=8, person=b"snapshots").hexdigest()
             return Path(self._settings.snapshots).resolve() / name
-        path = getattr(self._served.store, "path", None)
-        return None if path is None else Path(path).resolve().with_name(f"{Path(path).name}.snapshots")
+        store = self._served.store
+        return (
+            store.path.resolve().with_name(f"{store.path.name}.snapshots") if isinstance(store, SQLiteStore) else None
+        )
 
 
 def _with_low_priority(work: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from treeward.serve import wire
-from treeward.store.base import EventStore, User, spelled
+from treeward.store.base import EventStore, User, read_all, spelled
 from treeward.store.events import SHOWN
 
 GROUPS = ("explored", "held_out")
@@ -65,7 +65,7 @@ class Groups:
 
     def __init__(self, store: EventStore, holdout: float, counts: GroupCounts | None = None) -> None:
         self._store, self._holdout = store, holdout
-        self._salt = blake2b(store.secret(), digest_size=16, person=b"holdout").digest()
+        self._salt = blake2b(store.identities.secret, digest_size=16, person=b"holdout").digest()
         self.counts = GroupCounts() if counts is None else counts
         self._lift: tuple[float, wire.Lift] | None = None
 
@@ -94,7 +94,7 @@ class Groups:
         means: dict[bool, list[float]] = {False: [], True: []}
         counts: dict[bool, int] = {False: 0, True: 0}
         earned: dict[bool, float] = {False: 0.0, True: 0.0}
-        for user, events in self._store.read_all():
+        for user, events in read_all(self._store):
             shown = int((events["kind"] == SHOWN).sum())
             if shown:
                 out = self.held_out(user)

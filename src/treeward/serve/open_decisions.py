@@ -35,7 +35,7 @@ class OpenDecisions:
         Events have their time by the clock of then. A time that is ahead of the present clock counts as now, since
         decisions that are made later must not wait for it.
         """
-        begun, second, epoch = monotonic(), now(), explorer.store.epoch
+        begun, second, epoch = monotonic(), now(), explorer.store.identities.epoch
         found = [
             (begun + self._window - (max(0, second - when) if when else 0), (user, row, epoch))
             for user, row, when in explorer.ledger.open_rows()

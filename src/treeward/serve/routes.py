@@ -289,7 +289,7 @@ class Routes:
 
     def _reason(self) -> str:
         """Return why the service is not ready; nothing if it is."""
-        failed = getattr(self._served.store, "failed", None)
+        failed = self._served.store.status().problem
         if failed is not None:
             return f"the store takes no writes: {failed}"
         return "shutting down" if self._access.draining else ""

@@ -13,8 +13,8 @@ import numpy as np
 import uvicorn
 from threadpoolctl import threadpool_limits
 
+from treeward.bandit.changed_vectors import check_vectors
 from treeward.bandit.crowd import Crowd
-from treeward.bandit.sampled import check_vectors
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
@@ -206,8 +206,8 @@ def serve(
             runner.run(_serve(app, sockets, lambda public, admin: ready(public, admin, served.items)))
     finally:
         app.served.explorer.close()  # not `explorer`: a swap may have replaced it
-    failed = getattr(explorer.store, "failed", None)
-    if failed is not None and not explorer.store.remote:  # a database loses nothing, and may be back by now
+    failed = explorer.store.status().problem
+    if failed is not None and not explorer.store.shared:  # a database loses nothing, and may be back by now
         raise failed
 
 

@@ -25,7 +25,7 @@ from treeward.serve.groups import GroupCounts, Groups
 from treeward.serve.open_decisions import OpenDecisions
 from treeward.serve.settings import Settings
 from treeward.store.base import EventStore, User
-from treeward.store.copying import copy
+from treeward.store.copy import copy
 from treeward.store.events import NOTED, REWARD
 from treeward.store.opening import is_database, open_store, without_password
 from treeward.store.sqlite import SQLiteStore
@@ -150,7 +150,7 @@ class Service:
         self.groups.counts.add("decisions", len(made), self.groups.held_out(made[0].user))
         self.bold += sum(one.bold for one in made)
         if self.settings.default_reward is not None:
-            epoch = self.explorer.store.epoch
+            epoch = self.explorer.store.identities.epoch
             with suppress(UnknownDecision):  # the user was erased meanwhile
                 self._open.add([(*self.explorer.ledger.row_of(one.id), epoch) for one in made])
         return wire.Recommendation(made)
@@ -260,20 +260,22 @@ class Service:
 
     def user(self, user: User) -> wire.UserView:
         """Return what is known of a user."""
-        events, inspect = self.explorer.store.read(user), self.explorer.inspect
+        events, inspect = self.explorer.store.read([user])[0], self.explorer.inspect
         history, interests = inspect.events(events[-_HISTORY:]), inspect.interests(user)[:_HISTORY]
         return wire.UserView(user, len(events), self.groups.held_out(user), interests, history)
 
     def field(self, user: User, asked: wire.FieldQuery) -> records.Field:
         """Return a user's interests in the nodes around one, now or after some of the events."""
-        upto = None if isinstance(asked.upto, UnsetType) else min(asked.upto, self.explorer.store.count(user))
+        upto = None if isinstance(asked.upto, UnsetType) else min(asked.upto, self.explorer.store.counts([user])[0])
         return self.explorer.inspect.field(user, node=asked.node, upto=upto)
 
     def forget(self, user: User) -> wire.Erased:
         """Erase a user."""
-        store = self.explorer.store
-        if isinstance(user, str) and _INTEGER.fullmatch(user) and not store.count(user) and store.count(int(user)):
-            raise InvalidArgument("forget", "user", f"a known user: there is no {user!r}, but an int:{user}", user)
+        if isinstance(user, str) and _INTEGER.fullmatch(user):
+            as_text, as_number = self.explorer.store.counts([user, int(user)])
+            if as_number and not as_text:
+                rule = f"a known user: there is no {user!r}, but an int:{user}"
+                raise InvalidArgument("forget", "user", rule, user)
         gone = self.explorer.forget(user)
         self._open.forget(user)
         return wire.Erased(gone)
@@ -303,7 +305,7 @@ class Service:
         """Copy the store to a database, as far as it has come; more events may arrive meanwhile."""
         if not is_database(to):
             raise InvalidArgument("copy", "to", "a database, as postgresql://user@host/name", without_password(to))
-        if self.explorer.store.remote:
+        if self.explorer.store.shared:
             rule = "one that is a file: `treeward store copy` copies a database"
             raise InvalidArgument("copy", "store", rule, "a database")
         with closing(open_store(to)) as target:

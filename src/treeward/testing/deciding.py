@@ -4,7 +4,7 @@ import numpy as np
 
 from treeward.bandit import Bandit, Prior
 from treeward.core.types import AnyArray
-from treeward.engine.explore import Candidates, best_of
+from treeward.engine.explore import Belief, Candidates, Draws, best_of
 from treeward.engine.layout import CrowdArrays
 from treeward.engine.posterior import Posterior, learn, reset
 from treeward.explorer.explorer import Explorer
@@ -34,10 +34,9 @@ def check_bandit(bandit: Bandit) -> None:
     candidates.vectors[:] = arms
 
     def choices(seed: int) -> list[int]:
-        inverse, theta = made.inverse[0, 0], made.theta[0, 0]
-        alone, x = CrowdArrays.none().root, candidates.vectors
+        belief = Belief(made.inverse[0, 0], made.theta[0, 0], CrowdArrays.none().root)
         return [
-            best_of(rule.kind, rule.strength, inverse, theta, alone, x, candidates, seed, 0, turn << 16)
+            best_of(rule.kind, rule.strength, belief, candidates.vectors, candidates, Draws(seed, 0, turn << 16))
             for turn in range(1_000)
         ]
 
@@ -120,9 +119,9 @@ def _check_explorer(policy: Policy, world: World, tree: ItemTree) -> None:
         if turn % 3 == 2:  # late, and the last first
             rewards = {made.id: float(made.mean > 0.1 or turn % 2) for made in waiting[::-1][:2]}
             live.feedback(rewards)
-            before = live.store.count("ada")
+            before = live.store.counts(["ada"])[0]
             live.feedback(rewards)
-            require(live.store.count("ada") == before, "feedback given again changes nothing")
+            require(live.store.counts(["ada"])[0] == before, "feedback given again changes nothing")
     rebuilt = Explorer(world.catalogue, tree, policy, live.store, seed=0, crowd=False)
     for one, other in zip(live.inspect.interests("ada"), rebuilt.inspect.interests("ada"), strict=True):
         require(one == other, "what is rebuilt from the events is what was there live, to the bit")
