@@ -222,7 +222,7 @@ def _last(text: str) -> str:
 
 
 def run(environment: str, script: str, arguments: list[str], out: Path, limit: float) -> Result:
-    """Run a script of `side/` in an environment; whatever goes wrong is told in the result."""
+    """Run a script of `side/` in an environment; an error is part of the result."""
     python = ENVIRONMENTS / environment / "bin/python" if environment else Path(sys.executable)
     out.unlink(missing_ok=True)
     settings = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # the matrices are small, and implicit asks for it
@@ -259,7 +259,7 @@ def compare(sides: list[Side], tasks: dict[int, Path], limit: float, absent: dic
 
 
 def cell(result: Result) -> str:
-    """Tell a result in a few words: expected clicks a user and half of their 95 % interval, time a decision."""
+    """Return a result as text: expected clicks per user, half of their 95 % interval, and the time per decision."""
     if "failed" in result:
         return "-"
     if "gave_up" in result:

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from treeward.core.page import heading, plot, table, text
 from treeward.core.plots import Line, Point, line_plot, point_plot
+from treeward.core.report_html import heading, plot, table, text
 from treeward.experiment.presets import SENSITIVITY, TABLE_4
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Judge

@@ -11,9 +11,9 @@ from treeward.core import checks
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.checks import Count, Seed, Whole
 from treeward.core.errors import InvalidArgument
-from treeward.core.page import heading, page, plot, table, text
 from treeward.core.plots import Line, line_picture, line_plot
 from treeward.core.progress import Progress
+from treeward.core.report_html import heading, page, plot, table, text
 from treeward.experiment.run import Outcome, run
 from treeward.experiment.spec import SYNTHETIC, Arm, Spec
 from treeward.experiment.summary import Estimate, by_user, curves, estimate

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 
 from treeward.core.artefact import StrPath, write_file
-from treeward.core.page import facts, heading, page, plain, plot, table, text, warning
 from treeward.core.plots import Line, Point, line_picture, line_plot, png, point_plot
+from treeward.core.report_html import facts, heading, page, plain, plot, table, text, warning
 from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
 from treeward.experiment.profile_report import profile_quality
 from treeward.experiment.run import Outcome

@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 
 from treeward.core.artefact import StrPath, write_file
-from treeward.core.page import facts, heading, page, plot, table, text
 from treeward.core.plots import Line, draw_lines, line_plot, png
+from treeward.core.report_html import facts, heading, page, plot, table, text
 from treeward.core.version import __version__
 from treeward.experiment.stream import Streamed
 from treeward.experiment.stream_arms import ARMS, BEAM, LIST
