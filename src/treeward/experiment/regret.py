@@ -165,7 +165,7 @@ def _page(measured: Measured) -> bytes:
     what = f"compared with {sizes.items[0]:,} items"
     figure = line_plot(_growth(measured), "items", what, from_zero=True, log_x=True)
     told = [
-        (row.arm, f"{row.items:,}", row.regret.said(".1f"), f"{row.growth:.2f}",
+        (row.arm, f"{row.items:,}", row.regret.text(".1f"), f"{row.growth:.2f}",
          f"{row.late:.4f}", f"{row.best:.3f}")
         for arm in ARMS
         for row in measured.rows
