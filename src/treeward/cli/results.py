@@ -13,7 +13,7 @@ from treeward.experiment.report import warnings, write_report
 from treeward.experiment.stream import Streamed
 from treeward.experiment.stream_report import row_of, size_of, write_stream
 from treeward.experiment.stream_summary import arm_summaries
-from treeward.experiment.summary import deepened, gaps, rounds_of, tidy, verdicts
+from treeward.experiment.summary import feature_gains, gaps, rounds_of, tidy, verdicts
 
 _LEFT = ("arm", "policy", "way")
 
@@ -39,7 +39,7 @@ def show_outcome(outcome: Outcome, folder: Path, target: Path | None = None) -> 
         say(warning)
     if spec.judges:
         _show_verdicts(outcome)
-    _show_deepened(outcome)
+    _show_feature_gains(outcome)
     for path in write_report(outcome, target or folder / "report.html"):
         say(f"Wrote {path}")
     if (results := folder / "results.parquet").exists():
@@ -58,12 +58,12 @@ def _show_verdicts(outcome: Outcome) -> None:
         head = ("arm", "LogLoss", "AUC", "AUC, world", "clicks", "categories", "Gini shown", "shown")
         show_table(title, head, rows, left=_LEFT)
     for claim in gaps(outcome, "auc"):
-        say(f"{claim} by AUC: {claim.gap.answered('+.3f')}")
+        say(f"{claim} by AUC: {claim.gap.answer_text('+.3f')}")
 
 
-def _show_deepened(outcome: Outcome) -> None:
+def _show_feature_gains(outcome: Outcome) -> None:
     rows = []
-    for one in deepened(outcome, outcome.spec.rounds):
+    for one in feature_gains(outcome, outcome.spec.rounds):
         half = "" if one.gap.half is None else f" ± {one.gap.half:.1f}"
         gap = f"{one.gap.mean:+.1f}{half}"
         rows.append((one.arm, f"{one.earned_plain:.1f}", f"{one.earned:.1f}", gap, f"{one.ratio:.3f}"))
