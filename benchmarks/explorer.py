@@ -74,7 +74,7 @@ def waiting() -> list[Row]:
     ):
         for policy in (tw.PHCB(), tw.HCB()):
             made = tw.Explorer(shop, tree, policy, store, seed=0)
-            if store.count("friend") == 0:
+            if store.counts(["friend"])[0] == 0:
                 made.ingest(log)
             made.recommend(["friend"])
             took = median(lambda: made.recommend(["friend"]), 60, lambda: made.rest("friend")) * 1e3  # noqa: B023
@@ -98,7 +98,7 @@ for first in range(0, 1_000_000, block):
     explorer.store.extend([f"user {first + i}" for i in range(block)], np.full(block, 100), events)
 seconds = time.perf_counter() - start
 [d] = explorer.recommend(["user 777777"])
-assert explorer.store.count("user 777777") == 100
+assert explorer.store.counts(["user 777777"])[0] == 100
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, seconds)
 """
 

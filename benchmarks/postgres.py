@@ -15,6 +15,7 @@ from load import drive
 from serve import running
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.store.events import EVENT, REWARD
+from treeward.store.numbers import number_items
 
 HERE = Path(__file__).parent
 ITEMS, DIM, USERS, EVENTS, CALLERS = 100_000, 32, 5_000, 50, 16
@@ -23,7 +24,7 @@ Row = tuple[str, str, str, bool]
 
 def fill(store: tw.store.EventStore, ids) -> None:
     random = np.random.default_rng(0)
-    store.number_items(ids)
+    number_items(store, ids)
     made = np.zeros(USERS * EVENTS, dtype=EVENT)
     made["item"], made["node"], made["kind"] = random.integers(ITEMS, size=len(made)), -1, REWARD
     made["reward"] = random.random(len(made)) < 0.2

@@ -26,6 +26,7 @@ import treeward as tw
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.state.seats import seat_bytes
 from treeward.store.events import EVENT, REWARD
+from treeward.store.numbers import number_items
 
 HERE = Path(__file__).parent
 TREEWARD = str(Path(sys.executable).with_name("treeward"))
@@ -52,7 +53,7 @@ def fill(path: Path, items: int, users: int, events: int, catalogue: tw.Catalogu
     """Make a store with that many users, each with that many events."""
     random = np.random.default_rng(0)
     store = tw.SQLiteStore(path)
-    store.number_items(catalogue.ids)
+    number_items(store, catalogue.ids)
     for first in range(0, users, 50_000):
         count = min(50_000, users - first)
         made = np.zeros(count * events, dtype=EVENT)

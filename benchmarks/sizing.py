@@ -18,6 +18,7 @@ from treeward.data.synthetic import synthetic_catalogue
 from treeward.policy import Policy
 from treeward.store.base import EventStore
 from treeward.store.events import EVENT, REWARD
+from treeward.store.numbers import number_items
 from treeward.tree.build import default_widths
 
 ITEMS, USERS, EVENTS = 200_000, 2_000, 100
@@ -69,7 +70,7 @@ def decisions(shop: tw.Catalogue, policy: Policy) -> tuple[float, float, float]:
 
 def events(store: EventStore) -> tuple[int, float, float]:
     """Return how many events were written, and how many a second: a hundred a commit, and in bulk."""
-    store.number_items(synthetic_catalogue(1_000, dim=2, seed=0).ids)
+    number_items(store, synthetic_catalogue(1_000, dim=2, seed=0).ids)
     users = [f"u{i}" for i in range(USERS)]
     many = np.zeros(USERS * EVENTS, dtype=EVENT)
     many["kind"] = REWARD

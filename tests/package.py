@@ -123,7 +123,7 @@ for _ in range(20):
     explorer.feedback({made.id: 1.0})
 explorer.store.close()
 store = tw.SQLiteStore("events.db")
-assert len(store.read("ada")) >= 20
+assert len(store.read(["ada"])[0]) >= 20
 tw.ItemTree.build(shop.vectors, (5, 20)).draw("tree.html")
 assert not {"torch", "ray", "uvicorn"} & set(sys.modules)
 """

@@ -17,6 +17,7 @@ if __name__ == "__main__":
 from tests.serving import kill, serving, start
 from treeward.client import Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.store.base import read_all
 from treeward.store.check import check
 
 
@@ -185,11 +186,11 @@ def twice(url):
     from treeward.store.postgres import PostgresStore
 
     store, found = PostgresStore(url), []
-    for user, events in store.read_all():
+    for user, events in read_all(store):
         nonces = events["nonce"][(events["kind"] == 1) & (events["nonce"] != 0)].tolist()
         if len(set(nonces)) != len(nonces):
             found.append(f"{user!r} has decisions with two rewards")
-        if len(events) != store.count(user):
+        if len(events) != store.counts([user])[0]:
             found.append(f"{user!r} lacks events")
     store.close()
     return tuple(found)

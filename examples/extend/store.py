@@ -1,7 +1,7 @@
-"""A store of your own: every step a line of JSON at the end of a file, which grep, jq and polars read as it grows.
+"""A store of your own: every change a line of JSON at the end of a file, which grep, jq and polars read as it grows.
 
-`WrittenStore` answers from memory; left to say is how parts are written, and read again. Every write waits for the
-disk, a head holds all items' ids, forgetting writes the whole file anew: for small shops, and one process at a time.
+`WriteThroughStore` answers from memory; what is left to say is how changes are written, and read again. Every write
+waits for the disk, and forgetting a user rewrites the whole file: for small shops, and one process at a time.
 """
 
 import json
@@ -13,41 +13,42 @@ from pathlib import Path
 import numpy as np
 
 import treeward as tw
-from treeward.store import EVENT, Added, Head, WrittenStore
+from treeward.store import EVENT, Change, WriteThroughStore
 from treeward.testing import check_store
 
 
-class JsonLinesStore(WrittenStore):
+class JsonLinesStore(WriteThroughStore):
     """Events in a file of JSON lines, on disk before a call returns."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         super().__init__()
 
-    def load(self) -> Iterator[Head | Added]:
+    def load(self) -> Iterator[Change]:
         """Read the file; a last line that a crash cut short was never acknowledged, and is cut off."""
         whole = self.path.read_bytes() if self.path.exists() else b""
         if not whole.endswith(b"\n") and whole:
             os.truncate(self.path, whole.rfind(b"\n") + 1)
-        for line in map(json.loads, whole.split(b"\n")[:-1]):
-            if isinstance(line, dict):
-                yield Head.of_plain(line)
-            else:
-                users, counts, events = line
-                yield Added(users, np.array(counts), np.array([tuple(row) for row in events], dtype=EVENT))
+        for users, counts, events, metadata in map(json.loads, whole.split(b"\n")[:-1]):
+            values = {key: bytes.fromhex(value) for key, value in metadata.items()}
+            yield Change(users, counts, np.array([tuple(event) for event in events], dtype=EVENT), values)
 
-    def write(self, parts: Iterable[Head | Added], *, anew: bool = False) -> None:
-        """Add a line for each part; or write the file anew, beside the old one and then in its place."""
-        path = self.path.with_name(self.path.name + ".new") if anew else self.path
-        with open(path, "w" if anew else "a", opener=lambda path, how: os.open(path, how, 0o600)) as file:
-            for part in parts:
-                plain = (
-                    part.plain() if isinstance(part, Head) else [list(part.users), *map(np.ndarray.tolist, part[1:])]
-                )
-                file.write(json.dumps(plain) + "\n")
+    def write(self, change: Change) -> None:
+        """Add a line; if a user was erased, write everything to a new file, and put that in place of the old one."""
+        if change.erased is None:
+            return self._append(self.path, [change])
+        new = self.path.with_name(self.path.name + ".new")
+        new.unlink(missing_ok=True)
+        self._append(new, self.everything())
+        new.replace(self.path)
+
+    def _append(self, path: Path, changes: Iterable[Change]) -> None:
+        with open(path, "a", opener=lambda path, how: os.open(path, how, 0o600)) as file:
+            for users, counts, events, metadata, _ in changes:
+                values = {key: value.hex() for key, value in metadata.items()}
+                file.write(json.dumps([users, counts, events.tolist(), values]) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        path.replace(self.path)
 
 
 if __name__ == "__main__":

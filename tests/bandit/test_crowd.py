@@ -28,6 +28,7 @@ from treeward.explorer.crowd_edition import CrowdEdition
 from treeward.explorer.crowd_keeper import NOTE
 from treeward.explorer.snapshot import Snapshot
 from treeward.policy import TREE_POLICIES
+from treeward.store.base import everyone, forget
 from treeward.store.events import CHANGE, EVENT, NOTED, REWARD, SHOWN
 
 DIM = 6
@@ -223,7 +224,7 @@ def test_a_users_taste_given_the_crowd_is_the_posterior_around_it(shop):
     explorer.publish()
     seats, plan, edition = explorer._now.decider.seats, explorer._now.decider.plan, explorer._now.decider.edition
     [seat] = seats.seat(["u3"])
-    events = explorer.store.read("u3")
+    events = explorer.store.read(["u3"])[0]
     events = events[events["kind"] == REWARD]
     place = explorer._now.decider.roster.places[events["item"]]
     x, left = plan.items[place].astype(float), events["reward"] - plan.crowd.offset[place]
@@ -332,9 +333,9 @@ def test_erasing_a_user_leaves_the_sums_of_a_log_that_never_had_them(shop):
     explorer = explorer_of(shop)
     play(explorer, 200, users=10)
     without = tw.MemoryStore()
-    for user in explorer.store.users():
+    for user in everyone(explorer.store):
         if user != "u4":
-            held = explorer.store.read(user)
+            held = explorer.store.read([user])[0]
             without.extend([user], np.array([len(held)]), held)
     without.number_items(shop.ids)
     explorer.forget("u4")
@@ -347,8 +348,8 @@ def test_a_user_erased_behind_the_explorers_back_is_found_out(shop):
     explorer = explorer_of(shop)
     play(explorer, 100, users=10)
     before = explorer._crowd.sums.rewards
-    gone = int((explorer.store.read("u4")["kind"] == REWARD).sum())
-    explorer.store.forget("u4")
+    gone = int((explorer.store.read(["u4"])[0]["kind"] == REWARD).sum())
+    forget(explorer.store, "u4")
     explorer.publish()
     assert explorer._crowd.sums.rewards == before - gone
 
@@ -403,9 +404,9 @@ def test_a_damaged_edition_is_left_aside_and_told(tmp_path, shop):
         play(explorer, 120)
         explorer.publish()
         expected = explorer._crowd.sums
-        held = bytearray(explorer.store.note(NOTE))
+        held = bytearray(explorer.store.metadata.get(NOTE))
         held[len(held) // 2] ^= 1
-        explorer.store.take_note(NOTE, bytes(held))
+        explorer.store.metadata.put({NOTE: bytes(held)})
     with explorer_of(shop, store=tw.SQLiteStore(path)) as again:
         assert "not what was written" in again._crowd.problem
         assert again._crowd.sums.equals(expected)
@@ -466,7 +467,7 @@ def test_a_log_of_clicks_teaches_its_users_and_not_the_crowd(shop):
     explorer = explorer_of(shop)
     explorer.ingest(tw.Interactions(["ada"] * 5, [0, 5, 10, 15, 20]))
     explorer.publish()
-    assert explorer.store.count("ada") == 5
+    assert explorer.store.counts(["ada"])[0] == 5
     assert explorer._crowd.sums.rewards == 0
 
 
@@ -475,7 +476,7 @@ def test_changed_rewards_change_what_everybody_knows(shop):
     [made] = explorer.recommend(["ada"])
     explorer.feedback({made.id: 0.0})
     explorer.feedback({made.id: 1.0})
-    number = explorer.store.read("ada")["item"][-1]
+    number = explorer.store.read(["ada"])[0]["item"][-1]
     assert explorer._crowd.sums.mean_of(number) == 1.0
     frozen = explorer_of(shop, learns=False)
     [made] = frozen.recommend(["ada"])
@@ -502,7 +503,7 @@ def test_items_that_come_start_uncertain_and_those_that_go_keep_teaching(shop):
     plan = explorer._now.decider.plan
     assert (plan.bonus[explorer._now.open_places] > 0).all()
     taste = explorer._now.decider.edition.taste
-    shown = [int(i) for i in explorer.store.read("u1")["item"][:3]]
+    shown = [int(i) for i in explorer.store.read(["u1"])[0]["item"][:3]]
     explorer.remove(shown)
     explorer.add(tw.Catalogue([1_000], shop.vectors[:1] + 0.01))
     place = explorer._now.decider.roster.place_of[explorer.catalogue.row(1_000)]

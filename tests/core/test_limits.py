@@ -9,6 +9,7 @@ from treeward.engine.sampling import MOST_SCORES
 from treeward.policy.baselines.ictr import _MOST_TOPICS
 from treeward.store import MemoryStore
 from treeward.store.events import EVENT
+from treeward.store.numbers import number_items
 
 TINY, HUGE = 1e-9, 1e9
 
@@ -124,12 +125,12 @@ def test_events_and_their_counts_go_together():
     with pytest.raises(InvalidArgument, match="kept_bytes must be"):
         MemoryStore(kept_bytes=-1)
     store = MemoryStore(kept_bytes=0)
-    store.number_items(tw.Catalogue(["a"], np.ones((1, 2))).ids)
+    number_items(store, tw.Catalogue(["a"], np.ones((1, 2))).ids)
     for users, counts in ((["ada"], [2]), (["ada"], [4]), (["ada", "bob"], [3]), (["ada"], [1, 2])):
         with pytest.raises(InvalidArgument):
             store.extend(users, np.array(counts), events)
     with pytest.raises(InvalidArgument):
         store.extend(["ada"], np.array([3]), np.zeros(3))
-    assert store.count("ada") == 0
+    assert store.counts(["ada"])[0] == 0
     store.extend(["ada", "bob"], np.array([1, 2]), events)
-    assert (store.count("ada"), store.count("bob")) == (1, 2)
+    assert (store.counts(["ada"])[0], store.counts(["bob"])[0]) == (1, 2)

@@ -546,7 +546,7 @@ def test_mind_can_be_taken_in(tmp_path):
     vectors = np.random.default_rng(0).standard_normal((len(data.catalogue), 4))
     explorer = tw.Explorer(data.catalogue.with_vectors(vectors), policy=tw.Flat())
     assert explorer.ingest(data.interactions) == Ingested(9, 2, 0)
-    assert explorer.store.count("U1") == 6
+    assert explorer.store.counts(["U1"])[0] == 6
 
 
 def test_titles_in_latin_1_are_read(tmp_path):

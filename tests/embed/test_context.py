@@ -59,7 +59,7 @@ def test_what_is_at_hand_is_what_the_events_make(policy, shop, tmp_path):
     explorer = taught(with_features(policy, shop), shop, store)
     decider = explorer._now.decider
     [seat] = decider.seats.seat(["ada"]).tolist()
-    again = decider.state_after(decider.seats.seen_by_plan(store.read("ada")))
+    again = decider.state_after(decider.seats.seen_by_plan(store.read(["ada"])[0]))
     mine = freeze(decider.seats.state, seat, bytes(16))
     assert mine == freeze(again, 0, bytes(16))
     [made] = explorer.recommend(["ada"], context={"device": "phone", "hour": 9})
@@ -132,9 +132,9 @@ def test_a_service_with_features(shop, tmp_path):
             swapped = admin.swap(features=str(tmp_path / "features"))
         assert swapped["now"]["features"] == str(tmp_path / "features")
     with closing(tw.SQLiteStore(tmp_path / "events.db")) as store:
-        told = {held for _, held in store.notes("context/")}
+        told = {held for _, held in store.metadata.list("context/")}
         assert told == {b'{"device":"phone"}', b'{"device":"desk"}'}
-        assert len(set(store.read("ada")["snapshot"].tolist())) == 2
+        assert len(set(store.read(["ada"])[0]["snapshot"].tolist())) == 2
 
 
 def test_logs_of_contexts_can_be_learned_from(shop):

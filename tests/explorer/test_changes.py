@@ -171,7 +171,7 @@ class Shop(RuleBasedStateMachine):
         ) == sorted(self.live)
         assert int(explorer.inspect.sizes()[0]) == len(self.live)
         for user, count in self.told.items():
-            assert int((explorer.store.read(user)["kind"] == REWARD).sum()) == count
+            assert int((explorer.store.read([user])[0]["kind"] == REWARD).sum()) == count
         if room is not None:
             check_room(now, room)
 
@@ -182,7 +182,7 @@ class Shop(RuleBasedStateMachine):
         decider = self.explorer._now.decider
         for user in ("ada", "bob"):
             [seat] = decider.seats.seat([user]).tolist()
-            again = decider.state_after(decider.seats.seen_by_plan(self.explorer.store.read(user)))
+            again = decider.state_after(decider.seats.seen_by_plan(self.explorer.store.read([user])[0]))
             assert freeze(decider.seats.state, seat, bytes(16)) == freeze(again, 0, bytes(16))
 
     def teardown(self):
@@ -296,7 +296,7 @@ def test_what_is_gone_still_teaches(grown):
     [seat] = explorer._now.decider.seats.seat(["ada"]).tolist()
     theta = explorer._now.decider.seats.state.posterior.theta[seat].copy()
     late = explorer.recommend(["ada"])[0]
-    met = set(explorer.catalogue.ids[explorer.inspect.rows_of(explorer.store.read("ada")["item"])].to_list())
+    met = set(explorer.catalogue.ids[explorer.inspect.rows_of(explorer.store.read(["ada"])[0]["item"])].to_list())
     assert explorer.remove([*met, 10**6]) == len(met)
     assert explorer.feedback({late.id: 1.0})[late.id] == "recorded"
     explorer.rebuild()
@@ -360,7 +360,7 @@ def test_bad_items(grown, items, why):
     with pytest.raises(tw.InvalidArgument, match=why):
         explorer.add(items)
     assert len(explorer) == 300
-    assert explorer.store.notes("change/") == []
+    assert explorer.store.metadata.list("change/") == []
 
 
 def test_another_catalogue_knows_what_came_before_it(tmp_path):
@@ -377,6 +377,6 @@ def test_another_catalogue_knows_what_came_before_it(tmp_path):
     newer.remove([5])
     again = tw.Explorer(shop, store=store, memory=1 << 22)
     assert (100 in again, 3 in again, 5 in again) == (True, False, False)
-    store.take_note("change/000000000099", b"rubbish")
+    store.metadata.put({"change/000000000099": b"rubbish"})
     with pytest.raises(tw.TreewardError, match="page 99"):
         tw.Explorer(shop, store=store)

@@ -9,6 +9,7 @@ import pytest
 import treeward as tw
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.explorer.contexts import Contexts
+from treeward.store.numbers import number_items
 
 DIM = 8
 ONE = np.ones((1, DIM))
@@ -164,12 +165,12 @@ def test_strange_contexts(shop):
     for strange in ({"hour": 10**400}, {"hour": "noon"}, {"hour": 2**60}):
         with pytest.raises(tw.InvalidArgument):
             explorer.recommend(["ada"], context=strange)
-    before = len(explorer.store.notes("context/"))
+    before = len(explorer.store.metadata.list("context/"))
     for i in range(50):
         explorer.recommend(["ada"], context={"device": f"nobody has seen {i}"})
     explorer.recommend(["ada"], context={"device": 9})
     explorer.recommend(["ada"], context={"device": "9"})
-    assert len(explorer.store.notes("context/")) == before + 1
+    assert len(explorer.store.metadata.list("context/")) == before + 1
 
 
 def test_features_that_mean_something_else_by_a_name(shop):
@@ -192,7 +193,7 @@ def test_newcomers_are_new_for_a_while_only(shop):
     assert explorer._now._new == {}
     assert not explorer._now.decider.plan.bonus.any()
     explorer.add(tw.Catalogue([9_002], ONE * 2))
-    place = explorer._now.decider.roster.place_at(int(explorer.store.number_items(pl.Series([9_002]))[0]))
+    place = explorer._now.decider.roster.place_at(int(number_items(explorer.store, pl.Series([9_002]))[0]))
     explorer.update([9_002], -ONE)
     assert explorer._now.decider.plan.bonus[place] == 0
 

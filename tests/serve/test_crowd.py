@@ -142,7 +142,7 @@ def test_a_failed_edition_leaves_the_last_one_in_place(explorer, monkeypatch):
 def test_a_problem_is_said_where_people_look(items, tmp_path):
     """A damaged edition in the store: the service starts, learns again from the log, and says what was wrong."""
     store = tw.SQLiteStore(tmp_path / "events.db")
-    store.take_note(NOTE, b"nothing of ours")
+    store.metadata.put({NOTE: b"nothing of ours"})
     store.close()
     with serving(tmp_path, items) as running, Client(running.url) as client:
         told = httpx.get(running.url + "/readyz")
@@ -266,14 +266,14 @@ def test_a_replica_that_was_overtaken_discards_its_own(items, monkeypatch):
     monkeypatch.setattr(two.keeper, "edition", slowly)
     assert two.publish() == one.keeper.now.number == 2
     assert two.keeper.now.time == one.keeper.now.time
-    assert CrowdEdition.unpacked(store.note(NOTE)).time == one.keeper.now.time
+    assert CrowdEdition.unpacked(store.metadata.get(NOTE)).time == one.keeper.now.time
     assert two.keeper.waiting, "its own may have known more: it tries again"
 
 
 def test_a_damaged_or_foreign_edition_of_another_replica_is_left_aside(items, tmp_path):
     store = Shared()
     one, two = shared(items, store), shared(items, store)
-    store.take_note(NOTE, b"damaged")
+    store.metadata.put({NOTE: b"damaged"})
     assert not two.follow()
     assert "not what was written" in two.keeper.problem
     rewarded(one, ["ada"])

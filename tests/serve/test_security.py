@@ -40,8 +40,10 @@ from treeward.serve.routes import ROUTES
 from treeward.serve.settings import Key, Settings, read_settings
 from treeward.simulate.curves import draw_curves
 from treeward.simulate.result import Result
+from treeward.store.base import everyone, forget, merge, read_rewards
 from treeward.store.check import check
 from treeward.store.events import event
+from treeward.store.numbers import number_items
 from treeward.store.opening import open_store
 from treeward.store.parquet import export
 from treeward.store.sqlite import SQLiteStore
@@ -437,7 +439,7 @@ def test_the_files_are_the_owners(tmp_path):
     before = os.umask(0)
     try:
         store = SQLiteStore(tmp_path / "events.db")
-        store.number_items(pl.Series([17]))
+        number_items(store, pl.Series([17]))
         store.append(["ada"], event(0, 1.0, nonce=7))
         store.backup(tmp_path / "copy.db")
         export(store, tmp_path / "out")
@@ -610,12 +612,16 @@ NAMES = (
 def hold(store):
     for number, name in enumerate(NAMES):
         store.append([name], event(number, 0.5, nonce=number + 1))
-    store.number_items(pl.Series(NAMES))
-    store.take_note(NAMES[0], b"note")
-    store.merge(NAMES[1], NAMES[2])
-    assert store.forget(NAMES[0]) == 1
-    assert set(store.users()) == set(NAMES[2:])
-    assert (store.count(NAMES[2]), store.note(NAMES[0]), store.rewards_of(NAMES[3], 4)) == (2, b"note", [0.5])
+    number_items(store, pl.Series(NAMES))
+    store.metadata.put({NAMES[0]: b"note"})
+    merge(store, NAMES[1], NAMES[2])
+    assert forget(store, NAMES[0]) == 1
+    assert set(everyone(store)) == set(NAMES[2:])
+    assert (store.counts([NAMES[2]])[0], store.metadata.get(NAMES[0]), read_rewards(store, [(NAMES[3], 4)])[0]) == (
+        2,
+        b"note",
+        [0.5],
+    )
 
 
 def test_names_are_never_sql(tmp_path):

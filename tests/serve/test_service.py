@@ -32,7 +32,9 @@ from treeward.serve.routes import ROUTES
 from treeward.serve.server import open_explorer
 from treeward.serve.service import Service
 from treeward.serve.settings import Key, Settings, is_loopback, read_settings, table
+from treeward.store.base import forget
 from treeward.store.events import SHOWN, event
+from treeward.store.numbers import number_items
 from treeward.store.sqlite import SQLiteStore
 
 
@@ -370,7 +372,7 @@ def test_windows_and_default_rewards(items, tmp_path):
 def test_a_decision_dated_in_the_future_keeps_no_other_waiting(items, tmp_path):
     options = ("--set", "window=1", "--set", "default_reward=0.25")
     store = SQLiteStore(tmp_path / "events.db")  # the machine's clock was a day ahead
-    store.append(["eve"], event(store.number_items(pl.Series([7]))[0], 0.5, nonce=9, kind=SHOWN, time=2**32 - 1))
+    store.append(["eve"], event(number_items(store, pl.Series([7]))[0], 0.5, nonce=9, kind=SHOWN, time=2**32 - 1))
     store.close()
     with serving(tmp_path, items, *options) as running, Client(running.url) as client:
         client.recommend("ada", 2)
@@ -795,18 +797,18 @@ def test_whoever_was_erased_meanwhile_stays_erased():
 
     def late(*arguments, **options):
         store.append = append
-        store.forget("ada")
+        forget(store, "ada")
         return append(*arguments, **options)
 
     store.append = late
     [outcome] = service.feedback([wire.Reward(1.0, decision_id=made.decision_id)])
     assert isinstance(outcome, UnknownDecision)
-    assert store.count("ada") == 0
+    assert store.counts(["ada"])[0] == 0
     time.sleep(0.05)
     assert service.expire() == 0
-    assert store.count("ada") == 0
+    assert store.counts(["ada"])[0] == 0
     service.recommend([wire.Ask("anon")])
     explorer.merge("anon", "known")
     time.sleep(0.05)
     assert service.expire() == 1
-    assert (store.count("anon"), store.count("known")) == (0, 2)
+    assert (store.counts(["anon"])[0], store.counts(["known"])[0]) == (0, 2)

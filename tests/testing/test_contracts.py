@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from treeward.store.moves import Moves
 
 import treeward as tw
 from treeward.bandit import BANDITS
@@ -12,7 +13,6 @@ from treeward.bandit.rules import Rule
 from treeward.policy import HCB, POLICIES
 from treeward.policy.session import Decisions, TreeSession
 from treeward.store import STORES, MemoryStore
-from treeward.store.moves import Moves
 from treeward.testing import ContractBroken, check_bandit, check_policy, check_store
 
 

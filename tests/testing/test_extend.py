@@ -20,7 +20,10 @@ from treeward.data.dataset import Dataset
 from treeward.data.loaders import LOADERS, find_loader
 from treeward.experiment import load
 from treeward.store import MemoryStore, WrittenStore
+from treeward.store.base import forget, merge
 from treeward.store.events import event
+from treeward.store.metadata import begin
+from treeward.store.numbers import number_items
 from treeward.testing import ContractBroken, check_bandit, check_loader, check_policy, check_store
 
 EXTEND = Path(__file__).parents[2] / "examples" / "extend"
@@ -271,16 +274,16 @@ def json_lines(tmp_path):
 
 def test_the_store_is_read_again_as_it_was(json_lines, tmp_path):
     store = json_lines()
-    store.number_items(pl.Series([7, 8]))
+    number_items(store, pl.Series([7, 8]))
     store.append(["ada", 7], np.concatenate([event(1, 0.1, nonce=11), event(0, 1.0, nonce=12)]))
-    store.take_note("a", b"\x00\xff")
-    store.merge(7, "bob")
-    store.begin()
+    store.metadata.put({"a": b"\x00\xff"})
+    merge(store, 7, "bob")
+    begin(store.metadata)
     again = json_lines()
-    assert again.secret() == store.secret()
+    assert again.secret() == store.identities.secret
     assert again.head()._replace(items=None) == store.head()._replace(items=None)
     assert again.head().items.to_list() == [7, 8]
-    assert again.read("ada").tobytes() == store.read("ada").tobytes()
+    assert again.read("ada").tobytes() == store.read(["ada"])[0].tobytes()
     assert again.resolve(7, 0) == "bob"
     assert not again.append(["bob"], event(0, 1.0, nonce=12)).any()
 
@@ -304,7 +307,7 @@ def test_a_torn_line_is_cut_off_at_every_byte(json_lines, tmp_path):
 def test_nothing_is_left_on_disk_of_somebody_forgotten(json_lines, tmp_path):
     store = json_lines()
     store.append(["somebody", "ada"], np.concatenate([event(1, 0.123456, nonce=11), event(2, 1.0, nonce=12)]))
-    store.forget("somebody")
+    forget(store, "somebody")
     assert "somebody" not in (tmp_path / "events.jsonl").read_text()
     assert "0.123456" not in (tmp_path / "events.jsonl").read_text()
     assert json_lines().count("ada") == 1
@@ -327,10 +330,10 @@ class Full(WrittenStore):
 def test_after_a_failed_write_nothing_is_taken():
     store = Full()
     store.append(["ada"], event(1, 1.0, nonce=11))
-    store.begin()
+    begin(store.metadata)
     with pytest.raises(StoreFailed, match="Full: could not write: .*No space left"):
         store.append(["ada"], event(1, 1.0, nonce=12))
-    for call in (store.begin, lambda: store.forget("ada"), lambda: store.take_note("a", b"")):
+    for call in (store.begin, lambda: forget(store, "ada"), lambda: store.metadata.put({"a": b""})):
         with pytest.raises(StoreFailed, match="Full: takes nothing any more: .*No space left"):
             call()
 
@@ -405,7 +408,7 @@ def test_a_closed_store_takes_nothing(json_lines):
     store = json_lines()
     store.close()
     with pytest.raises(StoreFailed, match="it is closed"):
-        store.begin()
+        begin(store.metadata)
     assert isinstance(store, MemoryStore)
 
 

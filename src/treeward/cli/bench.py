@@ -38,7 +38,6 @@ def bench(
     from treeward.explorer import Explorer
     from treeward.policy import TREE_POLICIES
     from treeward.state.seats import seat_bytes
-    from treeward.store import MemoryStore
     from treeward.tree.item_tree import ItemTree
 
     base = BANDITS[checks.one_of("bench", "--bandit", bandit, BANDITS)]()
@@ -77,18 +76,13 @@ def bench(
         rows = [(i * 7919) % items for i in range(_EVENTS)]
         rewards = [float(i % 3 == 0) for i in range(_EVENTS)]
         log = Interactions(["old friend"] * _EVENTS, shop.ids[rows], rewards=rewards)
-        for what, store in ((f"{_EVENTS:,} events", MemoryStore(kept_bytes=0)), ("a kept state", MemoryStore())):
-            other = Explorer(shop, tree, made, store, seed=seed, crowd=False)  # with one, no state is kept
-            other.ingest(log)
-
-            def ask(other: Explorer = other) -> None:
-                other.recommend(["old friend"])
-
-            def leave(other: Explorer = other) -> None:
-                other.rest("old friend")
-
-            ask()
-            measure(f"recommend 1 user who was away, from {what}", 50, ask, leave)
+        other = Explorer(shop, tree, made, seed=seed, crowd=False)
+        other.ingest(log)
+        other.recommend(["old friend"])
+        measure(
+            f"recommend 1 user who was away, from {_EVENTS:,} events", 50,
+            lambda: other.recommend(["old friend"]), lambda: other.rest("old friend"),
+        )  # fmt: skip
     title = f"{items:,} items x {dim}, {made.name}; {seat_bytes(plan):,} bytes a user at hand"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("microseconds")

@@ -222,7 +222,7 @@ def _decide() -> str:
     explorer = Explorer(synthetic_catalogue(200, dim=8, seed=0), seed=0, memory=1 << 22)
     [made] = explorer.recommend(["ada"])
     explorer.feedback({made.id: 1.0})
-    if explorer.store.count("ada") < 1:
+    if explorer.store.counts(["ada"])[0] < 1:
         raise RuntimeError("feedback was given, and no event is there")
     return "one of 200 items, and its reward"
 
@@ -235,7 +235,7 @@ def _store() -> str:
         for count in (1, 2):
             store = SQLiteStore(Path(folder) / "events.db")
             store.append(["ada"], event(1, 1.0, nonce=count))
-            if store.count("ada") != count:
-                raise RuntimeError(f"{store.count('ada')} events where there should be {count}")
+            if store.counts(["ada"])[0] != count:
+                raise RuntimeError(f"{store.counts(['ada'])[0]} events where there should be {count}")
             store.close()
     return f"SQLite, below {tempfile.gettempdir()}"

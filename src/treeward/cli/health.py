@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,6 +85,7 @@ def _found(
 ) -> dict[str, Any]:
     from treeward.explorer.explorer import Explorer
     from treeward.policy.beam import Beam
+    from treeward.store.base import everyone
     from treeward.tree.item_tree import ItemTree
 
     with _copied(store) as held:
@@ -91,7 +93,7 @@ def _found(
         with timed("Making it ready"):
             policy = Beam(prior=load_prior("tree health", prior, shop) if prior is not None else None)
             made = Explorer(shop, ItemTree.load(tree) if tree is not None else None, policy, held)
-        for user, _ in zip(held.users(), range(users), strict=False):
+        for user in islice(everyone(held), users):
             made.preview(user)
         with progress() as report:
             found = made.inspect.health(users=users, anew=anew, progress=report)

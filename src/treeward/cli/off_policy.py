@@ -117,6 +117,7 @@ def _check_free(path: Path, force: bool) -> None:
 def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged:
     import numpy as np
 
+    from treeward.store.base import read_all
     from treeward.store.events import SHOWN
 
     if "://" in str(path) or ":/" in str(path):  # which may hold a password
@@ -129,7 +130,7 @@ def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
         rows = np.arange(len(shop))
         may = explorer.inspect.may_show(rows) & np.array([item in begun for item in shop.ids.to_list()], dtype=np.bool_)
         may &= settings.fulfilling(shop)
-        shown = sum(int((events["kind"] == SHOWN).sum()) for _, events in explorer.store.read_all())
+        shown = sum(int((events["kind"] == SHOWN).sum()) for _, events in read_all(explorer.store))
     if not made.height:
         raise DataError(f"{path}: holds no decisions on these items, only {shown:,} on others{_HINT}")
     return _Logged(made, shop, may, shown - made.height)

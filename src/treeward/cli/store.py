@@ -89,8 +89,6 @@ def _check_states(store: Path, items: Path, column: list[str] | None, config: Pa
     )
     if found.unknown:
         say(f"{found.unknown:,} of these events are about items that {items} does not have; they teach nothing")
-    also = f"; {found.foreign:,} not compared: made with other items, another tree or other settings"
-    say(f"{found.remembered:,} remembered states compared with the log{also if found.foreign else ''}")
     return _mismatches(found)
 
 

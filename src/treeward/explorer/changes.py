@@ -14,7 +14,7 @@ import polars as pl
 from treeward.core.errors import StoreVersion
 from treeward.data.catalogue import Catalogue, Id
 from treeward.store.base import EventStore
-from treeward.store.rows import pack_items
+from treeward.store.numbers import pack_ids
 
 VERSION = 1
 _BEGIN = "change/"
@@ -63,19 +63,19 @@ def gone(ids: Sequence[Id], time: int) -> Page:
 
 def last_page(store: EventStore) -> int:
     """Return how many pages were written."""
-    names = store.notes(_BEGIN)
+    names = store.metadata.list(_BEGIN)
     return int(names[-1][0].removeprefix(_BEGIN)) if names else 0
 
 
 def write_page(store: EventStore, number: int, content: bytes) -> bool:
     """Write a page, unless somebody else has written one of that number; return whether it was."""
-    return store.take_note(_name(number), content, new=True)
+    return store.metadata.put({_name(number): content}, new=True)
 
 
 def pages_after(store: EventStore, number: int) -> list[tuple[int, Page]]:
     """Return the pages behind one."""
     found = []
-    for name, content in store.notes(_BEGIN, _name(number)):
+    for name, content in store.metadata.list(_BEGIN, _name(number)):
         at = int(name.removeprefix(_BEGIN))
         found.append((at, Page.unpacked(store, at, content)))
     return found
@@ -89,7 +89,7 @@ def first_page(store: EventStore, catalogue: Catalogue) -> int:
     last = last_page(store)
     if catalogue.pages or not last:
         return catalogue.pages
-    known = store.note(_seen(catalogue))
+    known = store.metadata.get(_seen(catalogue))
     if known is None:
         made, known_pages = catalogue.made_at, last
         if made is not None:
@@ -101,11 +101,11 @@ def first_page(store: EventStore, catalogue: Catalogue) -> int:
 
 def remember(store: EventStore, catalogue: Catalogue, pages: int) -> None:
     """Let a store remember how many pages a catalogue knows."""
-    store.take_note(_seen(catalogue), str(pages).encode(), new=True)
+    store.metadata.put({_seen(catalogue): str(pages).encode()}, new=True)
 
 
 def _seen(catalogue: Catalogue) -> str:
-    digest = blake2b(pack_items(0, catalogue.ids)[1], digest_size=16)
+    digest = blake2b(pack_ids(catalogue.ids), digest_size=16)
     digest.update(np.ascontiguousarray(catalogue.vectors).data)
     return f"catalogue/{digest.hexdigest()}"
 

@@ -8,6 +8,7 @@ from treeward.core.errors import InvalidArgument, StoreVersion
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.embed.features import Context, Features, word
 from treeward.store.base import EventStore
+from treeward.store.numbers import number_snapshot
 
 _BEGIN = "context/"
 _MOST = 4_096
@@ -63,8 +64,8 @@ class Contexts:
             if len(self._number_of) >= _MOST:
                 rule = f"of at most {_MOST} different contexts: round numbers to a few values"
                 raise InvalidArgument(_OWNER, "context", rule, context)
-            number = self._store.number_snapshot(f"?{key}")
-            self._store.take_note(_name(number), key.encode(), new=True)
+            number = number_snapshot(self._store, f"?{key}")
+            self._store.metadata.put({_name(number): key.encode()}, new=True)
             self._learn(number, plain)
             self._number_of[key] = number
         return self._number_of[key], self._whole(gate)
@@ -93,7 +94,7 @@ class Contexts:
 
     def told(self, number: int) -> str | None:
         """Return the context that a number stands for, as JSON; None if it is a tree's."""
-        held = self._store.note(_name(number))
+        held = self._store.metadata.get(_name(number))
         return None if held is None else held.decode()
 
     def trees_of(self, numbers: AnyArray) -> AnyArray:
@@ -115,7 +116,7 @@ class Contexts:
         if len(numbers):
             self._grow(int(numbers.max()))
         for number in np.unique(numbers[~self._sure[numbers]]).tolist():
-            held = self._store.note(_name(number))
+            held = self._store.metadata.get(_name(number))
             if held is not None:
                 try:
                     self._learn(number, msgspec.json.decode(held, type=Plain))

@@ -45,24 +45,25 @@ def check_with_crowd(path: str | Path, progress: Progress = silent) -> tuple[Rep
     """
     recount = _Recount()
     report = check(path, progress, recount.add)
-    content = report.notes.get(NOTE)
+    content = report.metadata.get(NOTE)
     if content is None:
         return report, ""
     try:
         edition = CrowdEdition.unpacked(content)
     except ArtefactCorrupt as error:
-        problem = f'the note "{NOTE}": {error}; a service makes another when it starts'
+        problem = f'the metadata "{NOTE}": {error}; a service makes another when it starts'
         return report._replace(problems=(*report.problems, problem)), ""
     if report.problems:  # events may be missing
         return report, ""
     sums, events = recount.sums(edition.half_life)
-    problems = _problems(edition, sums, events, report.epoch)
+    epoch = int(report.metadata["epoch"])
+    problems = _problems(edition, sums, events, epoch)
     new = events - edition.events
     since = "nothing came since" if not new else f"{new:,} rewards and changes came since"
-    if edition.epoch != report.epoch:
+    if edition.epoch != epoch:
         since = "users were erased or merged since"
     told = f"the crowd: edition {edition.number:,}, of {edition.rewards:,} rewards; {since}"
-    named = tuple(f'the note "{NOTE}": {one}' for one in problems)
+    named = tuple(f'the metadata "{NOTE}": {one}' for one in problems)
     return report._replace(problems=(*report.problems, *named)), told
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from treeward.bandit.item_sums import ItemSums, of_decisions
 from treeward.core.types import AnyArray
-from treeward.store.base import EventStore, User, spelled
+from treeward.store.base import EventStore, User, everyone, read_chunks, spelled
 from treeward.store.events import EVENT
 
 SAMPLE = 1_500
@@ -48,9 +48,9 @@ class CrowdFold:
         """How many events came since the last edition."""
         self.sample: dict[User, int] = {}
         self._below = 1 << 64
-        self._key = blake2b(store.secret(), digest_size=16, person=b"crowd").digest()
+        self._key = blake2b(store.identities.secret, digest_size=16, person=b"crowd").digest()
         self._lock, self.publishing, self.moving = Lock(), RLock(), RLock()
-        self._epoch = store.epoch
+        self._epoch = store.identities.epoch
         self.number = 0
         """Of the latest edition that was made of these sums, or that the store has."""
 
@@ -59,13 +59,13 @@ class CrowdFold:
         sums, count = ItemSums(self._half_life), 0
         with self._lock:
             self._fresh.clear()
-            self.waiting, self._epoch = 0, self._store.epoch
-        for events in self._store.chunks():
+            self.waiting, self._epoch = 0, self._store.identities.epoch
+        for events in read_chunks(self._store):
             sums.add(events)
             count += int(of_decisions(events).sum())
         with self._lock:
             self._sums, self._events, self.sample, self._below = sums, count, {}, 1 << 64
-        for user in self._store.users():
+        for user in everyone(self._store):
             self._notice(user)
 
     def fold(self, users: Sequence[User], events: AnyArray) -> None:
@@ -83,19 +83,19 @@ class CrowdFold:
         with self._lock:
             self.sample.pop(user, None)
         self._add(events, -1)
-        self._epoch = self._store.epoch
+        self._epoch = self._store.identities.epoch
 
     def merged(self, source: User, target: User) -> None:
         """Take note that one user's events are another's now; hold `moving` from before they are."""
         with self._lock:
             self.sample.pop(source, None)
         self._notice(target)
-        self._epoch = self._store.epoch
+        self._epoch = self._store.identities.epoch
 
     def _add(self, events: AnyArray, sign: int) -> None:
         with self._lock:
             self.waiting += len(events)
-            if self._store.remote:  # the next scan finds them: folded here as well they would count twice
+            if self._store.shared:  # the next scan finds them: folded here as well they would count twice
                 return
             self._fresh.append((events, sign))
             if len(self._fresh) >= _WAITING or sign < 0:
@@ -132,11 +132,11 @@ class CrowdFold:
     def take(self) -> Folded:
         """Return all that came so far, for an edition: nothing waits any more."""
         with self.moving:  # nobody is half erased
-            if self._store.remote or self._store.epoch != self._epoch:
+            if self._store.shared or self._store.identities.epoch != self._epoch:
                 self.refold()  # others write too, or erased somebody
             with self._lock:
                 self._fold_fresh()
-                if not self._store.remote:  # else what came during the scan may have come too late for it
+                if not self._store.shared:  # else what came during the scan may have come too late for it
                     self.waiting = 0
                 sample = sorted(self.sample.items(), key=lambda one: one[1])[:SAMPLE]
                 return Folded(self._sums.copy(), [user for user, _ in sample], self._epoch, self._events)

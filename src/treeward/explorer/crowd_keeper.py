@@ -18,6 +18,7 @@ from treeward.explorer.crowd_edition import CrowdEdition, make_edition
 from treeward.explorer.crowd_fold import SAMPLE, CrowdFold
 from treeward.store.base import EventStore, User
 from treeward.store.events import CHANGE, REWARD
+from treeward.store.numbers import number_items
 
 NOTE = "crowd"
 """Under which the store keeps the latest edition."""
@@ -45,7 +46,7 @@ class CrowdKeeper:
         self.base, self._store = base, store
         self.problem = ""
         """What was wrong with the edition in the store, if anything was."""
-        numbers = store.number_items(base.ids) if len(base.times) else np.zeros(0, dtype=np.int32)
+        numbers = number_items(store, base.ids) if len(base.times) else np.zeros(0, dtype=np.int32)
         self._given = np.zeros((2, int(numbers.max(initial=-1)) + 1))
         self._given[:, numbers] = base.times, base.earned
         self._folded = CrowdFold(store, half_life)
@@ -62,14 +63,14 @@ class CrowdKeeper:
         held = self._held()
         if held is not None:
             self.take(held)
-            if held.rewards != self.sums.rewards or held.epoch != self._store.epoch:
+            if held.rewards != self.sums.rewards or held.epoch != self._store.identities.epoch:
                 self._folded.waiting = 1
         stage.step()
 
     def _held(self) -> CrowdEdition | None:
         """Return the edition in the store; None if there is none that is sound, and then `problem` says why."""
         try:
-            content = self._store.note(NOTE)
+            content = self._store.metadata.get(NOTE)
             held = None if content is None else CrowdEdition.unpacked(content)
         except ArtefactCorrupt as error:
             self.problem = str(error)
@@ -204,7 +205,7 @@ class CrowdKeeper:
         offset[at[at >= 0]] = made.effects[at >= 0]
         mean = made.taste.mean.astype(np.float32)
         wide: list[tuple[Floats, NDArray[np.float64]]] = []
-        for events in self._store.newer(users, [0] * len(users)):
+        for events in self._store.read(users):
             taught = events[of_decisions(events)]
             mine, changes = taught[taught["kind"] == REWARD][-_MOST_REWARDS:], taught[taught["kind"] == CHANGE]
             if len(changes):

@@ -32,6 +32,8 @@ from treeward.explorer.tickets import Ticket
 from treeward.state.seats import Seats
 from treeward.store.base import EventStore, User
 from treeward.store.events import NAMELESS
+from treeward.store.metadata import begin
+from treeward.store.numbers import number_items, number_snapshot
 
 SLOT_BITS = 16
 """The low bits of a call's nonce are left to its slots."""
@@ -108,30 +110,28 @@ class Decider:
         rule: Rule,
     ) -> None:
         self._store, self._rule = store, rule
-        numbers = store.number_items(catalogue.ids)
+        numbers = number_items(store, catalogue.ids)
         digest = blake2b(np.ascontiguousarray(numbers[plan.tree.items]).data, digest_size=16)
         for array in (plan.tree.first_child, plan.tree.item_range):
             digest.update(np.ascontiguousarray(array).data)
         try:
-            self.snapshot = named = store.number_snapshot(digest.hexdigest())
+            self.snapshot = named = number_snapshot(store, digest.hexdigest())
         except StoreError:  # all numbers are taken: what this tree's nodes are is not written down
             self.snapshot, named = NAMELESS, -1
-        _add_plan(digest, plan)
         self.room: Room | None = None
         places = np.arange(len(catalogue), dtype=np.int32)
         rows = plan.tree.items
         if spare > 0:
             plan, self.room, places = roomy(plan, spare, metric)
-            digest.update(plan.tree.item_range.tobytes())  # states hold places
         self.plan, self.roster = plan, Roster(rows, places, numbers)
         self.flags = self.room.flags if self.room is not None else Flags.none()
         """Places that may be shown to anybody."""
         self.contexts = Contexts(store, self.snapshot, features, plan.items.shape[1])
         self.plan = plan = plan._replace(gates=self.contexts.gates)
-        self.seats = Seats(plan, store, self.roster, self.contexts, named, digest.digest(), memory)
-        hidden = blake2b(store.secret(), digest_size=8, person=b"draws").digest()
+        self.seats = Seats(plan, store, self.roster, self.contexts, named, memory)
+        hidden = blake2b(store.identities.secret, digest_size=8, person=b"draws").digest()
         self._seed = int.from_bytes(hidden, "little") >> 1 if seed is None else seed
-        self._begun, self._call_stream = 0, rng.stream("calls", store.begin())
+        self._begun, self._call_stream = 0, rng.stream("calls", begin(store.metadata))
         leaves = np.diff(plan.tree.first_child) == 0
         self._largest = int(np.diff(plan.tree.item_range[leaves]).max())
         self._room = scratch(plan), Trace.empty(MOST_STEPS)
@@ -203,7 +203,7 @@ class Decider:
         """Return the calls of decisions that were made elsewhere."""
         nonce = rng.lanes(self._seed, np.array([self._call_stream]), np.array([self._begun])) >> SLOT_BITS << SLOT_BITS
         self._begun += 1
-        calls = Calls(nonce, np.array([self._store.count(user)]), made(len(rows)), self.contexts.of(context)[0],
+        calls = Calls(nonce, np.array([self._store.counts([user])[0]]), made(len(rows)), self.contexts.of(context)[0],
                       self.seats.edition, explored=False)  # fmt: skip
         calls.decisions["item"], calls.decisions["node"] = rows, -1
         calls.decisions["mean"] = calls.decisions["width"] = np.nan
@@ -229,7 +229,7 @@ class Decider:
         seat = np.zeros(1, dtype=np.int64)
         now = self.seats.up_to_date()
         plan = (self.plan_of(ticket.edition) or now)._replace(gates=now.gates)
-        state = self._state_after(plan, self.seats.seen_by_plan(self._store.read(user)[: ticket.events]))
+        state = self._state_after(plan, self.seats.seen_by_plan(self._store.read([user])[0][: ticket.events]))
         candidates = scratch(self.plan)  # of its own: others may be deciding
         trace = Trace.empty(MOST_STEPS, len(candidates.arm))
         out = made(ticket.slot + 1)
@@ -283,18 +283,6 @@ def _through(posterior: Posterior, seats: NDArray[np.int64], gate: Floats | None
         yield
     finally:
         posterior.inverse[seats], posterior.theta[seats] = inverse, theta
-
-
-def _add_plan(digest: "blake2b", part: object) -> None:
-    """Add all that a user's state depends on: the plan's arrays and numbers."""
-    if isinstance(part, tuple):
-        for inner in part:
-            _add_plan(digest, inner)
-    elif isinstance(part, np.ndarray):
-        digest.update(f"{part.dtype}{part.shape}".encode())
-        digest.update(np.ascontiguousarray(part).data)
-    else:
-        digest.update(repr(part).encode())
 
 
 def made(count: int) -> AnyArray:

@@ -31,7 +31,7 @@ from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
 from treeward.policy.compile_learning import compile_learning_ahead
 from treeward.store.base import EventStore, User
-from treeward.store.copying import served
+from treeward.store.copy import is_incomplete, mark_served
 from treeward.store.events import EVENT, SHOWN, now
 from treeward.store.memory import MemoryStore
 from treeward.tree.item_tree import ItemTree
@@ -157,7 +157,7 @@ class Explorer(Shared):
         self._shown = np.zeros(0, dtype=np.bool_)
         self._now = Snapshot(self._how, catalogue, tree, spare=spare, page=self._first_page, progress=progress)
         self._now.filters.base(None, None)  # which refuses a condition that does not fit the columns
-        served(self.store)
+        mark_served(self.store)
         self._lock, self._changing = RLock(), RLock()
         self._tally = Tally() if checks.flag(owner, "counts", counts) else None
         if self._tally is not None:
@@ -174,7 +174,7 @@ class Explorer(Shared):
         )
         self.catch_up()
         # A replica begins with the others' edition, and publishes when it is its turn.
-        if keeper is not None and (self._publishes or not self.store.remote or keeper.now is None):
+        if keeper is not None and (self._publishes or not self.store.shared or keeper.now is None):
             self.publish()
         if self._tally is not None:
             self._now.met(lambda numbers: self._tally.look(numbers)[0] if self._tally is not None else numbers)
@@ -189,9 +189,8 @@ class Explorer(Shared):
         self.close()
 
     def close(self) -> None:
-        """Let the store remember the states at hand, and close it."""
+        """Close the store."""
         with self._lock:
-            self._now.decider.seats.keep_all()
             self.store.close()
 
     def recommend(
@@ -306,7 +305,7 @@ class Explorer(Shared):
 
     def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
         """Return decisions as their caller sees them."""
-        now, epoch, snapshot = time_ns() // 1_000_000, self.store.epoch, calls.snapshot
+        now, epoch, snapshot = time_ns() // 1_000_000, self.store.identities.epoch, calls.snapshot
         rows = calls.decisions["item"]
         numbers, items = self._now.decider.roster.numbers[rows].tolist(), self._ids_of(rows)
         nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self.ledger.sealer.seal
@@ -447,9 +446,9 @@ def _checked(
             raise InvalidArgument(owner, parameter, f"a {kind.__name__}", value)
     if tree is not None and not isinstance(tree, ItemTree):
         raise InvalidArgument(owner, "tree", "an ItemTree, or None to build one", tree)
-    if store is not None and not hasattr(store, "rewards_of"):
+    if store is not None and not isinstance(store, EventStore):
         raise InvalidArgument(owner, "store", "an EventStore, such as MemoryStore()", store)
-    if store is not None and store.unfinished:
+    if store is not None and is_incomplete(store):
         raise StoreError(f"{store!r}: a copy that lacks events; `treeward store copy` finishes it")
     if policy.shared_state or not policy.replayable:
         rule = "one whose state of a user follows from that user's events"

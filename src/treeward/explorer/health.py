@@ -20,6 +20,7 @@ from treeward.engine.sampling import MOST_STEPS
 from treeward.engine.trace import Trace
 from treeward.explorer.snapshot import Settled, Snapshot
 from treeward.policy.base import Policy
+from treeward.store.base import everyone
 from treeward.tree import tree_arrays
 from treeward.tree.edit import limits
 from treeward.tree.item_tree import ItemTree
@@ -232,7 +233,7 @@ def health(snapshot: Snapshot, lock: RLock, users: int, anew: bool, progress: Pr
         sizes = snapshot.sizes(leaves)
         late = now.late(decider.roster.numbers, snapshot.since.came)
         changed = stale(snapshot, leaves, late)
-        everybody = islice(snapshot.how.store.users(), users)
+        everybody = islice(everyone(snapshot.how.store), users)
         known = list(islice(dict.fromkeys([*seats.recent(users), *everybody]), min(users, seats.most)))
         thetas = seats.state.posterior.theta[seats.seat(known), -1].copy()
     if not known:

@@ -55,7 +55,7 @@ from treeward.explorer.records import (
 )
 from treeward.explorer.snapshot import Snapshot
 from treeward.explorer.tally import Tally, sums
-from treeward.store.base import User
+from treeward.store.base import User, everyone
 from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN
 from treeward.tree.item_tree import ItemTree
 
@@ -126,7 +126,7 @@ class Inspection:
                 places[:] = flags.open if len(flags.open) else True
         places[extra] = False
         if plan.once:
-            events = self._store.read(user)
+            events = self._store.read([user])[0]
             numbers = events["item"][events["kind"] == SHOWN][-plan.rest :] if plan.rest else events["item"]
             met = roster.places[numbers[numbers < len(roster.places)]]
             places[met[met >= 0]] = False
@@ -213,7 +213,7 @@ class Inspection:
         with self._lock:
             seats, plan = self._decider.seats, self._decider.plan
             [seat] = seats.seat([who]).tolist()
-            events = seats.seen_by_plan(self._store.read(who))
+            events = seats.seen_by_plan(self._store.read([who])[0])
             return interests_of(plan, seats.state, seat, events, self.tree, level, self.sizes())
 
     def field(self, user: User, *, node: int = 0, upto: int | None = None) -> Field:
@@ -231,7 +231,7 @@ class Inspection:
         [who] = users_of("Inspection.field", [user])
         self._check(node)
         # The state is computed from a copy of the events, outside the lock: nobody waits for it.
-        held = self._store.read(who)
+        [held] = self._store.read([who])
         last = len(held) if upto is None else checks.integer("Inspection.field", "upto", upto, low=0, high=len(held))
         with self._lock:
             events = self._decider.seats.seen_by_plan(held[:last])
@@ -264,13 +264,13 @@ class Inspection:
     def find_users(self, text: str, n: int) -> UserList:
         """Return at most n users whose name contains a text, the most recently active first."""
         store, text = self._store, text.strip()
-        known, recent = list(store.users()), self.recent_users(4 * n)
+        known, recent = list(everyone(store)), self.recent_users(4 * n)
         if not text:
             return UserList(list(islice(dict.fromkeys([*recent, *known[:n]]), n)), len(known))
         exact: list[User] = [text]
         if re.fullmatch("-?[0-9]{1,19}", text):
             exact.append(int(text))
-        named = [user for user in exact if store.count(user)]
+        named = [user for user, count in zip(exact, store.counts(exact), strict=True) if count]
         found = (user for user in (*recent, *known) if text.lower() in str(user).lower())
         return UserList(list(islice(dict.fromkeys([*named, *islice(found, 2 * n)]), n)), len(known))
 

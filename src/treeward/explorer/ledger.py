@@ -17,7 +17,7 @@ from treeward.explorer.names import users_of
 from treeward.explorer.rewards import change_of
 from treeward.explorer.tally import Tally
 from treeward.explorer.tickets import Sealer, Ticket
-from treeward.store.base import EventStore, User
+from treeward.store.base import EventStore, User, read_all, read_rewards
 from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN, now
 
 Outcome = Literal["recorded", "duplicate", "changed"]
@@ -65,7 +65,7 @@ class Ledger:
     ) -> None:
         self._store, self._number_of, self._on_repeat, self._window = store, number_of, on_repeat, window
         self.limits, self._tally, self._crowd = limits, tally, crowd
-        self.sealer = Sealer(store.secret())
+        self.sealer = Sealer(store.identities.secret)
         self._reward, self._change = (REWARD, CHANGE) if learns else (NOTED, AMENDED)
         self.recorded: Callable[[Sequence[User], AnyArray], None] = lambda users, events: None
         """Called with the users and the events of rewards that were recorded."""
@@ -73,7 +73,7 @@ class Ledger:
     def ticket(self, id: str) -> tuple[User, Ticket]:
         """Return who an id's user is now, and what the id says."""
         ticket = self.sealer.unseal(id)
-        user = self._store.resolve(ticket.user, ticket.epoch)
+        user = self._store.identities.resolve(ticket.user, ticket.epoch)
         if user is None:
             raise UnknownDecision(f"the decision {id[:12]}... is of a user who was forgotten")
         return user, ticket
@@ -86,7 +86,7 @@ class Ledger:
     def open_rows(self) -> list[tuple[User, Row, int]]:
         """Return the decisions that were shown and have no reward, as `row_of` does, and when that was."""
         found: list[tuple[User, Row, int]] = []
-        for user, events in self._store.read_all():
+        for user, events in read_all(self._store):
             shown = events[events["kind"] == SHOWN]
             missing = shown[~np.isin(shown["nonce"], events["nonce"][events["kind"] != SHOWN])]
             for item, node, _, nonce, snapshot, _, when, own in missing.tolist():
@@ -96,14 +96,14 @@ class Ledger:
     def expire(self, rows: Sequence[tuple[User, Row, int]], reward: float) -> int:
         """Give decisions that still have no reward this one, and return how many that were; users are of an epoch."""
         while True:
-            at = self._store.epoch
-            found = [(self._store.resolve(user, epoch), row) for user, row, epoch in rows]
+            at = self._store.identities.epoch
+            found = [(self._store.identities.resolve(user, epoch), row) for user, row, epoch in rows]
             known = [(user, row) for user, row in found if user is not None]
             events = np.array([row for _, row in known], dtype=EVENT)
             events["reward"], events["time"] = reward, now()
             users = [user for user, _ in known]
             new = self._store.append(users, events, epoch=at)
-            if self._store.epoch == at or new.any():
+            if self._store.identities.epoch == at or new.any():
                 self._count(users, events, new)
                 return int(new.sum())
 
@@ -151,7 +151,7 @@ class Ledger:
         outcomes: list[Outcome | TreewardError] = ["duplicate"] * len(given)
         waiting = list(range(len(given)))
         while waiting:  # more than once if somebody changed the same decisions in between, or users were forgotten
-            epoch = self._store.epoch
+            epoch = self._store.identities.epoch
             rows: list[tuple[int, User, Row, int]] = []
             told = self._told_of([given[i][0] for i in waiting])
             for i, of in zip(waiting, told, strict=True):
@@ -186,7 +186,7 @@ class Ledger:
                 known.append((i, *self.ticket(of)))
             except TreewardError as error:
                 found[i] = error
-        before = self._store.rewards_of_each([(user, ticket.nonce) for _, user, ticket in known]) if known else []
+        before = read_rewards(self._store, [(user, ticket.nonce) for _, user, ticket in known]) if known else []
         for (i, user, ticket), rewards in zip(known, before, strict=True):
             found[i] = _Told(user, ticket, rewards)
         return found
@@ -214,7 +214,7 @@ class Ledger:
         """
         [who] = users_of("Explorer.feedback", [user])
         number = self._number_of(item)
-        events = self._store.read(who)
+        events = self._store.read([who])[0]
         mine = events[events["item"] == number]
         closed = set(mine["nonce"][mine["kind"] != SHOWN].tolist())
         shown = [one for one in mine[::-1].tolist() if one[5] == SHOWN]
@@ -224,7 +224,7 @@ class Ledger:
         _, node, _, nonce, snapshot, _, when, own = latest
         if self._window is not None and when and now() > when + 1 + self._window:  # events know the second they are of
             raise FeedbackLate(f"{item!r:.40} was shown to {who!r:.40} more than {self._window:g} seconds ago")
-        before = self._store.rewards_of(who, nonce)
+        before = read_rewards(self._store, [(who, nonce)])[0]
         change = change_of(f"that showed {item!r:.20}", before, reward, self._on_repeat)
         if change is None:
             return None

@@ -20,8 +20,9 @@ from treeward.explorer.changes import GONE, VECTOR, WHOLE, Page
 from treeward.explorer.decider import Calls
 from treeward.explorer.names import users_of
 from treeward.explorer.snapshot import How, Settled, Snapshot
-from treeward.store.base import EventStore, User
+from treeward.store.base import EventStore, User, read_chunks
 from treeward.store.events import now
+from treeward.store.numbers import number_items
 from treeward.tree.item_tree import ItemTree
 
 _SLICE = 250
@@ -158,7 +159,7 @@ class Living:
         items, at = _whole(snapshot, page), 0
         if items is None or not len(items):
             return snapshot
-        numbers, seen = self.store.number_items(items.ids), snapshot.seen(items)
+        numbers, seen = number_items(self.store, items.ids), snapshot.seen(items)
         while at < len(items):
             last = min(at + _SLICE, len(items))
             with self._lock:
@@ -204,7 +205,7 @@ class Living:
         """Give up what is at hand of a user, as if others had needed the room; the next call rebuilds it."""
         [who] = users_of("Explorer.rest", [user])
         with self._lock:
-            self._now.decider.seats.rest(who)
+            self._now.decider.seats.drop(who)
 
     # --- the next snapshot --------------------------------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class Living:
     def _met(self) -> NDArray[np.bool_]:
         """Return, by number, the items that the store has events of."""
         met = np.zeros(int(self._now.decider.roster.numbers.max()) + 1, dtype=np.bool_)
-        for events in self.store.chunks():
+        for events in read_chunks(self.store):
             numbers = events["item"]
             met[numbers[numbers < len(met)]] = True
         return met

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from treeward.data.catalogue import Catalogue
 from treeward.explorer.decider import SLOT_BITS
-from treeward.store.base import EventStore
+from treeward.store.base import EventStore, read_all
 from treeward.store.events import EVENT, SHOWN
 
 
@@ -19,7 +19,7 @@ def decision_log(
 
     `told` tells the context, as JSON, that a snapshot's number stands for.
     """
-    parts = list(store.read_all())
+    parts = list(read_all(store))
     users = [user for user, _ in parts]
     counts = [len(events) for _, events in parts]
     events = np.frombuffer(b"".join(part.tobytes() for _, part in parts), dtype=EVENT)

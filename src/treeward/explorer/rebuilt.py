@@ -10,11 +10,9 @@ from treeward.core.types import AnyArray
 from treeward.engine.layout import State, room
 from treeward.engine.replay import Events, absorb, sit_all
 from treeward.explorer.decider import Decider
-from treeward.state.frozen import belongs, freeze, thaw
-from treeward.store.base import EventStore, User
+from treeward.state.frozen import freeze
+from treeward.store.base import EventStore, User, everyone
 
-_STORED_EVERY = 64
-"""After so many events the live state is written out and read back, as if others had needed the room."""
 _SEAT = np.zeros(1, dtype=np.int64)
 
 
@@ -39,47 +37,26 @@ class StateCheck(NamedTuple):
     """Events of those users."""
     unknown: int
     """Events among them about items that the catalogue does not have: they teach nothing."""
-    remembered: int
-    """How many states that the store remembers were compared as well ..."""
-    foreign: int
-    """... and how many were not, because they were made with other items, another tree or other settings."""
     difference: float
     """The largest difference found; 0: everything is the same to the bit."""
     mismatches: tuple[Mismatch, ...]
 
 
 def check_states(decider: Decider, store: EventStore, most: int, progress: Progress) -> StateCheck:
-    """Rebuild a sample of at most `most` users twice, and compare every state that the store remembers."""
-    everybody = sorted((user for user in store.users() if store.count(user)), key=lambda user: (str(user), repr(user)))
-    step = max(1, -(-len(everybody) // most))
-    sample = set(everybody[::step])
-    stage = Stage(progress, "rebuilding users twice", len(everybody))
+    """Rebuild a sample of at most `most` users twice, and compare their states."""
+    everybody = sorted(everyone(store), key=lambda user: (str(user), repr(user)))
+    sample = everybody[:: max(1, -(-len(everybody) // most))]
+    stage = Stage(progress, "rebuilding users twice", len(sample))
     found: list[Mismatch] = []
-    events = unknown = remembered = foreign = 0
-    for user in everybody:
-        kept = store.kept(user)
-        ours = kept is not None and belongs(kept.state, decider.seats.digest)
-        foreign += kept is not None and not ours
-        if user in sample or ours:
-            held = store.read(user)
-            seen = decider.seats.seen_by_plan(held)
-            if user in sample:
-                events, unknown = events + len(held), unknown + int((seen.place < 0).sum())
-                replayed, lived = decider.state_after(seen), _lived(decider, user, seen)
-                found += _compared(decider, user, "step by step", lived, replayed)
-            if ours and kept is not None:
-                remembered += 1
-                replayed = decider.state_after(_first(seen, kept.events))
-                plan = decider.seats.up_to_date()
-                thawed = thaw(plan, room(plan, 1, 0), 0, decider.seats.digest, kept.state)
-                found += _compared(decider, user, "remembered", thawed, replayed)
+    events = unknown = 0
+    for user in sample:
+        [held] = store.read([user])
+        seen = decider.seats.seen_by_plan(held)
+        events, unknown = events + len(held), unknown + int((seen.place < 0).sum())
+        found += _compared(user, "step by step", _lived(decider, user, seen), decider.state_after(seen))
         stage.step()
     worst = max((one.difference for one in found), default=0.0)
-    return StateCheck(len(sample), len(everybody), events, unknown, remembered, foreign, worst, tuple(found))
-
-
-def _first(events: Events, count: int) -> Events:
-    return Events._make(part[:count] for part in events)
+    return StateCheck(len(sample), len(everybody), events, unknown, worst, tuple(found))
 
 
 def _lived(decider: Decider, user: User, events: Events) -> State:
@@ -91,21 +68,12 @@ def _lived(decider: Decider, user: User, events: Events) -> State:
         one = Events._make(part[at : at + 1] for part in events)
         state = absorb(plan, state, _SEAT, np.array([0, 1]), one)
         decider.rehearse(user, state, at)  # deciding must not change what is known
-        if (at + 1) % _STORED_EVERY == 0:
-            frozen, empty = freeze(state, 0, decider.seats.digest), room(plan, 1, 0)
-            sit_all(plan, empty, _SEAT)
-            again = thaw(plan, empty, 0, decider.seats.digest, frozen)
-            assert again is not None
-            state = again
     return state
 
 
-def _compared(decider: Decider, user: User, what: str, one: State | None, other: State) -> list[Mismatch]:
+def _compared(user: User, what: str, one: State, other: State) -> list[Mismatch]:
     """Return what differs; nothing if the two are the same to the bit."""
-    if one is None:
-        return [Mismatch(user, what, float("inf"))]
-    digest = decider.seats.digest
-    if freeze(one, 0, digest) == freeze(other, 0, digest):
+    if freeze(one, 0) == freeze(other, 0):
         return []
     return [Mismatch(user, what, max(map(_apart, _numbers(one), _numbers(other))))]
 

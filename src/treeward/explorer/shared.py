@@ -43,12 +43,12 @@ class Shared(Living):
             try:
                 now = self._now
                 made = keeper.edition(now.decider.plan.items, now.decider.roster.places)
-                if self.store.remote and self.follow():  # another replica was faster: its edition holds for all
+                if self.store.shared and self.follow():  # another replica was faster: its edition holds for all
                     keeper.unpublished()  # it may lack what came here last
                     assert keeper.now is not None
                     return keeper.now.number
                 plan = now.laid_out(made)
-                self.store.take_note(NOTE, made.packed())
+                self.store.metadata.put({NOTE: made.packed()})
             except BaseException:
                 keeper.unpublished()
                 raise
@@ -133,16 +133,13 @@ class Shared(Living):
         [who] = users_of("Explorer.forget", [user])
         with self._moving(), self._lock:
             self._now.decider.seats.drop(who)
-            counted = self._tally is not None or self._crowd is not None
-            with self.store.alone():  # what came in between would stay in the sums
-                events = self.store.read(who) if counted else None
-                gone = self.store.forget(who, wait=False)
-            if self._tally is not None and events is not None:
+            events = self.store.move(who, None)
+            if self._tally is not None:
                 self._tally.add(events, -1)
-            if self._crowd is not None and events is not None:
+            if self._crowd is not None:
                 self._crowd.forget(who, events)
         self.store.flush()
-        return gone
+        return len(events)
 
     def _moving(self) -> AbstractContextManager[object]:
         """Keep editions of the crowd from being made while a user is only half erased, or half another."""
@@ -158,7 +155,7 @@ class Shared(Living):
         if source == target:
             raise InvalidArgument("Explorer.merge", "known", "another user than the anonymous one", known)
         with self._moving(), self._lock:
-            moved = self.store.merge(source, target, wait=False)
+            moved = len(self.store.move(source, target))
             if self._crowd is not None:
                 self._crowd.merged(source, target)
             self._now.decider.seats.drop(source)

@@ -1,7 +1,6 @@
 """`Snapshot`: a catalogue laid out for deciding, with room for items to be added and removed."""
 
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from treeward.explorer.decider import Closed, Decider
 from treeward.explorer.filters import Exclude, Filters, Where
 from treeward.policy.base import Policy, check_lengths
 from treeward.store.base import EventStore, User
+from treeward.store.numbers import number_items
 from treeward.tree import tree_arrays
 from treeward.tree.edit import edited
 from treeward.tree.item_tree import ItemTree
@@ -102,11 +102,10 @@ class Snapshot:
         self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare, self._metric, policy.features,
                                policy.bandit.rule(seen.dim))  # fmt: skip
         if spare > 0:
-            how.store.number_items(catalogue.ids.head(0))  # makes a table of them now, not at the first change
+            number_items(how.store, catalogue.ids.head(0))  # makes a table of them now, not at the first change
         self.filters = Filters(self, how.where)
         self.version = 0
         """How often items came or went."""
-        self._base = self.decider.seats.digest
         self._new = dict(new or {})
         self.since = since or Since(set(), 0)
         self._paths: dict[int, tuple[int, ...]] = {}
@@ -231,7 +230,7 @@ class Snapshot:
         self.since.came.update(numbers[~same].tolist())
         unknown = self.decider.seats.unknown
         stale = moved | np.array([number in unknown for number in numbers.tolist()])
-        self._moved(numbers, numbers[stale])
+        self.decider.seats.items_moved(numbers[stale])
         bonus, edition = self.decider.plan.bonus, self.decider.edition
         bonus[former[moved]] = bonus[places[~same]] = 0.0
         if edition is not None:
@@ -252,11 +251,6 @@ class Snapshot:
         self.version += count > 0
         self.since = self.since._replace(went=self.since.went + count)
         return count
-
-    def _moved(self, numbers: NDArray[np.int32], stale: NDArray[np.int32]) -> None:
-        """Let no kept state be taken up that was made without some items; rebuild those that know the stale ones."""
-        self._base = blake2b(self._base + numbers.tobytes(), digest_size=16).digest()
-        self.decider.seats.items_moved(stale, self._base)
 
     # --- newcomers ---------------------------------------------------------------------------------------------------
 

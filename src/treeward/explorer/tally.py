@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from treeward.core.progress import Progress, Stage
 from treeward.core.types import AnyArray, Integers
-from treeward.store.base import EventStore
+from treeward.store.base import EventStore, read_chunks
 from treeward.store.events import EVENT, NOTED, REWARD, SHOWN
 
 _TOGETHER = 4096
@@ -37,7 +37,7 @@ class Tally:
     def add_all(self, store: EventStore, progress: Progress) -> None:
         """Count all that a store holds; nobody may add to it meanwhile."""
         stage = Stage(progress, "counting what was shown", 1)
-        for events in store.chunks():
+        for events in read_chunks(store):
             self._count(events, 1)
         stage.step()
         self.rewards, self.gained = 0, 0.0

@@ -296,7 +296,7 @@ class App(Changing):
                     continue  # nothing below can be done, and waiting for it would keep us from noticing it is back
                 await asyncio.to_thread(self.service.expire)
                 await asyncio.to_thread(self.service.refresh)
-                if self.service.explorer.store.remote:
+                if self.service.explorer.store.shared:
                     await self._follow()
                 await self._tend()
             except TreewardError as error:
@@ -319,7 +319,7 @@ class App(Changing):
 
     def _store_is_away(self) -> bool:
         """Tell whether the store takes no writes; the log has a line when that begins and when it ends."""
-        failed = getattr(self.service.explorer.store, "failed", None)
+        failed = self.service.explorer.store.status().problem
         if (failed is not None) != self._away:
             self._away = failed is not None
             self.log.note({"error": str(failed)} if failed is not None else {"store": "takes writes again"})

@@ -25,6 +25,7 @@ from treeward.serve.looks import Looks
 from treeward.serve.routes import Refused, Reply, Request
 from treeward.serve.service import Service
 from treeward.serve.snapshots import Choice, Snapshot, choice_of
+from treeward.store.sqlite import SQLiteStore
 
 _SECONDS_BETWEEN = 10.0
 """A tree is laid out anew at most so often."""
@@ -220,11 +221,13 @@ class Changing(Handlers):
 
     def _folder(self) -> Path | None:
         """Return where snapshots are written: as the settings say, or beside the file that is the store."""
+        store = self.service.explorer.store
         if self.settings.snapshots:  # in which others may have theirs
-            name = blake2b(self.service.explorer.store.secret(), digest_size=8, person=b"snapshots").hexdigest()
+            name = blake2b(store.identities.secret, digest_size=8, person=b"snapshots").hexdigest()
             return Path(self.settings.snapshots).resolve() / name
-        path = getattr(self.service.explorer.store, "path", None)
-        return None if path is None else Path(path).resolve().with_name(f"{Path(path).name}.snapshots")
+        if not isinstance(store, SQLiteStore):
+            return None
+        return store.path.resolve().with_name(f"{store.path.name}.snapshots")
 
 
 def _patiently(work: Callable[[], None]) -> None:

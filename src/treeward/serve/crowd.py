@@ -85,7 +85,7 @@ class Publisher:
     def _tend(self) -> bool:
         keeper = self._explorer.keeper
         assert keeper is not None
-        remote = self._explorer.store.remote
+        remote = self._explorer.store.shared
         if remote and self._followed():
             return True
         if not keeper.waiting or monotonic() < self._next:

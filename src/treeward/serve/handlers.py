@@ -101,8 +101,10 @@ class Handlers:
 
     def _forgotten(self, user: User) -> wire.Erased:
         store = self.service.explorer.store
-        if isinstance(user, str) and _INTEGER.fullmatch(user) and not store.count(user) and store.count(int(user)):
-            raise InvalidArgument("forget", "user", f"somebody: there is no {user!r}, but an int:{user}", user)
+        if isinstance(user, str) and _INTEGER.fullmatch(user):
+            text, number = store.counts([user, int(user)])
+            if number and not text:
+                raise InvalidArgument("forget", "user", f"somebody: there is no {user!r}, but an int:{user}", user)
         return self.service.forget(user)
 
     async def _users(self, request: Request) -> Reply:
@@ -186,7 +188,7 @@ class Handlers:
 
     def reason(self) -> str:
         """Return why the service is not ready; nothing if it is."""
-        failed = getattr(self.service.explorer.store, "failed", None)
+        failed = self.service.explorer.store.status().problem
         if failed is not None:
             return f"the store takes no writes: {failed}"
         return "shutting down" if self.draining else ""

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from treeward.serve import wire
-from treeward.store.base import EventStore, User
+from treeward.store.base import EventStore, User, read_all
 from treeward.store.events import SHOWN
 
 
@@ -18,7 +18,7 @@ def lift_of(store: EventStore, held_out: Callable[[User], bool], matched: int, c
     means: dict[bool, list[float]] = {False: [], True: []}
     counts: dict[bool, int] = {False: 0, True: 0}
     earned: dict[bool, float] = {False: 0.0, True: 0.0}
-    for user, events in store.read_all():
+    for user, events in read_all(store):
         shown = int((events["kind"] == SHOWN).sum())
         if shown:
             out = held_out(user)

@@ -66,7 +66,7 @@ class Live:
                 percentile(asked, 0.5),
                 percentile(asked, 0.99),
                 percentile(told, 0.99),
-                getattr(store, "waiting", 0),
+                store.status().waiting,
                 totals.commits - before.commits,
             )
         )
@@ -77,16 +77,17 @@ class Live:
         rows = [row for row in list(self._rows) if row.time > after]
         columns = {name: [getattr(row, name) for row in rows] for name in sights.Second.__struct_fields__}
         explorer, totals = self.service.explorer, self._totals()
+        status = explorer.store.status()
         return sights.LiveView(
-            columns, totals.decisions, totals.rewards, totals.earned, explorer.store.size(),
-            len(explorer), getattr(explorer.store, "failed", None) is None, reason,
+            columns, totals.decisions, totals.rewards, totals.earned, status.users,
+            len(explorer), status.problem is None, reason,
         )  # fmt: skip
 
     def _totals(self) -> _Totals:
         service, store = self.service, self.service.explorer.store
         totals = service.explorer.inspect.totals()
         return _Totals(
-            service.decisions, service.bold, totals.rewards, totals.earned, getattr(store, "commits", 0),
+            service.decisions, service.bold, totals.rewards, totals.earned, store.status().commits,
             self._count.refused(), totals.items, self._count.times(_RECOMMEND), self._count.times(_FEEDBACK),
         )  # fmt: skip
 

@@ -46,7 +46,7 @@ class Looks:
 
     def field(self, user: User, when: sights.When) -> records.Field:
         """Return what was known of a user's interests."""
-        upto = None if isinstance(when.upto, UnsetType) else min(when.upto, self._explorer.store.count(user))
+        upto = None if isinstance(when.upto, UnsetType) else min(when.upto, self._explorer.store.counts([user])[0])
         return self._explorer.inspect.field(user, node=when.node, upto=upto)
 
     def crowd(self) -> wire.CrowdView:

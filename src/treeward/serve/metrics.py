@@ -99,14 +99,14 @@ class Metrics(Collector):
 
     def text(self, asks: int, rewards: int) -> bytes:
         """Return what Prometheus reads."""
-        store = self.service.explorer.store
+        store = self.service.explorer.store.status()
         values = {
-            "users": store.size(),
+            "users": store.users,
             "waiting_requests": asks,
             "waiting_rewards": rewards,
-            "store_waiting_writes": getattr(store, "waiting", 0),
-            "store_commits": getattr(store, "commits", 0),
-            "store_ok": getattr(store, "failed", None) is None,
+            "store_waiting_writes": store.waiting,
+            "store_commits": store.commits,
+            "store_ok": store.problem is None,
             **{f"crowd_{name}": value for name, value in self.service.publisher.measured().items()},
         }
         for name, value in values.items():

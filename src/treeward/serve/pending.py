@@ -35,7 +35,7 @@ class Pending:
         Events know the second they are of, by the clock of then: one that is ahead of the clock of now counts as now,
         since nothing that is decided later may wait for it.
         """
-        begun, second, epoch = monotonic(), now(), explorer.store.epoch
+        begun, second, epoch = monotonic(), now(), explorer.store.identities.epoch
         found = [
             (begun + self._window - (max(0, second - when) if when else 0), (user, row, epoch))
             for user, row, when in explorer.ledger.open_rows()

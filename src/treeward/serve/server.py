@@ -176,8 +176,8 @@ def serve(
             runner.run(_serve(app, sockets, lambda public, admin: ready(public, admin, served.items)))
     finally:
         app.service.explorer.close()  # which may be another than at the start
-    failed = getattr(explorer.store, "failed", None)
-    if failed is not None and not explorer.store.remote:  # a database may be back by now, and lacks nothing
+    failed = explorer.store.status().problem
+    if failed is not None and not explorer.store.shared:  # a database may be back by now, and lacks nothing
         raise failed
 
 

@@ -47,7 +47,7 @@ class Service:
         self.explorer, self.settings = explorer, settings
         self.counts = Counts() if counts is None else counts
         explorer.ledger.recorded = self._rewarded
-        self._salt = blake2b(explorer.store.secret(), digest_size=16, person=b"holdout").digest()
+        self._salt = blake2b(explorer.store.identities.secret, digest_size=16, person=b"holdout").digest()
         self._popular = explorer.catalogue, np.arange(len(explorer.catalogue))
         self._counted = -math.inf
         self.refresh()
@@ -202,7 +202,7 @@ class Service:
         self.counts.add("decisions", len(made), self.held_out(made[0].user))
         self.bold += sum(one.bold for one in made)
         if self.settings.default_reward is not None:
-            epoch = self.explorer.store.epoch
+            epoch = self.explorer.store.identities.epoch
             with suppress(UnknownDecision):  # who was forgotten meanwhile has no open decisions
                 self._pending.add([(*self.explorer.ledger.row_of(one.id), epoch) for one in made])
         return wire.Recommendation(
@@ -241,7 +241,7 @@ class Service:
 
     def look(self) -> None:
         """Notice what nobody tells: a store whose file is gone, or a database that is back."""
-        self.explorer.store.look()
+        self.explorer.store.status(probe=True)
 
     def expire(self) -> int:
         """Give decisions whose window has passed the default reward; return how many."""
@@ -250,7 +250,7 @@ class Service:
 
     def user(self, user: User) -> wire.UserView:
         """Return what is known of a user."""
-        events = self.explorer.store.read(user)
+        [events] = self.explorer.store.read([user])
         inspect = self.explorer.inspect
         history, interests = inspect.events(events[-_HISTORY:]), inspect.interests(user)[:_HISTORY]
         return wire.UserView(user, len(events), self.held_out(user), interests, history)
@@ -337,7 +337,7 @@ class Service:
         """Copy the store to a database, as far as it has come; more events may come meanwhile."""
         if not is_database(to):
             raise InvalidArgument("copy", "to", "a database, as postgresql://user@host/name", without_password(to))
-        if self.explorer.store.remote:
+        if self.explorer.store.shared:
             raise InvalidArgument(
                 "copy", "store", "one that is a file: `treeward store copy` copies a database", "a database"
             )

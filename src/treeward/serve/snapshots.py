@@ -67,12 +67,12 @@ class Choice(msgspec.Struct, frozen=True):
 
     def keep(self, store: EventStore) -> None:
         """Write it down for everybody."""
-        store.take_note(_NOTE, msgspec.json.encode(self))
+        store.metadata.put({_NOTE: msgspec.json.encode(self)})
 
 
 def choice_of(store: EventStore, settings: Settings) -> Choice:
     """Return what is to be served over a store."""
-    asked, found = Snapshot.of(settings), store.note(_NOTE)
+    asked, found = Snapshot.of(settings), store.metadata.get(_NOTE)
     if found is not None:
         try:
             made = msgspec.json.decode(found, type=Choice)

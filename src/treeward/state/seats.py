@@ -13,12 +13,9 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.engine.layout import Plan, room
 from treeward.engine.replay import Events, absorb, sit_all
-from treeward.state.frozen import belongs, freeze, thaw
 from treeward.store.base import EventStore, User
-from treeward.store.events import EVENT, Kept
+from treeward.store.events import EVENT
 
-_WORTH_KEEPING = 128
-"""Rewards from which on a state is taken up again about as fast as it is rebuilt, or faster."""
 _FIRST_EVENTS = 8
 
 
@@ -63,8 +60,6 @@ class Seats:
         Knows what requests told, by the snapshots of events.
     snapshot
         The store's number for the plan's tree.
-    digest
-        Sixteen bytes that name the plan: a state kept by another plan is not taken up.
     memory
         Bytes for the seats.
     """
@@ -76,10 +71,9 @@ class Seats:
         roster: Roster,
         contexts: Contexts,
         snapshot: int,
-        digest: bytes,
         memory: int,
     ) -> None:
-        self.plan, self.store, self._roster, self._snapshot, self.digest = plan, store, roster, snapshot, digest
+        self.plan, self.store, self._roster, self._snapshot = plan, store, roster, snapshot
         self._contexts = contexts
         self.unknown: set[int] = set()
         """Numbers of items that events were about, but that nobody knew: the states then made know nothing of them."""
@@ -114,10 +108,12 @@ class Seats:
 
     def _seat(self, users: Sequence[User]) -> NDArray[np.int64]:
         while True:
-            epoch = self.store.epoch
+            epoch = self.store.identities.epoch
             found = self._seats_of(users)
-            newer = self.store.newer(users, self.seen(found))
-            if self.store.epoch == epoch:  # otherwise somebody was forgotten or merged: who is who must be asked anew
+            newer = self.store.read(users, self.seen(found))
+            if (
+                self.store.identities.epoch == epoch
+            ):  # otherwise somebody was forgotten or merged: who is who must be asked anew
                 break
         behind = [(seat, events) for seat, events in zip(found.tolist(), newer, strict=True) if len(events)]
         for seat, events in behind:
@@ -132,14 +128,13 @@ class Seats:
             seat = self._seat_of.get(user)
             if seat is not None and (self._moved(user, seat) or self._outdated(user, seat)):
                 self.drop(user)
-        new = [user for user in users if user not in self._seat_of]
-        kept = dict(zip(new, self.store.kept_each(new), strict=True)) if new else {}
         found = np.empty(len(users), dtype=np.int64)
         fresh: list[int] = []
         for i, user in enumerate(users):
             seat = self._seat_of.get(user)
             if seat is None:
-                seat = self._take_seat(user, kept.get(user), fresh)
+                seat = self._take_seat(user)
+                fresh.append(seat)
             else:
                 self._seat_of.move_to_end(user)
             found[i] = seat
@@ -159,30 +154,19 @@ class Seats:
 
     def passed(self, users: Sequence[User], count: int) -> None:
         """Take the last `count` events of users for known: exposures, which change no state where items may repeat."""
-        if self.plan.once or self.store.remote:
+        if self.plan.once or self.store.shared:
             return
-        for user in users:
+        for user, events in zip(users, self.store.counts(users), strict=True):
             seat = self._seat_of.get(user)
             # If more came in between, all of it is read when the user is next asked for.
-            if seat is not None and self.store.count(user) == self._seen[seat] + count:
+            if seat is not None and events == self._seen[seat] + count:
                 self._seen[seat] += count
 
     def drop(self, user: User) -> None:
-        """Give up a user's seat without keeping anything."""
+        """Give up a user's seat."""
         seat = self._seat_of.pop(user, None)
         if seat is not None:
             self._free.append(seat)
-
-    def rest(self, user: User) -> None:
-        """Give up a user's seat; a long history's state is kept."""
-        if user in self._seat_of:
-            self._keep(user, self._seat_of[user])
-            self.drop(user)
-
-    def keep_all(self) -> None:
-        """Let the store remember everybody whose history is long, as if they gave up their seats."""
-        for user, seat in self._seat_of.items():
-            self._keep(user, seat)
 
     def _catch_up(self, behind: list[tuple[int, AnyArray]]) -> None:
         # numpy compares the fields of structured arrays one by one before it joins them: bytes are joined at once.
@@ -214,22 +198,15 @@ class Seats:
             self._contexts.gates_of(events["snapshot"]),
         )
 
-    def _take_seat(self, user: User, kept: Kept | None, fresh: list[int]) -> int:
+    def _take_seat(self, user: User) -> int:
         if self._free:
             seat = self._free.pop()
         else:
-            longest_ago, seat = self._seat_of.popitem(last=False)
-            self._keep(longest_ago, seat)
+            _, seat = self._seat_of.popitem(last=False)
         self._seat_of[user] = seat
-        self._epoch[seat] = self.store.epoch
+        self._epoch[seat] = self.store.identities.epoch
         self._version[seat], self._edition[seat] = len(self._moves), self.edition
         self.streams[seat] = rng.stream("user", user)
-        if kept is not None and kept.events <= self.store.count(user):
-            thawed = thaw(self.plan, self.state, seat, self.digest, kept.state)
-            if thawed is not None:
-                self.state, self._seen[seat] = thawed, kept.events
-                return seat
-        fresh.append(seat)
         self._seen[seat] = 0
         return seat
 
@@ -237,15 +214,11 @@ class Seats:
         """Go by another edition of the crowd: users are rebuilt from their events when they next come."""
         self.plan, self.edition = plan, edition
 
-    def items_moved(self, numbers: NDArray[np.int32], digest: bytes) -> None:
-        """Take note that items have other vectors, and places, than before: states that know of them are outdated.
-
-        `digest` names the plan from now on.
-        """
+    def items_moved(self, numbers: NDArray[np.int32]) -> None:
+        """Take note that items have other vectors, and places, than before: states that know of them are outdated."""
         if len(numbers):
             self._moves.append(numbers)
             self.unknown.difference_update(numbers.tolist())
-        self.digest = digest
 
     def _outdated(self, user: User, seat: int) -> bool:
         """Tell whether the state in a seat knows another edition of the crowd, or items that have changed since."""
@@ -254,28 +227,20 @@ class Seats:
         if self._version[seat] == len(self._moves):
             return False
         changed = np.concatenate(self._moves[self._version[seat] :])
-        if np.isin(self.store.read(user)["item"], changed).any():
+        if np.isin(self.store.read([user])[0]["item"], changed).any():
             return True
         self._version[seat] = len(self._moves)
         return False
 
     def _moved(self, user: User, seat: int) -> bool:
         """Tell whether the user in a seat is no longer who they were: forgotten or merged, perhaps elsewhere."""
-        now = self.store.epoch
+        now = self.store.identities.epoch
         if self._epoch[seat] == now:
             return False
-        if self.store.resolve(user, self._epoch[seat]) != user:
+        if self.store.identities.resolve(user, self._epoch[seat]) != user:
             return True
         self._epoch[seat] = now
         return False
-
-    def _keep(self, user: User, seat: int) -> None:
-        if self.edition or self._moved(user, seat) or self._outdated(user, seat):
-            return  # with a crowd, what was derived is soon out of date
-        kept = self.store.kept(user)
-        fresh = kept is not None and kept.events == self._seen[seat] and belongs(kept.state, self.digest)
-        if self.state.posterior.pulls[seat].max() >= _WORTH_KEEPING and not fresh:
-            self.store.keep(user, Kept(self._seen[seat], self._epoch[seat], freeze(self.state, seat, self.digest)))
 
 
 def seat_bytes(plan: Plan) -> int:

@@ -1,35 +1,54 @@
-"""`EventStore`: what every store of events promises. `treeward.testing.check_store` tells whether one keeps it.
+"""`EventStore`: what every store of events promises; `treeward.testing.check_store` checks that one keeps it.
 
-A user's state is the ordered list of their events and nothing else, so a store is all there is to keep safe.
+A user's state is the ordered list of their events and nothing else, so a store is all there is to keep safe. The
+functions below the class answer further questions by the same few calls, for every store.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
+from itertools import chain
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core.types import AnyArray
-from treeward.store.events import Kept
-from treeward.store.heads import Head
-from treeward.store.users import User, spelled
+from treeward.store.events import EVENT
+from treeward.store.identities import Identities, User, spelled
+from treeward.store.metadata import Metadata
 
-__all__ = ["EventStore", "User", "spelled"]
+__all__ = ["EventStore", "Status", "User", "spelled"]
 
 
+class Status(NamedTuple):
+    """The condition of a store."""
+
+    users: int
+    """How many have events; in a shared store, as counted within the last minute."""
+    problem: Exception | None = None
+    """Why it takes no writes at present; None: it does."""
+    waiting: int = 0
+    """Writes that are not on disk yet."""
+    commits: int = 0
+    """Transactions committed since it was opened."""
+
+
+@runtime_checkable
 class EventStore(Protocol):
     """Keeps every user's events in the order they came. Calls may come from several threads."""
 
     @property
-    def remote(self) -> bool:
-        """Whether others may write to it as well, and every question takes a while."""
+    def shared(self) -> bool:
+        """Whether other processes may write to it too, so that every call takes a while."""
         ...
 
     @property
-    def unfinished(self) -> bool:
-        """Whether it is a copy that lacks events (see `adopt`): nobody is served from it."""
+    def metadata(self) -> Metadata:
+        """Keys and values: everything in a store but events."""
+        ...
+
+    @property
+    def identities(self) -> Identities:
+        """Which users were forgotten or merged, as of the latest answer of the store."""
         ...
 
     def append(
@@ -41,150 +60,108 @@ class EventStore(Protocol):
         within: float | None = None,
         epoch: int | None = None,
     ) -> NDArray[np.bool_]:
-        """Add one event a user, all in one step, and return which were added.
+        """Add one event per user, all in one step, and return which were added.
 
-        A reward for a decision (a nonce other than 0) that this user has a reward for already is not added again. A
-        change is added only if the decision has `known` rewards and changes so far, where that is given. They are safe
-        when this returns or, with `within`, so many seconds later. With `epoch`, nothing at all is added if users were
-        forgotten or merged since then: who asks must find out anew whose events these are.
+        A reward for a decision (a nonce other than 0) that has a reward already is not added. A change is added only if
+        the decision has `known` rewards and changes so far, where that is given. The events are safe when this returns
+        or, with `within`, that many seconds later. With `epoch`, nothing is added if a user was forgotten or merged
+        since that epoch: the caller must resolve its users again.
         """
-        ...
-
-    def flush(self) -> None:
-        """Return when everything added so far is safe."""
         ...
 
     def extend(
         self, users: Sequence[User], counts: NDArray[np.int64], events: AnyArray, after: Sequence[int] | None = None
     ) -> None:
-        """Add many events: the first counts[0] are for the first user, and so on; nothing is looked for twice.
+        """Add many events without looking for duplicates: the first counts[0] are for the first user, and so on.
 
-        With `after`, nothing at all is added, and that is an error, unless the users have just so many events.
+        All are added or none, and none if a user's name is one that this store cannot hold. With `after`, raise
+        `StoreError` unless the users have exactly that many events.
         """
-        ...
-
-    def count(self, user: User) -> int:
-        """Return how many events a user has; 0 for somebody unknown."""
         ...
 
     def counts(self, users: Sequence[User]) -> list[int]:
-        """Return how many events each user has."""
+        """Return how many events each user has; 0 for an unknown one."""
         ...
 
-    def read(self, user: User, after: int = 0) -> AnyArray:
-        """Return a copy of a user's events, in order, without the first `after`."""
-        ...
+    def read(
+        self, users: Sequence[User], after: Sequence[int] | None = None, nonces: Sequence[int] | None = None
+    ) -> list[AnyArray]:
+        """Return copies of each user's events, in order, as they all were at one moment.
 
-    def newer(self, users: Sequence[User], after: Sequence[int]) -> list[AnyArray]:
-        """Return each user's events, without the first so many, as they all were at one moment.
-
-        `epoch` is that moment's then: if it changed, whose events these are must be found out anew.
+        With `after`, each user's first `after` events are left out. With `nonces`, only the reward and the changes of
+        that one decision of each user are returned. `identities` is at least as new as the events.
         """
         ...
 
-    def rewards_of(self, user: User, nonce: int) -> list[float]:
-        """Return the reward of a user's decision and the changes made to it since; nothing if there is none yet."""
+    def users(self) -> Iterator[list[User]]:
+        """Return the users who have events, many at a time."""
         ...
 
-    def rewards_of_each(self, decisions: Sequence[tuple[User, int]]) -> list[list[float]]:
-        """Return the rewards of decisions, each a user and a nonce, and the changes made to them since."""
-        ...
+    def move(self, source: User, target: User | None) -> AnyArray:
+        """Put one user's events behind another's, or erase them if there is no target; return these events.
 
-    def size(self) -> int:
-        """Return how many users have events."""
-        ...
-
-    def look(self) -> None:
-        """Notice what nobody tells, such as a file that was removed; called every second or so."""
-        ...
-
-    def users(self) -> Iterator[User]:
-        """Return everybody who has events."""
-        ...
-
-    def chunks(self) -> Iterator[AnyArray]:
-        """Return everybody's events, many users' at a time: a user's in order, users in any."""
-        ...
-
-    def read_all(self) -> Iterator[tuple[User, AnyArray]]:
-        """Return everybody's events."""
-        ...
-
-    def alone(self) -> AbstractContextManager[object]:
-        """Keep others in this process from adding events for a moment."""
-        ...
-
-    def forget(self, user: User, *, wait: bool = True) -> int:
-        """Remove all there is of a user and return how many events that were; their decisions become unknown.
-
-        Nobody finds them from now on; they are gone from the disk when this returns, or at the next `flush`.
+        A new epoch begins: open decisions follow to the target, or become unknown. Every call sees this at once.
+        Nothing of the source is left on the disk when the next `flush` returns.
         """
         ...
 
-    def merge(self, source: User, target: User, *, wait: bool = True) -> int:
-        """Put one user's events behind another's and return how many; open decisions move along."""
+    def flush(self) -> None:
+        """Return when everything so far is safe, and erased users have left no trace."""
         ...
 
-    @property
-    def epoch(self) -> int:
-        """How many users were forgotten or merged so far."""
-        ...
+    def status(self, *, probe: bool = False) -> Status:
+        """Return the store's condition; with `probe`, look for external changes first, such as a deleted file.
 
-    def resolve(self, user: User, epoch: int) -> User | None:
-        """Return who a user of that epoch is now: the same, the one they were merged with, or None if forgotten."""
-        ...
-
-    def number_items(self, ids: pl.Series) -> NDArray[np.int32]:
-        """Return the numbers that events have for items, giving new ones to items not seen before."""
-        ...
-
-    def number_snapshot(self, digest: str) -> int:
-        """Return the number that events have for a tree, giving a new one to a tree not seen before."""
-        ...
-
-    def keep(self, user: User, kept: Kept) -> None:
-        """Remember a user's state, if there is room, and the user was not forgotten or merged since; only a cache."""
-        ...
-
-    def kept(self, user: User) -> Kept | None:
-        """Return what `keep` remembered last."""
-        ...
-
-    def kept_each(self, users: Sequence[User]) -> list[Kept | None]:
-        """Return what `keep` remembered of each."""
-        ...
-
-    def secret(self) -> bytes:
-        """Return the key that decision ids are sealed with: made once, the same as long as the store lives."""
-        ...
-
-    def head(self) -> Head:
-        """Return all there is but events and remembered states, as it was at one moment."""
-        ...
-
-    def adopt(self, head: Head) -> None:
-        """Take over another store's head, to hold its events; refused where there are events of one's own."""
-        ...
-
-    def note(self, name: str) -> bytes | None:
-        """Return what `take_note` kept under a name, by whichever process."""
-        ...
-
-    def take_note(self, name: str, content: bytes, *, new: bool = False) -> bool:
-        """Keep something under a name, in place of what was there; safe when this returns.
-
-        With `new`, only if nothing was there: return whether it was kept.
+        A service probes every second or so. Only a probe may wait for a disk or a network.
         """
-        ...
-
-    def notes(self, begin: str, after: str = "") -> list[tuple[str, bytes]]:
-        """Return the notes whose names begin so and come after `after`, by name."""
-        ...
-
-    def begin(self) -> int:
-        """Return how many times this was called before: two users of one store never draw the same nonces."""
         ...
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Release files and connections."""
         ...
+
+
+def everyone(store: EventStore) -> Iterator[User]:
+    """Return all users who have events."""
+    return chain.from_iterable(store.users())
+
+
+def count_users(store: EventStore) -> int:
+    """Return how many users have events."""
+    return sum(map(len, store.users()))
+
+
+def read_all(store: EventStore) -> Iterator[tuple[User, AnyArray]]:
+    """Return every user with their events."""
+    return (pair for users in store.users() for pair in zip(users, store.read(users), strict=True))
+
+
+def read_chunks(store: EventStore) -> Iterator[AnyArray]:
+    """Return all events, those of many users at a time; the events of one user are together and in order."""
+    return (join(store.read(users)) for users in store.users())
+
+
+def join(parts: Sequence[AnyArray]) -> AnyArray:
+    """Return events in one array."""
+    # numpy compares the fields of structured arrays one by one before it joins them: bytes are joined at once.
+    return np.frombuffer(b"".join(parts), dtype=EVENT)  # type: ignore[arg-type]
+
+
+def read_rewards(store: EventStore, decisions: Sequence[tuple[User, int]]) -> list[list[float]]:
+    """Return the reward of each decision, a user and a nonce, and the changes made to it since."""
+    found = store.read([user for user, _ in decisions], nonces=[nonce for _, nonce in decisions])
+    return [events["reward"].tolist() for events in found]
+
+
+def forget(store: EventStore, user: User) -> int:
+    """Erase a user, also from the disk, and return how many events they had."""
+    gone = len(store.move(user, None))
+    store.flush()
+    return gone
+
+
+def merge(store: EventStore, source: User, target: User) -> int:
+    """Put one user's events behind another's, and return how many."""
+    moved = len(store.move(source, target))
+    store.flush()
+    return moved

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from treeward.core.types import AnyArray
 from treeward.store import write_ahead
 from treeward.store.events import AMENDED, NOTED, REWARD
 from treeward.store.journal import connect
-from treeward.store.rows import Row, add, read, read_items, unseal
+from treeward.store.numbers import ITEMS, SNAPSHOTS, unpack_ids
+from treeward.store.sqlite_rows import Row, add, metadata_of, read, unseal
 
-_TABLES = {"meta": "its head", "users": "a user", "moves": "a merge or an erasure", "snapshots": "a tree", "items": ""}
+_TABLES = ("metadata", "users")
 
 
 class Report(NamedTuple):
@@ -31,10 +32,7 @@ class Report(NamedTuple):
     last: str
     """Which is the last of them."""
     problems: tuple[str, ...]
-    notes: Mapping[str, bytes] = MappingProxyType({})
-    """What was kept under names."""
-    epoch: int = 0
-    """How many users were erased or merged."""
+    metadata: Mapping[str, bytes] = MappingProxyType({})
 
 
 class _Tally:
@@ -85,15 +83,16 @@ def check(
     try:
         problems = [f"SQLite: {row[0]}" for row in file.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
         held = {name: file.execute(f"SELECT * FROM {name}").fetchall() for name in _TABLES}
+        metadata = dict[str, bytes]()
         for name, rows in held.items():
             for row in rows:
                 try:
-                    read_items(path, *row) if name == "items" else unseal(path, _TABLES[name], row)
+                    metadata.update(_checked(path, name, row))
                 except StoreDamaged as error:
-                    which = f' (the note "{row[0][5:]}")' if name == "meta" and str(row[0]).startswith("note/") else ""
-                    problems.append(str(error) + which)
-        items = sum(len(read_items(path, *row)) for row in held["items"]) if not problems else 0
-        tally = _Tally({row[0]: row[1] for row in held["users"]}, items, len(held["snapshots"]))
+                    problems.append(str(error))
+        items = _items(path, metadata) if not problems else 0
+        snapshots = sum(key.startswith(SNAPSHOTS) for key in metadata)
+        tally = _Tally({row[0]: row[1] for row in held["users"]}, items, snapshots)
         try:
             for row in read(file, progress):
                 if not row.whole:
@@ -103,13 +102,25 @@ def check(
                 each(row.records["event"][row.records["user"] != 0])
         except sqlite3.DatabaseError as error:
             problems.append(f"after {tally.last}: {error}")
-        told, meta = tally.told(), {row[0]: row[1] for row in held["meta"]}
-        notes = {name[5:]: value for name, value in meta.items() if name.startswith("note/")}
-        return told._replace(problems=(*problems, *told.problems), notes=notes, epoch=meta.get("epoch", 0))
+        told = tally.told()
+        return told._replace(problems=(*problems, *told.problems), metadata=metadata)
     except sqlite3.DatabaseError as error:
         return Report(0, 0, "none", (f"SQLite: {error}",))
     finally:
         file.close()
+
+
+def _checked(path: object, table: str, row: tuple[Any, ...]) -> dict[str, bytes]:
+    """Return a row of metadata, nothing for other tables; raise `StoreDamaged` if it is not what was written."""
+    if table == "metadata":
+        return dict([metadata_of(path, row)])
+    unseal(path, "the name of a user", row)
+    return {}
+
+
+def _items(path: object, metadata: Mapping[str, bytes]) -> int:
+    pages = [value for key, value in metadata.items() if key.startswith(ITEMS)]
+    return sum(len(unpack_ids(value, f"{path}: the ids of items")) for value in pages)
 
 
 def copy_at_rest(source: Path, target: Path) -> None:
@@ -154,11 +165,11 @@ def _rescue(source: Path, target: Path, progress: Progress) -> Report:
     count, users, last = 0, set[int](), "none"
     try:
         made.execute("BEGIN")
-        for name, what in _TABLES.items():
+        for name in _TABLES:
             try:
                 rows = file.execute(f"SELECT * FROM {name}").fetchall()
                 for row in rows:
-                    read_items("the store", *row) if name == "items" else unseal("the store", what, row)
+                    _checked("the store", name, row)
             except sqlite3.DatabaseError as error:
                 raise StoreDamaged(f"its table of {name} cannot be read ({error}): restore a backup") from error
             if rows:

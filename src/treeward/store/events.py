@@ -1,7 +1,6 @@
 """What an event is, wherever it lives."""
 
 import time
-from typing import NamedTuple
 
 import numpy as np
 
@@ -54,13 +53,3 @@ def event(
     made = np.zeros(1, dtype=EVENT)
     made[0] = (item, node, reward, nonce, snapshot, kind, time, own)
     return made
-
-
-class Kept(NamedTuple):
-    """A user's state as it was after some of their events, so that a rebuild need not begin at the first."""
-
-    events: int
-    """After how many."""
-    epoch: int
-    """The store's epoch then."""
-    state: bytes

@@ -12,30 +12,15 @@ from typing import NamedTuple
 
 from treeward.core.errors import StoreDamaged, StoreError, StoreFailed, StoreInUse, StoreVersion
 from treeward.store import write_ahead
-from treeward.store.rows import add, renew
+from treeward.store.sqlite_rows import SCHEMA, add
 
 APPLICATION = 0x74726565
 """What SQLite's header calls files of ours."""
 
-MIGRATIONS: tuple[str | Callable[[sqlite3.Connection], None], ...] = (
-    """
-    CREATE TABLE meta (name TEXT PRIMARY KEY, value, crc INTEGER) WITHOUT ROWID;
-    CREATE TABLE users (number INTEGER PRIMARY KEY, name, retired INTEGER NOT NULL, crc INTEGER);
-    CREATE TABLE events (seq INTEGER PRIMARY KEY, records BLOB NOT NULL, crc INTEGER NOT NULL);
-    CREATE TABLE moves (
-        sealed BLOB, at INTEGER, target, since INTEGER, crc INTEGER, PRIMARY KEY (sealed, at)
-    ) WITHOUT ROWID;
-    CREATE TABLE items (first INTEGER PRIMARY KEY, ids BLOB NOT NULL, crc INTEGER NOT NULL);
-    CREATE TABLE snapshots (number INTEGER PRIMARY KEY, digest TEXT NOT NULL, crc INTEGER);
-    CREATE TABLE kept (user INTEGER PRIMARY KEY, events INTEGER, epoch INTEGER, state BLOB);
-    """,
-    "",
-    write_ahead.SCHEMA,
-    renew,
-)
-"""What brings a file from each version to the next: the first makes it, the third gave the file a token, the fourth
-rewrites events, which got a time in the second version and what was a user's own in the fourth."""
-
+VERSION = 5
+"""Of the schema; a file of another version is refused."""
+_STATISTICS = {("table", "sqlite_stat1"), ("table", "sqlite_stat4")}
+"""What ANALYZE adds."""
 Write = Callable[[sqlite3.Connection], object]
 _LOG_BYTES = 2 << 20
 """When about so much was written to the write-ahead log, it goes into the database."""
@@ -88,47 +73,37 @@ def _prepare(made: sqlite3.Connection, path: Path) -> None:
     made.execute("PRAGMA wal_autocheckpoint = 0")  # SQLite would pass over what goes wrong there
     [[application]] = made.execute("PRAGMA application_id").fetchall()
     [[version]] = made.execute("PRAGMA user_version").fetchall()
-    [[tables]] = made.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-    if tables and application != APPLICATION:
+    there = set(made.execute("SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL")) - _STATISTICS
+    if there and application != APPLICATION:
         raise StoreVersion(f"{path}: a database, but not one of treeward's")
-    if version > len(MIGRATIONS):
-        raise StoreVersion(f"{path}: of version {version}; this treeward knows versions up to {len(MIGRATIONS)}")
+    if there and version != VERSION:
+        raise StoreVersion(f"{path}: of version {version}; this treeward reads only version {VERSION}")
     known = _schema()
-    there = made.execute(
-        "SELECT type, name, sql LIKE 'create virtual%' FROM sqlite_schema WHERE sql IS NOT NULL"
-        " AND NOT (type = 'table' AND name IN ('sqlite_stat1', 'sqlite_stat4'))"  # of ANALYZE
-    )
-    for kind, name, virtual in there:
-        if virtual or (kind, name) not in known:
-            # A trigger, say, would run with every write, and could keep what was to be erased.
-            raise StoreVersion(f"{path}: has a {kind} {name!r:.80} that no store of treeward's has")
+    virtual = made.execute("SELECT type, name FROM sqlite_schema WHERE sql LIKE 'create virtual%'").fetchall()
+    for kind, name in [*virtual, *sorted(there - known)]:
+        # A trigger, say, would run with every write, and could keep what was to be erased.
+        raise StoreVersion(f"{path}: has a {kind} {name!r:.80} that no store of treeward's has")
     [[mode]] = made.execute("PRAGMA journal_mode = WAL").fetchall()
     if mode != "wal":
         raise StoreError(f"{path}: its file system does not take a write-ahead log")
     made.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # so that what follows begins a log
     made.execute("BEGIN EXCLUSIVE")  # the lock stays
-    made.execute(f"PRAGMA application_id = {APPLICATION}")
-    _migrate(made, version)
-    made.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-    if not made.execute("SELECT count(*) FROM identity").fetchone()[0]:
+    if not there:
+        made.execute(f"PRAGMA application_id = {APPLICATION}")
+        made.execute(f"PRAGMA user_version = {VERSION}")
+        for statement in (*SCHEMA, write_ahead.SCHEMA):
+            made.execute(statement)
         write_ahead.renew(made)
     made.execute(write_ahead.MARK)
     write_ahead.use(made, False)
     made.execute("COMMIT")
 
 
-def _migrate(made: sqlite3.Connection, version: int) -> None:
-    for step in MIGRATIONS[version:]:
-        for statement in step.split(";") if isinstance(step, str) else ():
-            made.execute(statement)
-        if not isinstance(step, str):
-            step(made)
-
-
 def _schema() -> set[tuple[str, str]]:
-    """Return what a store has in it, each as its kind and name."""
+    """Return the tables of a store, each as its kind and name."""
     with contextlib.closing(sqlite3.connect(":memory:")) as made:
-        _migrate(made, 0)
+        for statement in (*SCHEMA, write_ahead.SCHEMA):
+            made.execute(statement)
         return set(made.execute("SELECT type, name FROM sqlite_schema"))
 
 

@@ -10,8 +10,9 @@ import polars as pl
 from treeward.core.errors import DataError, InvalidArgument, StoreError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import AnyArray
-from treeward.store.base import EventStore, User
+from treeward.store.base import EventStore, User, count_users, join, read_all
 from treeward.store.events import EVENT, NOTED, REWARD, SHOWN
+from treeward.store.numbers import item_ids, number_items, number_snapshot, snapshot_digests
 
 KINDS = ("shown", "reward", "change", "noted", "amended")
 """What a file calls the kinds of events."""
@@ -59,10 +60,10 @@ def export(store: EventStore, folder: str | Path, progress: Progress = silent) -
         raise InvalidArgument("store export", "folder", "new, or an empty folder", str(folder))
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)  # it says who did what
-        stage, events, users = Stage(progress, "writing users", store.size()), 0, 0
+        stage, events, users = Stage(progress, "writing users", count_users(store)), 0, 0
         for number, (names, parts) in enumerate(_bundles(store)):
-            head = store.head()  # after the events: whatever they are of is known by now
-            table = _table(names, parts, head.items, [*head.snapshots, ""])
+            # Read after the events: everything that they refer to is known by now.
+            table = _table(names, parts, item_ids(store), [*snapshot_digests(store), ""])
             part = place / f".{number:05}.part"
             table.write_parquet(part, metadata={"treeward": "events", "version": "1"})
             part.rename(place / f"{number:05}.parquet")
@@ -79,19 +80,19 @@ def _bundles(store: EventStore) -> Iterator[tuple[list[User], list[AnyArray]]]:
     names: list[User] = []
     parts: list[AnyArray] = []
     count = 0
-    for user, events in store.read_all():
+    for user, events in read_all(store):
         names.append(user)
         parts.append(events)
         count += len(events)
         if count >= _ROWS_A_FILE:
             yield names, parts
             names, parts, count = [], [], 0
-    if names or not store.size():
+    if names or not count_users(store):
         yield names, parts  # an empty store makes an empty table
 
 
 def _table(names: list[User], parts: list[AnyArray], items: pl.Series, trees: list[str]) -> pl.DataFrame:
-    events = np.frombuffer(b"".join(part.tobytes() for part in parts), dtype=EVENT)
+    events = join(parts)
     who = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     of_tree = np.minimum(events["snapshot"], len(trees) - 1).astype(np.int64)
     shown, known = pl.Series(events["kind"] == SHOWN), pl.Series(events["time"] > 0)
@@ -233,9 +234,9 @@ def _events(table: pl.DataFrame, store: EventStore) -> AnyArray:
     ids = items.unique(maintain_order=True)
     trees = table["tree"].fill_null("").unique(maintain_order=True)
     made = np.zeros(table.height, dtype=EVENT)
-    numbers = pl.Series(store.number_items(ids))
+    numbers = pl.Series(number_items(store, ids))
     made["item"] = items.replace_strict(ids, numbers).to_numpy()
-    known = pl.Series([store.number_snapshot(one) if one else 0 for one in trees], dtype=pl.UInt16)
+    known = pl.Series([number_snapshot(store, one) if one else 0 for one in trees], dtype=pl.UInt16)
     made["snapshot"] = table["tree"].fill_null("").replace_strict(trees, known).to_numpy()
     for field, name in (
         ("node", "node"),
@@ -258,7 +259,7 @@ def _refuse_known(store: EventStore, names: list[User], counts: AnyArray, events
         raise DataError(f"{path}: some decisions have more than one reward; nothing was added")
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]
-        for i, held in enumerate(store.newer(some, [0] * len(some)), start=first):
+        for i, held in enumerate(store.read(some), start=first):
             mine = events["nonce"][ends[i] - counts[i] : ends[i]]
             if len(held) and np.isin(mine[mine != 0], held["nonce"]).any():
                 raise StoreError(f"{path}: decisions of {names[i]!r:.60} are in the store already; nothing was added")

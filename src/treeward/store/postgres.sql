@@ -1,6 +1,7 @@
--- What the first version of a store in PostgreSQL is. Events are append-only, numbered per user, and partitioned by user.
-CREATE SCHEMA treeward;
-CREATE TABLE treeward.meta (name text PRIMARY KEY, number bigint, bytes bytea);
+-- A store in PostgreSQL. Events are append-only, numbered per user, and partitioned by user.
+CREATE SCHEMA IF NOT EXISTS treeward;
+CREATE TABLE treeward.version AS SELECT 3 AS number;
+CREATE TABLE treeward.metadata (key text COLLATE "C" PRIMARY KEY, value bytea NOT NULL);
 CREATE TABLE treeward.users (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name bytea NOT NULL UNIQUE, events integer NOT NULL DEFAULT 0
 ) WITH (fillfactor = 70);
@@ -14,16 +15,11 @@ DO $$ BEGIN
                        'FOR VALUES WITH (MODULUS 16, REMAINDER %s)', i, i);
     END LOOP;
 END $$;
--- A decision has one reward: of callers who come at the same moment, one is first.
+-- A decision has one reward, also if several callers report one at the same moment.
 CREATE UNIQUE INDEX one_reward ON treeward.events (user_id, nonce) WHERE kind IN (1, 3) AND nonce <> 0;
 CREATE INDEX rewards_of ON treeward.events (user_id, nonce) WHERE kind IN (1, 2, 3, 4);
-CREATE TABLE treeward.moves (sealed bytea, at bigint, target bytea, since bigint, PRIMARY KEY (sealed, at));
-CREATE TABLE treeward.items (first integer PRIMARY KEY, ids bytea NOT NULL, crc bigint NOT NULL);
-CREATE TABLE treeward.snapshots (number integer PRIMARY KEY, digest text NOT NULL UNIQUE);
-CREATE TABLE treeward.kept (user_id bigint PRIMARY KEY, events integer, epoch bigint, state bytea);
-INSERT INTO treeward.meta VALUES ('version', 2, NULL), ('epoch', 0, NULL), ('begun', 0, NULL);
 
--- Add one event a user, in one step; users come in the order of their names, so that no two callers wait for each other.
+-- Add one event per user, in one step; users come in the order of their names, so that callers cannot deadlock.
 CREATE FUNCTION treeward.append(
     names bytea[], kinds smallint[], nonces bigint[], records bytea[], known integer[], at_epoch bigint, later boolean,
     OUT added boolean[], OUT epoch bigint
@@ -33,7 +29,7 @@ BEGIN
     IF later THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
-    SELECT number INTO epoch FROM treeward.meta WHERE name = 'epoch' FOR SHARE;
+    SELECT convert_from(value, 'UTF8')::bigint INTO epoch FROM treeward.metadata WHERE key = 'epoch' FOR SHARE;
     IF at_epoch IS NOT NULL AND at_epoch <> epoch THEN
         added := array_fill(false, ARRAY[cardinality(names)]);
         RETURN;
@@ -64,27 +60,28 @@ BEGIN
     END LOOP;
 END $$;
 
--- What came for users after so many of their events, and the epoch, at one moment.
-CREATE FUNCTION treeward.newer(names bytea[], seen integer[])
+-- Users' events after the first `seen`, and the epoch, at one moment.
+CREATE FUNCTION treeward.read(names bytea[], seen integer[])
 RETURNS TABLE (place bigint, records bytea, epoch bigint) LANGUAGE plpgsql STABLE AS $$
-BEGIN  -- plpgsql keeps its plans: making one over all partitions takes longer than what it is for
+BEGIN  -- plpgsql keeps its plans: planning over all partitions takes longer than the query itself
     RETURN QUERY SELECT asked.place,
         CASE WHEN who.events > asked.seen THEN
             (SELECT string_agg(event.record, ''::bytea ORDER BY event.seq) FROM treeward.events AS event
              WHERE event.user_id = who.id AND event.seq > asked.seen)
         END,
-        (SELECT number FROM treeward.meta WHERE meta.name = 'epoch')
+        (SELECT convert_from(value, 'UTF8')::bigint FROM treeward.metadata WHERE key = 'epoch')
     FROM unnest(names, seen) WITH ORDINALITY AS asked(name, seen, place)
     LEFT JOIN treeward.users AS who ON who.name = asked.name;
 END $$;
 
--- The rewards and changes of decisions.
+-- The rewards and changes of decisions, and the epoch.
 CREATE FUNCTION treeward.rewards(names bytea[], nonces bigint[])
-RETURNS TABLE (place bigint, records bytea) LANGUAGE plpgsql STABLE AS $$
+RETURNS TABLE (place bigint, records bytea, epoch bigint) LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY SELECT asked.place,
         (SELECT string_agg(event.record, ''::bytea ORDER BY event.seq) FROM treeward.events AS event
-         WHERE event.user_id = who.id AND event.nonce = asked.nonce AND event.kind IN (1, 2, 3, 4))
+         WHERE event.user_id = who.id AND event.nonce = asked.nonce AND event.kind IN (1, 2, 3, 4)),
+        (SELECT convert_from(value, 'UTF8')::bigint FROM treeward.metadata WHERE key = 'epoch')
     FROM unnest(names, nonces) WITH ORDINALITY AS asked(name, nonce, place)
-    JOIN treeward.users AS who ON who.name = asked.name;
+    LEFT JOIN treeward.users AS who ON who.name = asked.name;
 END $$;
