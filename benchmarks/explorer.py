@@ -77,7 +77,7 @@ def waiting() -> list[Row]:
             if store.counts(["friend"])[0] == 0:
                 made.ingest(log)
             made.recommend(["friend"])
-            took = median(lambda: made.recommend(["friend"]), 60, lambda: made.rest("friend")) * 1e3  # noqa: B023
+            took = median(lambda: made.recommend(["friend"]), 60, lambda: made.release("friend")) * 1e3  # noqa: B023
             name = f"first decision from {what}, {policy.name}"
             rows.append((name, f"{took:.2f} ms", f"< {limit:.0f} ms", took < limit))
     return rows

@@ -101,7 +101,7 @@ def test_store_check_adds_up_what_the_crowd_was_taught(items, tmp_path):
     told = cli("store", "check", store)
     assert "the crowd: edition" in told
     with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), publishes=False) as made:
-        number = made.keeper.now.number
+        number = made.crowd_keeper.latest.number
     assert f"the crowd: edition {number}, of 240 rewards; nothing came since" in cli("store", "check", store)
     with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), publishes=False, on_repeat="last") as made:
         [shown] = made.recommend(["new"])

@@ -9,7 +9,7 @@ import pytest
 import treeward as tw
 from tests.serving import serving
 from treeward.client import Client, ServiceError
-from treeward.state.frozen import freeze
+from treeward.state.user_states import state_bytes
 
 DIM = 4
 POLICIES = [
@@ -57,11 +57,11 @@ def test_every_policy_learns_what_is_liked_where(policy, shop):
 def test_what_is_at_hand_is_what_the_events_make(policy, shop, tmp_path):
     store = tw.SQLiteStore(tmp_path / "events.db")
     explorer = taught(with_features(policy, shop), shop, store)
-    decider = explorer._now.decider
+    decider = explorer._snapshot.decider
     [seat] = decider.seats.seat(["ada"]).tolist()
-    again = decider.state_after(decider.seats.seen_by_plan(store.read(["ada"])[0]))
-    mine = freeze(decider.seats.state, seat, bytes(16))
-    assert mine == freeze(again, 0, bytes(16))
+    again = decider.state_after(decider.seats.events_for_plan(store.read(["ada"])[0]))
+    mine = state_bytes(decider.seats.state, seat, bytes(16))
+    assert mine == state_bytes(again, 0, bytes(16))
     [made] = explorer.recommend(["ada"], context={"device": "phone", "hour": 9})
     assert explorer.explain(made).reproduced
     log = explorer.log()
@@ -69,8 +69,8 @@ def test_what_is_at_hand_is_what_the_events_make(policy, shop, tmp_path):
     store.close()
     store = tw.SQLiteStore(tmp_path / "events.db")
     other = tw.Explorer(shop, explorer.tree, explorer.policy, store, seed=0, memory=1 << 22, exposures="all")
-    [seat] = other._now.decider.seats.seat(["ada"]).tolist()
-    theta = other._now.decider.seats.state.posterior.theta[seat]
+    [seat] = other._snapshot.decider.states.seat(["ada"]).tolist()
+    theta = other._snapshot.decider.states.state.posterior.theta[seat]
     assert np.allclose(theta, decider.seats.state.posterior.theta[decider.seats.seat(["ada"])[0]], atol=1e-3)
     store.close()
 
@@ -85,7 +85,8 @@ def test_late_feedback_counts_in_the_context_of_its_decision(shop):
     other.recommend(["ada"], context={"device": "desk"})
     other.feedback({same.id: 1.0})
     states = [
-        each._now.decider.seats.state.posterior.theta[each._now.decider.seats.seat(["ada"])[0]] for each in (one, other)
+        each._snapshot.decider.states.state.posterior.theta[each._snapshot.decider.states.seat(["ada"])[0]]
+        for each in (one, other)
     ]
     assert (states[0] == states[1]).all()
 

@@ -37,7 +37,7 @@ def bench(
     from treeward.data.synthetic import synthetic_catalogue
     from treeward.explorer import Explorer
     from treeward.policy import TREE_POLICIES
-    from treeward.state.seats import seat_bytes
+    from treeward.state.user_states import seat_bytes
     from treeward.tree.item_tree import ItemTree
 
     base = BANDITS[checks.one_of("bench", "--bandit", bandit, BANDITS)]()
@@ -81,7 +81,7 @@ def bench(
         other.recommend(["old friend"])
         measure(
             f"recommend 1 user who was away, from {_EVENTS:,} events", 50,
-            lambda: other.recommend(["old friend"]), lambda: other.rest("old friend"),
+            lambda: other.recommend(["old friend"]), lambda: other.release("old friend"),
         )  # fmt: skip
     title = f"{items:,} items x {dim}, {made.name}; {seat_bytes(plan):,} bytes a user at hand"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)

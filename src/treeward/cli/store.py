@@ -16,7 +16,7 @@ from treeward.core.errors import DataError, InvalidArgument, StoreError, StoreIn
 if TYPE_CHECKING:
     from treeward.core.progress import Progress
     from treeward.explorer.explorer import Explorer
-    from treeward.explorer.rebuilt import StateCheck
+    from treeward.explorer.state_check import StateCheck
     from treeward.serve.settings import Settings
     from treeward.store.base import EventStore
 

@@ -12,7 +12,7 @@ import msgspec
 
 from treeward.core.errors import InvalidArgument, TreewardError
 from treeward.explorer.explorer import Explorer
-from treeward.explorer.ledger import Outcome
+from treeward.explorer.rewards import Outcome
 from treeward.serve import wire
 from treeward.serve.batch import Batcher, Full
 from treeward.serve.changing import Changing

@@ -97,7 +97,7 @@ class Changing(Handlers):
         """
         while service is not self.service:
             service = self.service
-            await asyncio.to_thread(service.explorer.catch_up)
+            await asyncio.to_thread(service.explorer.changes.catch_up)
             await asyncio.to_thread(service.explorer.remove, gone)
 
     async def _health(self, request: Request) -> Reply:
@@ -137,7 +137,7 @@ class Changing(Handlers):
 
     async def _follow(self) -> None:
         """Serve what another replica was told to, and know what items it was told of."""
-        await asyncio.to_thread(self.service.explorer.catch_up)
+        await asyncio.to_thread(self.service.explorer.changes.catch_up)
         if self._swapping.locked():
             return
         choice = await asyncio.to_thread(choice_of, self.service.explorer.store, self.settings)
@@ -157,9 +157,13 @@ class Changing(Handlers):
         return await asyncio.to_thread(self._opened, store, settings, accepted=accepted)
 
     async def _serve(self, choice: Choice, explorer: Explorer) -> None:
-        await asyncio.to_thread(explorer.catch_up)  # with what came while it was loaded: most of it, without a lock
+        await asyncio.to_thread(
+            explorer.changes.catch_up
+        )  # with what came while it was loaded: most of it, without a lock
         async with self._learning:  # so that numbers of editions only grow
-            await asyncio.to_thread(explorer.succeed, self.service.explorer)
+            mine, former = explorer.crowd_keeper, self.service.explorer.crowd_keeper
+            if mine is not None and former is not None:
+                await asyncio.to_thread(mine.take_over, former)
             await asyncio.to_thread(self._install, choice, explorer)
         self.log.note({"snapshot": choice.now.items, "tree": choice.now.tree})
 
@@ -169,8 +173,8 @@ class Changing(Handlers):
         A removal is therefore either known to the new one, or still waits for the former's lock; then `_also` lets it
         hold for the new one before it is acknowledged.
         """
-        with self.service.explorer.changing:
-            explorer.catch_up()
+        with self.service.explorer.changes.lock:
+            explorer.changes.catch_up()
             explorer.remove(list(self._withdrawn))
             self._choice, service = choice, Service.following(self.service, explorer)
             self.count.service = self.live.service = service

@@ -20,8 +20,8 @@ from treeward.core.types import AnyArray
 from treeward.data.catalogue import Catalogue, Id
 from treeward.explorer import records
 from treeward.explorer.explorer import Explorer
-from treeward.explorer.ledger import Given, Outcome
 from treeward.explorer.records import Decision
+from treeward.explorer.rewards import Given, Outcome
 from treeward.serve import wire
 from treeward.serve.counts import Counts
 from treeward.serve.crowd import Publisher
@@ -46,7 +46,7 @@ class Service:
     def __init__(self, explorer: Explorer, settings: Settings, counts: Counts | None = None) -> None:
         self.explorer, self.settings = explorer, settings
         self.counts = Counts() if counts is None else counts
-        explorer.ledger.recorded = self._rewarded
+        explorer.rewards.recorded = self._rewarded
         self._salt = blake2b(explorer.store.identities.secret, digest_size=16, person=b"holdout").digest()
         self._popular = explorer.catalogue, np.arange(len(explorer.catalogue))
         self._counted = -math.inf
@@ -204,7 +204,7 @@ class Service:
         if self.settings.default_reward is not None:
             epoch = self.explorer.store.identities.epoch
             with suppress(UnknownDecision):  # who was forgotten meanwhile has no open decisions
-                self._pending.add([(*self.explorer.ledger.row_of(one.id), epoch) for one in made])
+                self._pending.add([(*self.explorer.rewards.open_event(one.id), epoch) for one in made])
         return wire.Recommendation(
             [
                 wire.Choice(one.id, one.item, one.slot, one.mean, one.width, one.propensity, one.path, kind)
@@ -231,7 +231,7 @@ class Service:
                 outcomes[i] = InvalidArgument("feedback", "reward", rule, "neither, or both")
                 continue
             at.append(i)
-        for i, outcome in zip(at, self.explorer.feedback_each(rows), strict=True):
+        for i, outcome in zip(at, self.explorer.rewards.record_each(rows), strict=True):
             outcomes[i] = outcome
         return outcomes
 
@@ -261,7 +261,7 @@ class Service:
 
     def put_items(self, rows: Sequence[wire.PutItem]) -> int:
         """Add items, or change what is known of them, and return how many."""
-        with self.explorer.changing:  # nobody may change in between what is taken over
+        with self.explorer.changes.lock:  # nobody may change in between what is taken over
             items = self._whole(rows)
             self._check_space(items)
             return self.explorer.add(items)
