@@ -5,9 +5,9 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
 RUN pip install --no-cache-dir -c constraints.txt '.[serve,postgres]' && useradd --create-home treeward
 USER treeward
-# Compiled here, not at every start; for the kind of processor that the image is built on.
+# Compile the kernels now, not at every start; they fit the type of processor that the image is built on.
 RUN treeward warm
 WORKDIR /data
 EXPOSE 8000
-# Beyond loopback a key is needed: mount settings.toml with [[keys]] and host = "0.0.0.0".
+# To listen beyond loopback, a key is needed: mount settings.toml with [[keys]] and host = "0.0.0.0".
 CMD ["treeward", "serve", "--config", "/data/settings.toml"]

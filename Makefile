@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
-# Bytecode is kept, whatever the environment says: tests start some hundred processes, and each would compile every module.
+# Keep bytecode, whatever the environment says: tests start some hundred processes, and each would compile every module.
 export PYTHONDONTWRITEBYTECODE =
 DEFINED_BY := pyproject.toml constraints.txt
 
@@ -35,10 +35,10 @@ help: ## list the targets
 	@find src -name '*.nbi' -delete -o -name '*.nbc' -delete
 	@touch $@
 
-demo: .venv/base .venv/kernels ## make up a world, compare policies, serve it to visitors with a page to look at
+demo: .venv/base .venv/kernels ## generate a synthetic shop, compare policies, serve it to simulated visitors, with a page
 	@$(BIN)/treeward demo
 
-# The linters take a core and a minute: as long as the tests wait for their kernels.
+# The linters take one core for a minute, while the tests wait for their kernels.
 test: .venv/dev .venv/system .venv/kernels ## everything CI checks: lint, types, layers, tests, doctests, docs examples
 	@$(MAKE) --no-print-directory --jobs=2 lint unit
 
@@ -48,8 +48,8 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# Pages are opened in a real browser, and stores share a real database; where these cannot be installed, those tests
-# say so and are passed over.
+# Pages are tested in a real browser, and shared stores with a real database. If these cannot be installed, their tests
+# are skipped with a message.
 .venv/system: .venv/dev
 	@command -v chromium chromium-browser google-chrome > /dev/null \
 		|| { echo "Installing Chromium ..."; apt-get install --yes --quiet=2 --no-install-recommends chromium > /dev/null; } \
@@ -62,32 +62,32 @@ lint: .venv/dev
 		|| echo "No PostgreSQL here: tests of it will be skipped (Debian: apt-get install postgresql)"
 	@touch $@
 
-# Three at a time on two cores: a third of the time is waiting for services, browsers and databases. Matrix products keep to
-# one thread: those of three processes would wait for one another.
+# Three processes on two cores, because a third of the time is waiting for services, browsers and databases. Matrix
+# products use one thread: with more, the three processes would wait for one another.
 unit coverage: export OPENBLAS_NUM_THREADS = 1
 unit coverage: export OMP_NUM_THREADS = 1
 unit coverage: PYTEST := -n 3 --dist worksteal -q
 unit: .venv/dev .venv/system .venv/kernels
 	$(BIN)/python -m pytest $(PYTEST)
 
-# With kernels interpreted, a test that takes longer than eight seconds is stopped: some would take hours. What did not
-# pass in that way is run again as it is, and has to pass.
-coverage: .venv/dev .venv/system .venv/kernels ## the tests with kernels interpreted, so that every line is seen (half an hour)
+# With interpreted kernels, a test that takes longer than eight seconds is stopped, because some would take hours. Tests
+# that did not pass then run again with compiled kernels, and have to pass.
+coverage: .venv/dev .venv/system .venv/kernels ## the tests with interpreted kernels, so that every line counts (half an hour)
 	-PATIENCE=8 DURATIONS=durations.json NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(PYTEST) --cov --cov-context=test --cov-report= \
-		--ignore tests/test_docs.py --ignore tests/tree/test_page.py --ignore tests/test_notebooks.py --ignore tests/store/test_faults.py
+		--ignore tests/test_docs.py --ignore tests/tree/test_draw.py --ignore tests/test_notebooks.py --ignore tests/store/test_faults.py
 	REST=durations.json $(BIN)/python -m pytest $(PYTEST) --cov --cov-append --cov-report=term
 
-mutants: .venv/dev ## after make coverage: 200 changes to bandit, policy, state and store, and whether a test notices
+mutants: .venv/dev ## after make coverage: make 200 changes to bandit, policy, state and store, and see whether a test fails
 	@$(PIP) cosmic-ray
 	$(BIN)/python tests/mutants.py
 
-bench: .venv/dev .venv/kernels ## the measured targets, as ratios against a named baseline (about 20 minutes)
+bench: .venv/dev .venv/kernels ## the measured targets, as ratios to a named baseline (about 20 minutes)
 	@missed=0; for script in $(filter-out benchmarks/load.py benchmarks/peers.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || missed=1; done; exit $$missed
 
-peers: .venv/dev .venv/kernels ## treeward beside its peers, each installed in .peers/ at first (about 12 minutes)
+peers: .venv/dev .venv/kernels ## compare treeward with its peers, which are installed in .peers/ (about 12 minutes)
 	$(BIN)/python benchmarks/peers.py
 
-torture: .venv/dev .venv/system .venv/kernels ## services and databases killed, 100,000 fuzzed bodies, every torn tail (half an hour)
+torture: .venv/dev .venv/system .venv/kernels ## kill services and databases, send 100,000 fuzzed bodies, open torn files (half an hour)
 	$(BIN)/python tests/torture.py 200
 	$(BIN)/python tests/torture.py 20 --database
 	TORTURE=1 $(BIN)/python -m pytest -q tests/store/test_postgres.py tests/serve/test_snapshots.py -k "decide_as_one or killed"
@@ -95,8 +95,8 @@ torture: .venv/dev .venv/system .venv/kernels ## services and databases killed, 
 	TORTURE=1 $(BIN)/python -m pytest -q tests/simulate/test_run.py -k authors
 	TORTURE=1 $(BIN)/python -m pytest -q tests/store/test_sqlite.py tests/serve/test_service.py -k "torn or fuzz or schemathesis"
 
-# Where the index has no database of vulnerabilities, pip-audit finds nothing wrong with anything: so a package that is
-# known to be vulnerable is asked for first.
+# If the index has no database of vulnerabilities, pip-audit reports no problem at all. So first ask about a package that
+# is known to be vulnerable.
 AUDIT := .audit/bin/pip-audit --no-deps --disable-pip --progress-spinner off
 .audit/bin/pip-audit:
 	@echo "Setting up .audit ..."

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import treeward as tw
-from treeward.experiment.folder import read_prepared
+from treeward.experiment.prepared import read_prepared
 from treeward.experiment.summary import estimate
 from treeward.policy.node_vectors import unit_nodes
 from treeward.tree.row_groups import Rows

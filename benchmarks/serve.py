@@ -41,7 +41,7 @@ app = FastAPI()
 class Ask(BaseModel):
     user: str
 CHOICE = {"decision_id": "x" * 80, "item": 1, "slot": 0, "mean": 0.5, "width": 0.1, "propensity": 0.01, "path": [1, 2]}
-BODY = {"items": [CHOICE], "snapshot": 0}
+BODY = {"items": [CHOICE]}
 @app.post("/v1/recommend")
 async def recommend(ask: Ask):
     return BODY

@@ -48,7 +48,7 @@ def main() -> None:
 
 def decisions(shop: tw.Catalogue, policy: Policy) -> tuple[float, float, float]:
     """Return the bytes that a user's state takes, and decisions a second for users at hand and for others."""
-    store = tw.MemoryStore(kept_bytes=0)
+    store = tw.MemoryStore()
     explorer = tw.Explorer(shop, policy.grow(shop, 0), policy, store, seed=0)
     random = np.random.default_rng(0)
     made = np.zeros(USERS * EVENTS, dtype=EVENT)

@@ -1,6 +1,6 @@
-"""Draw the figures of `docs/concepts.md`, each from a tree, an explorer or a simulation that is really made here.
+"""Draw the figures of `docs/concepts.md`, each from a real tree, explorer or simulation.
 
-``python docs/figures.py`` draws all of them into `docs/figures/`, ``python docs/figures.py tree field`` some.
+``python docs/figures.py`` draws all of them into `docs/figures/`; ``python docs/figures.py tree field`` only these.
 """
 
 import sys
@@ -237,8 +237,8 @@ def budget() -> Figure:
         zorder=3,
     )
     axes.set_xscale("log")
-    axes.set_xlabel("multiplications a decision and its update")
-    axes.set_ylabel("clicks of a user in 300 rounds, each item once")
+    axes.set_xlabel("multiplications per decision and update")
+    axes.set_ylabel("clicks per user in 300 rounds, each item once")
     axes.legend(frameon=False, loc="lower right")
     axes.grid(color=PALE, lw=0.6)
     return figure
@@ -255,7 +255,7 @@ def bars(axes: Axes, explorer: tw.Explorer, title: str) -> None:
 
 
 def log() -> Figure:
-    """Draw that events are all there is: three explorers make their states of one user's events."""
+    """Show that the state follows from the events: three explorers compute it from one user's events."""
     first, world = shop(tw.HCB(tw.LinUCB(alpha=0.5), budget=50), 60)
     again = tw.Explorer(world.catalogue, first.tree, policy=first.policy, store=first.store, seed=1, memory=1 << 22)
     other = tw.Explorer(
@@ -275,7 +275,7 @@ def log() -> Figure:
     for at, reward in enumerate(rewarded):
         strip.scatter(at, 0, s=44, color=LIKED if reward > 0 else "white", edgecolor=LIKED if reward > 0 else FAINT)
     strip.set_title(
-        f"the log: {len(rewarded)} events of one user, {int(rewarded.sum())} clicks (filled); all that is kept"
+        f"the log: {len(rewarded)} events of one user, {int(rewarded.sum())} clicks (filled); nothing else is stored"
     )
     strip.set_ylim(-1, 1)
     panels = below.subplots(1, 3, sharex=True)

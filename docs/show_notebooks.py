@@ -1,4 +1,4 @@
-"""Runs the notebooks when the site is built, and shows them as pages: a hook of mkdocs."""
+"""Hook of mkdocs: runs the notebooks when the site is built, and shows them as pages."""
 
 import base64
 import re
@@ -13,18 +13,18 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
-_SECONDS_A_CELL = 600  # the first use of a kernel compiles it
+_SECONDS_PER_CELL = 600  # the first use of a kernel compiles it
 _watched = False
 
 
 def on_startup(*, command: str, dirty: bool) -> None:
-    """Remember whether somebody edits pages: then notebooks are shown without being run."""
+    """Remember whether this is `mkdocs serve`, which shows notebooks without running them."""
     global _watched
     _watched = command == "serve"
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Put a page, its pictures and the notebook to take away in the place of every notebook."""
+    """Replace every notebook by a page, its pictures, and the notebook as a download."""
     for source in [file for file in files if file.src_uri.startswith(("notebooks/", "show_notebooks"))]:
         files.remove(source)
         if not source.src_uri.endswith(".ipynb"):
@@ -52,7 +52,7 @@ class Page(File):
 
 
 def run(notebook: nbformat.NotebookNode, name: str) -> None:
-    """Run a notebook's cells in a kernel, in a temporary folder; whatever fails or warns stops the build."""
+    """Run a notebook's cells in a kernel, in a temporary folder; an error or a warning stops the build."""
     with (
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryDirectory() as sockets,
@@ -62,7 +62,7 @@ def run(notebook: nbformat.NotebookNode, name: str) -> None:
         try:
             NotebookClient(
                 notebook,
-                timeout=_SECONDS_A_CELL,
+                timeout=_SECONDS_PER_CELL,
                 resources=where,
                 config=how,
                 coalesce_streams=True,
@@ -78,7 +78,7 @@ def run(notebook: nbformat.NotebookNode, name: str) -> None:
 
 
 def page(notebook: nbformat.NotebookNode, name: str) -> tuple[str, dict[str, bytes]]:
-    """Return a notebook as Markdown, and the pictures that it shows."""
+    """Return a notebook as Markdown, and its pictures."""
     parts, pictures = [], dict[str, bytes]()
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -106,7 +106,7 @@ def _shown(output: nbformat.NotebookNode, name: str, pictures: dict[str, bytes])
 
 
 def _table(html: str) -> str:
-    """Return a polars table in the theme's own dress, without shape, types and quotes."""
+    """Return a polars table in the theme's style, without shape, types and quotes."""
     noise = r"<style>.*?</style>|<small>.*?</small>|<tr>(<td>\w+</td>)+</tr>(?=</thead>)"
     bare = re.sub(noise, "", html, flags=re.DOTALL)
     return re.sub(r'<table[^>]*class="dataframe"[^>]*>', "<table>", bare).replace("&quot;", "")

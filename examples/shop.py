@@ -1,7 +1,7 @@
 """A shop page on the service: six items, a button under each, and the page learns. Open http://127.0.0.1:8780.
 
-Start the service first (``treeward serve ITEMS``), then: ``python examples/shop.py [SERVICE]``. Everybody who opens the
-page gets a cookie and is a user of their own. The shop talks to the service; browsers talk to the shop only.
+Start the service first (``treeward serve ITEMS``), then: ``python examples/shop.py [SERVICE]``. Each visitor
+gets a cookie and is a separate user. The shop talks to the service; browsers talk to the shop only.
 """
 
 import sys

@@ -72,7 +72,7 @@ def test_version_is_in_the_changelog():
 
 def test_source_files_stay_small():
     for path in (ROOT / "src").rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 400, path
+        assert len(path.read_text().splitlines()) <= 600, path
 
 
 def test_every_dependency_is_pinned_and_justified():

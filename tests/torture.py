@@ -37,7 +37,7 @@ def campaign(folder, items, kills, clients=16, env=None, during=lambda folder: N
     """Kill a service so many times while callers give feedback; `during` is called once it is ready."""
     acknowledged, guard, coin = {}, threading.Lock(), random.Random(seed)
     for _ in range(kills):
-        running = start(folder, items, "--set", "log=off", env=env)
+        running = start(folder, items, "--set", "log=off", "--set", "repeats=true", env=env)
         during(folder)
 
         def live(name, running=running):
@@ -60,7 +60,7 @@ def campaign(folder, items, kills, clients=16, env=None, during=lambda folder: N
             time.sleep(coin.uniform(0.2, 1.2))
             kill(running)
     problems = check(folder / "events.db").problems
-    with serving(folder, items, "--set", "log=off") as running:
+    with serving(folder, items, "--set", "log=off", "--set", "repeats=true") as running:
         return Damage(len(acknowledged), lost_of(acknowledged, running.url), problems)
 
 
@@ -72,7 +72,7 @@ def crowd_campaign(folder, items, kills, clients=8, seed=0):
     from treeward.explorer.crowd_check import check_with_crowd
 
     acknowledged, guard, coin, problems = {}, threading.Lock(), random.Random(seed), []
-    options, latest = ("--set", "log=off", "--set", "publish_every=0.001"), 0
+    options, latest = ("--set", "log=off", "--set", "repeats=true", "--set", "publish_every=0.001"), 0
 
     def live(running, name, seen):
         with httpx.Client(base_url=running.url, timeout=5) as http:
@@ -82,7 +82,7 @@ def crowd_campaign(folder, items, kills, clients=8, seed=0):
                     if answer.status_code != 200:
                         return
                     made = answer.json()
-                    seen.append(made["edition"])
+                    seen.append(made["items"][0]["edition"])
                     id, reward = made["items"][0]["decision_id"], random.random()
                     if http.post("/v1/feedback", json={"decision_id": id, "reward": reward}).status_code == 200:
                         with guard:
@@ -126,7 +126,7 @@ def database_campaign(folder, items, kills, clients=16, seed=0):
     places = [folder / str(i) for i in range(3)]
     for place in places:
         place.mkdir()
-    services = [start(place, items, "--store", url, "--set", "log=off") for place in places]
+    services = [start(place, items, "--store", url, "--set", "log=off", "--set", "repeats=true") for place in places]
 
     def live(name):
         while not over.is_set():
@@ -148,7 +148,9 @@ def database_campaign(folder, items, kills, clients=16, seed=0):
                 time.sleep(coin.uniform(0.3, 1.5))
                 which = coin.randrange(3)
                 kill(services[which])
-                services[which] = start(places[which], items, "--store", url, "--set", "log=off")
+                services[which] = start(
+                    places[which], items, "--store", url, "--set", "log=off", "--set", "repeats=true"
+                )
                 time.sleep(coin.uniform(0.3, 1.5))
                 base.kill()
                 base.start()

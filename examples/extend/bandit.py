@@ -7,10 +7,12 @@ alpha = R sqrt(d ln((1 + n / (ridge d)) / delta)) + sqrt(ridge) S, where theta i
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import treeward as tw
 from treeward.bandit.rules import UCB, Rule
 from treeward.core import checks
+from treeward.core.checks import Count, NotNegative, Number, Positive
 from treeward.testing import check_bandit
 
 
@@ -32,21 +34,17 @@ class Confident:
         A = ridge * I at the start.
     """
 
-    delta: float = 0.1
-    events: int = 1_000
-    noise: float = 0.5
-    length: float = 1.0
-    ridge: float = 1.0
+    delta: Annotated[float, Number(above=0, below=1)] = 0.1
+    events: Count = 1_000
+    noise: NotNegative = 0.5
+    length: NotNegative = 1.0
+    ridge: Positive = 1.0
 
     def rule(self, dim: int) -> Rule:
         """Return the rule, checked: the kernel takes a kind, a strength and a ridge."""
-        delta = checks.number("Confident", "delta", self.delta, above=0, below=1)
-        events = checks.integer("Confident", "events", self.events, low=1)
-        noise = checks.number("Confident", "noise", self.noise, low=0)
-        length = checks.number("Confident", "length", self.length, low=0)
-        ridge = checks.number("Confident", "ridge", self.ridge, above=0)
-        grown = math.log((1 + events / (ridge * dim)) / delta)
-        return Rule(UCB, noise * math.sqrt(dim * grown) + math.sqrt(ridge) * length, ridge)
+        own = checks.validate(self)
+        grown = math.log((1 + own.events / (own.ridge * dim)) / own.delta)
+        return Rule(UCB, own.noise * math.sqrt(dim * grown) + math.sqrt(own.ridge) * own.length, own.ridge)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@ decide twice only, among few and large clusters. A policy says which tree it wal
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 import treeward as tw
-from treeward.core import checks
+from treeward.core.checks import Whole
 from treeward.policy.base import Policy
 from treeward.testing import check_policy
 
@@ -24,14 +25,13 @@ class TwoStep(Policy):
         Which level: 2 is that of the root's children. Leaves above it count as themselves.
     """
 
-    depth: int = 2
+    depth: Annotated[int, Whole(low=2)] = 2
 
     def tree_for(self, tree: tw.ItemTree, catalogue: tw.Catalogue) -> tw.ItemTree:
         """Return the tree of the root and the nodes at that depth."""
-        depth = checks.integer("TwoStep", "depth", self.depth, low=2)
         cluster = np.empty(len(tree), dtype=np.int64)
         for node in range(len(tree.parent)):  # from the root on, so that the deepest that counts has the last word
-            if tree.level[node] <= depth:
+            if tree.level[node] <= self.depth:
                 cluster[tree.items_of(node)] = node
         labels = [f"node {node}" for node in cluster]
         return tw.ItemTree.from_categories(catalogue.vectors, labels, normalize=tree.normalized)

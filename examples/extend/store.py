@@ -29,24 +29,23 @@ class JsonLinesStore(WriteThroughStore):
         whole = self.path.read_bytes() if self.path.exists() else b""
         if not whole.endswith(b"\n") and whole:
             os.truncate(self.path, whole.rfind(b"\n") + 1)
-        for users, counts, events, metadata in map(json.loads, whole.split(b"\n")[:-1]):
-            values = {key: bytes.fromhex(value) for key, value in metadata.items()}
-            yield Change(users, counts, np.array([tuple(event) for event in events], dtype=EVENT), values)
+        for users, counts, events, values in map(json.loads, whole.split(b"\n")[:-1]):
+            metadata = {key: bytes.fromhex(value) for key, value in values.items()}
+            yield Change(users, counts, np.array(list(map(tuple, events)), dtype=EVENT), metadata)
 
     def write(self, change: Change) -> None:
         """Add a line; if a user was erased, write everything to a new file, and put that in place of the old one."""
         if change.erased is None:
-            return self._append(self.path, [change])
+            return self._write_lines(self.path, [change], "a")
         new = self.path.with_name(self.path.name + ".new")
-        new.unlink(missing_ok=True)
-        self._append(new, self.everything())
+        self._write_lines(new, self.everything(), "w")
         new.replace(self.path)
 
-    def _append(self, path: Path, changes: Iterable[Change]) -> None:
-        with open(path, "a", opener=lambda path, how: os.open(path, how, 0o600)) as file:
+    def _write_lines(self, path: Path, changes: Iterable[Change], mode: str) -> None:
+        with open(path, mode, opener=lambda path, how: os.open(path, how, 0o600)) as file:
             for users, counts, events, metadata, _ in changes:
-                values = {key: value.hex() for key, value in metadata.items()}
-                file.write(json.dumps([users, counts, events.tolist(), values]) + "\n")
+                line = [users, counts, events.tolist(), {key: value.hex() for key, value in metadata.items()}]
+                file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
 

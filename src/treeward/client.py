@@ -165,9 +165,9 @@ class Client(_Calls):
         """Erase a user; return how many events that were."""
         return int(self._send("DELETE", _path_of(user), None)["events"])
 
-    def health(self, *, users: int = 100, anew: bool = True) -> dict[str, Any]:
+    def health(self, *, users: int = 100, compare: bool = True) -> dict[str, Any]:
         """Return how well the tree still fits its items; asked of the admin address."""
-        query = f"users={users}&anew={'true' if anew else 'false'}"
+        query = f"users={users}&compare={'true' if compare else 'false'}"
         told: dict[str, Any] = self._send("GET", f"/admin/tree?{query}", None)
         return told
 

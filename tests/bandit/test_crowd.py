@@ -1,6 +1,7 @@
 """The crowd: what everybody taught, as sums, as editions, and in decisions."""
 
 import json
+from contextlib import nullcontext
 from threading import Thread
 
 import numpy as np
@@ -30,6 +31,7 @@ from treeward.explorer.snapshot import Snapshot
 from treeward.policy import TREE_POLICIES
 from treeward.store.base import everyone, forget
 from treeward.store.events import CHANGE, EVENT, NOTED, REWARD, SHOWN
+from treeward.store.numbers import number_items
 
 DIM = 6
 
@@ -98,16 +100,16 @@ def test_rewards_of_items_that_are_gone_do_not_raise_the_noise(shop):
     assert after.taste.noise == pytest.approx(before.taste.noise, rel=0.25)
 
 
-def test_a_reward_that_comes_while_its_user_is_erased_leaves_no_trace(shop):
+@pytest.mark.parametrize("held", [True, False])
+def test_a_reward_that_comes_while_its_user_is_erased_leaves_no_trace(shop, held):
     class Slow(tw.MemoryStore):
-        def read(self, user):
-            found = super().read(user)
-            if late:
+        def move(self, source, target):
+            with self._lock if held else nullcontext():  # the reward comes after the user is erased, or before
                 thread = Thread(target=explorer.rewards.record_each, args=([(late.pop(), 1.0)],))
                 thread.start()
                 thread.join(0.2)
                 threads.append(thread)
-            return found
+                return super().move(source, target)
 
     late, threads = [], []
     explorer = explorer_of(shop, store=Slow(), publishes=False)
@@ -341,11 +343,11 @@ def test_erasing_a_user_leaves_the_sums_of_a_log_that_never_had_them(shop):
         if user != "u4":
             held = explorer.store.read([user])[0]
             without.extend([user], np.array([len(held)]), held)
-    without.number_items(shop.ids)
+    number_items(without, shop.ids)
     explorer.forget("u4")
     assert explorer.crowd_keeper.sums.equals(explorer_of(shop, store=without).crowd_keeper.sums)
     explorer.publish()
-    assert "u4" not in explorer.crowd_keeper._sample
+    assert "u4" not in explorer.crowd_keeper._sums.sample
 
 
 def test_a_user_erased_behind_the_explorers_back_is_found_out(shop):
@@ -494,7 +496,8 @@ def test_tastes_that_change_are_followed_with_a_half_life(shop, monkeypatch):
     for half_life in (None, 1.0):
         explorer = explorer_of(shop, half_life=half_life)
         for epoch, good in enumerate((lambda item: item % 5 == 0, lambda item: item % 5 == 1)):
-            monkeypatch.setattr("treeward.explorer.rewards.now", lambda epoch=epoch: (100 + 10 * epoch) * day)
+            seconds = (100 + 10 * epoch) * day
+            monkeypatch.setattr(explorer.rewards, "_seconds", lambda seconds=seconds: seconds)
             play(explorer, 500, users=250, first=500 * epoch, good=good)
         share[half_life] = np.mean([explorer.recommend([f"n{i}"])[0].item % 5 == 1 for i in range(40)])
     assert share[1.0] > share[None] + 0.3

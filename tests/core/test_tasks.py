@@ -361,7 +361,7 @@ def test_users_are_cut_into_shards_where_they_do_not_meet(spec, outcome, tmp_pat
     assert {cell.last - cell.first for cell in cells} == {SHARD, 500}
     tree = tw.ItemTree.build(tw.World.load(spec.data).catalogue.vectors, (5, 40), seed=0)
     arm = next(arm for arm in spec.arms if arm.label == "HUCB")
-    from treeward.experiment.cells import cell_seed
+    from treeward.experiment.run_folder import cell_seed
 
     whole = tw.simulate(
         arm.build(20), tw.World.load(spec.data), tree, rounds=12, users=outcome.prepared["users"],

@@ -145,7 +145,7 @@ def test_the_surprise_is_that_of_a_normal(world):
     model = _Model(torch, torch.device("cpu"), items, samples, 3, Training((7,), 4, 0.1, 0.0, 1, 1, 0, "cpu"))
     for _ in range(5):
         model.learn(np.arange(3))
-    found = model.surprise(np.arange(3)).detach().numpy()
+    found = model.loss(np.arange(3)).detach().numpy()
     weights, biases, gates = model.copies()
     h = np.maximum(items @ weights[0] + biases[0], 0) @ weights[1] + biases[1]
     level, spread, mean = model.level.item(), model.noise.exp().item(), model.mean.detach().numpy()
@@ -280,9 +280,9 @@ def test_bad_logs_are_refused(world, log):
     fit = tw.NeuralLinear.fit
     with pytest.raises(InvalidArgument, match="with vectors"):
         fit(log, tw.Catalogue(shop.ids))
-    with pytest.raises(InvalidArgument, match="rows, one an event"):
+    with pytest.raises(InvalidArgument, match="rows, one per event"):
         fit(log, shop, contexts=pl.DataFrame({"a": [1]}))
-    with pytest.raises(InvalidArgument, match="values a column"):
+    with pytest.raises(InvalidArgument, match="values per column"):
         fit(log, shop, contexts=pl.DataFrame({"a": np.arange(len(log))}))
     with pytest.raises(tw.DataError, match="at least 10"):
         fit(tw.Interactions([1, 2], [0, 1]), shop)
@@ -294,22 +294,22 @@ def test_bad_logs_are_refused(world, log):
 
 
 def test_non_events_are_drawn_where_there_are_none(world):
-    from treeward.embed.neural import _samples, _told
+    from treeward.embed.neural import _encoded, _samples
 
     random = np.random.default_rng(0)
     users, items = np.repeat(np.arange(30), 5), random.integers(0, 3_000, 150)
-    drawn = _samples(tw.Interactions(users, items), world.catalogue, _told(None, 150), 3, 20, 0)
+    drawn = _samples(tw.Interactions(users, items), world.catalogue, _encoded(None, 150), 3, 20, 0)
     assert drawn.users == 20
     rewarded = drawn.reward > 0
     assert rewarded.sum() == 100
     assert 290 <= (~rewarded).sum() <= 300
     own = tw.Interactions(users, items, rewards=np.arange(150) % 2)  # a skip a reward
-    assert len(_samples(own, world.catalogue, _told(None, 150), 1, 30, 0).row) == 150
-    assert 280 <= len(_samples(own, world.catalogue, _told(None, 150), 3, 30, 0).row) <= 300
+    assert len(_samples(own, world.catalogue, _encoded(None, 150), 1, 30, 0).row) == 150
+    assert 280 <= len(_samples(own, world.catalogue, _encoded(None, 150), 3, 30, 0).row) <= 300
     busy = tw.Interactions(
         np.repeat(np.arange(12), 500), random.integers(0, 3_000, 6_000), rewards=np.arange(6_000) % 2
     )
-    many = _samples(busy, world.catalogue, _told(None, 6_000), 3, 100, 0)
+    many = _samples(busy, world.catalogue, _encoded(None, 6_000), 3, 100, 0)
     assert np.diff(many.ends).tolist() == [200] * 12
 
 

@@ -11,7 +11,7 @@ from treeward.experiment.changing_catalogue import (
     load_changing_catalogue,
     run_changing_catalogue,
 )
-from treeward.experiment.changing_catalogue_report import lines_of, write_changing_catalogue
+from treeward.experiment.changing_catalogue_report import way_summaries, write_changing_catalogue
 
 
 def test_a_run_that_was_cut_short_goes_on_with_equal_results(tmp_path):
@@ -19,7 +19,7 @@ def test_a_run_that_was_cut_short_goes_on_with_equal_results(tmp_path):
     lived = run_changing_catalogue(spec, tmp_path / "run", processes=2)
     assert lived.rewards.height == 2 * len(WAYS) * 30 * 5
     assert lived.rewards["reward"].is_between(0, 8).all()
-    lines = lines_of(lived)
+    lines = way_summaries(lived)
     assert [one.share for one in lines if one.way == "rebuilt every day"] == [1.0, 1.0]
     static = [one for one in lines if one.way == "static"]
     assert [(one.within_1, one.within_3) for one in static] == [(0.0, 0.0)] * 2

@@ -20,10 +20,11 @@ from tests.commands import run as cli
 from tests.simulate.test_run import REFERENCE
 from treeward.core.errors import ArtefactCorrupt, ArtefactExists, DataError, InvalidArgument
 from treeward.experiment import Arm, Outcome, Spec, load, run
-from treeward.experiment.cells import cell_seed, checkpoints
+from treeward.experiment.cells import checkpoints
 from treeward.experiment.presets import PRESETS, REWARDS, TABLE_3, bases, rewards, sensitivity, tuned, tuning
 from treeward.experiment.reference import compare
 from treeward.experiment.report import render, warnings, write_report
+from treeward.experiment.run_folder import cell_seed
 from treeward.experiment.summary import (
     by_user,
     claims,

@@ -20,7 +20,7 @@ from treeward.experiment import stream
 from treeward.experiment.stream import Stream, Streamed, load_stream, run_stream
 from treeward.experiment.stream_arms import ARMS, BEAM, LIST, DailyALS, Explored, OnlinePopularity, Stage
 from treeward.experiment.stream_report import write_stream
-from treeward.experiment.stream_summary import by_day, by_visit, lines_of, tidy
+from treeward.experiment.stream_summary import arm_summaries, by_day, by_visit, tidy
 from treeward.simulate.arrivals import Visits, arrivals, counts_of
 
 
@@ -359,7 +359,7 @@ def made_up(repeats, arms=(BEAM, LIST)):
 
 
 def test_lines_over_repeats_have_t_intervals():
-    beam, listed = lines_of(made_up(2))
+    beam, listed = arm_summaries(made_up(2))
     assert beam.clicks == pytest.approx((2 / 6, 0.0))
     assert listed.clicks.mean == pytest.approx(5.5 / 6)
     half = stdtrit(1, 0.975) * np.std([5 / 6, 1], ddof=1) / 2**0.5
@@ -374,15 +374,15 @@ def test_lines_over_repeats_have_t_intervals():
 
 
 def test_one_repeat_has_a_bootstrap_over_users():
-    beam, listed = lines_of(made_up(1))
+    beam, listed = arm_summaries(made_up(1))
     assert beam.clicks.mean == pytest.approx(2 / 6)
     # Of three users two click once in two visits: a resampled rate is the mean of three of (0.5, 0.5, 0).
     assert 0.1 < beam.clicks.half < 0.3
     assert listed.over_beam.mean == pytest.approx(0.5)
     alone = made_up(1)
     one = alone._replace(visits=alone.visits.filter(user=0))
-    assert lines_of(one)[0].clicks == (0.5, None)
-    assert lines_of(made_up(1, (BEAM,)))[0].over_list is None
+    assert arm_summaries(one)[0].clicks == (0.5, None)
+    assert arm_summaries(made_up(1, (BEAM,)))[0].over_list is None
 
 
 def test_curves_by_day_and_by_visit(streamed):
@@ -413,5 +413,5 @@ def test_an_arm_is_one_line(spec, tmp_path, monkeypatch):
 
     monkeypatch.setitem(ARMS, "worst", Arm("worst", "the least popular items", make))
     made = run_stream(replace(spec, arms=("worst", "random"), repeats=1), tmp_path / "run", processes=1)
-    worst, random = lines_of(made)
+    worst, random = arm_summaries(made)
     assert worst.clicks.mean < random.clicks.mean

@@ -179,11 +179,11 @@ class Shop(RuleBasedStateMachine):
     def what_is_at_hand_is_what_the_events_make(self):
         if not hasattr(self, "explorer"):
             return
-        decider = self.explorer._snapshot.decider
+        decider = self.explorer._now.decider
         for user in ("ada", "bob"):
-            [seat] = decider.seats.seat([user]).tolist()
-            again = decider.state_after(decider.seats.events_for_plan(self.explorer.store.read([user])[0]))
-            assert state_bytes(decider.seats.state, seat, bytes(16)) == state_bytes(again, 0, bytes(16))
+            [seat] = decider.states.seat([user]).tolist()
+            again = decider.state_after(decider.states.events_for_plan(self.explorer.store.read([user])[0]))
+            assert state_bytes(decider.states.state, seat) == state_bytes(again, 0)
 
     def teardown(self):
         if hasattr(self, "explorer"):
@@ -213,8 +213,7 @@ def check_room(now, room):
             assert np.allclose(room.mean[node], room.mean[first:last].mean(axis=0), atol=1e-4)
     if room.follow:
         assert np.allclose(tree.vectors, room.mean, atol=1e-4)
-    number_of = now.decider.roster
-    for row, place in enumerate(number_of.place_of.tolist()):
+    for row, place in enumerate(now.decider.positions.place_of_row.tolist()):
         assert place < 0 or tree.items[place] == row
 
 

@@ -9,7 +9,8 @@ import pytest
 import treeward as tw
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.state.contexts import Contexts
-from treeward.store.numbers import number_items
+from treeward.store.metadata import page_key
+from treeward.store.numbers import SNAPSHOTS, number_items, snapshot_digests
 
 DIM = 8
 ONE = np.ones((1, DIM))
@@ -35,7 +36,7 @@ def is_what_the_events_make(explorer, user):
     return np.array_equal(before, theta(explorer, user))
 
 
-def test_a_state_that_was_kept_is_not_taken_up_in_another_layout():
+def test_a_user_who_comes_back_after_items_moved_is_shown_nothing_twice():
     explorer, seen = explorer_of(synthetic_catalogue(400, dim=DIM, seed=0), repeats=False, crowd=False), set()
     for _ in range(140):
         [made] = explorer.recommend(["ada"])
@@ -44,7 +45,7 @@ def test_a_state_that_was_kept_is_not_taken_up_in_another_layout():
     explorer.release("ada")
     explorer.add(tw.Catalogue([9_001], ONE))
     told = explorer.inspect.check_states()
-    assert (told.foreign, told.mismatches) == (1, ())
+    assert told.mismatches == ()
     assert not {one.item for one in explorer.recommend(["ada"], n=200)} & seen
 
 
@@ -103,7 +104,8 @@ def test_readers_and_writers_of_a_growing_catalogue(shop):
 def test_numbers_run_out_and_nothing_else_does(shop):
     store = tw.MemoryStore()
     explorer = explorer_of(shop, store)
-    store._snapshots += [f"tree {i}" for i in range((1 << 16) - 1 - len(store._snapshots))]
+    taken = len(snapshot_digests(store))
+    store.metadata.put({page_key(SNAPSHOTS, i): b"tree %d" % i for i in range(taken, (1 << 16) - 1)})
     [made] = explorer.recommend(["ada"])
     explorer.remove([made.item])
     explorer.refit()
@@ -193,7 +195,7 @@ def test_newcomers_are_new_for_a_while_only(shop):
     assert explorer._snapshot._new == {}
     assert not explorer._snapshot.decider.plan.bonus.any()
     explorer.add(tw.Catalogue([9_002], ONE * 2))
-    place = explorer._snapshot.decider.roster.place_at(int(number_items(explorer.store, pl.Series([9_002]))[0]))
+    [place] = explorer._snapshot.decider.positions.places(number_items(explorer.store, pl.Series([9_002])))
     explorer.update([9_002], -ONE)
     assert explorer._snapshot.decider.plan.bonus[place] == 0
 

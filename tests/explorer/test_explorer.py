@@ -21,7 +21,7 @@ from treeward.policy import TREE_POLICIES
 from treeward.state.user_states import seat_bytes, state_bytes
 from treeward.store import MemoryStore
 from treeward.store.base import everyone
-from treeward.store.events import EVENT, Kept
+from treeward.store.events import EVENT
 from treeward.store.numbers import number_items
 
 
@@ -63,7 +63,7 @@ def live_a_while(made, users=("ada", "bob"), rounds=30):
 def bits(made, user):
     """Everything that is known of a user, as bytes."""
     [seat] = made._snapshot.decider.states.seat([user]).tolist()
-    return state_bytes(made._snapshot.decider.states.state, seat, bytes(16))
+    return state_bytes(made._snapshot.decider.states.state, seat)
 
 
 # --- recommend -------------------------------------------------------------------------------------------------------
@@ -149,7 +149,6 @@ def test_one_seat_is_as_good_as_many(shop, tree):
         for made, decisions in ((roomy, one), (cramped, other)):
             made.feedback({d.id: float((len(d.item) + turn) % 3 == 0) for d in decisions})
     assert len(cramped._snapshot.decider.states) == 1
-    assert cramped.store.kept("ada") is not None  # a long history is kept as a state
     for user in users:
         assert bits(roomy, user) == bits(cramped, user)
 
@@ -162,38 +161,6 @@ def test_replay_is_live(shop, tree, name):
     rebuilt = explorer(shop, tree, TREE_POLICIES[name](), live.store, crowd=False, repeats=False)
     for user in ("ada", "bob", "nobody"):
         assert bits(live, user) == bits(rebuilt, user)
-
-
-def test_a_state_is_frozen_and_thawed_to_the_bit_or_not_at_all(shop, tree):
-    made = explorer(shop, tree, repeats=False)
-    live_a_while(made, rounds=40)
-    [ada, bob] = made._snapshot.decider.states.seat(["ada", "bob"]).tolist()
-    state, plan, digest = (
-        made._snapshot.decider.states.state,
-        made._snapshot.decider.plan,
-        bytes(range(16)),
-    )
-    frozen = state_bytes(state, ada, digest)
-    thawed = thaw(plan, state, bob, digest, frozen)
-    assert state_bytes(thawed, bob, digest) == frozen
-    before = state_bytes(thawed, bob, digest)
-    for bad in (frozen[:-1], frozen[:200], b"", bytes([9]) + frozen[1:], frozen[:500] + b"!" + frozen[501:]):
-        assert thaw(plan, thawed, bob, digest, bad) is None
-    assert thaw(plan, thawed, bob, bytes(16), frozen) is None  # another plan's
-    assert state_bytes(thawed, bob, digest) == before
-
-
-def test_a_damaged_kept_state_is_rebuilt_from_the_events(shop, tree):
-    made = explorer(shop, tree, crowd=False)
-    live_a_while(made, ["ada"], rounds=140)
-    whole = bits(made, "ada")
-    made.close()
-    kept = made.store.kept("ada")
-    assert kept.events == 140
-    made.store.keep("ada", Kept(140, 0, kept.state[:-1] + b"?"))
-    assert bits(explorer(shop, tree, crowd=False, store=made.store), "ada") == whole
-    made.store.keep("ada", Kept(999, 0, kept.state))  # of events that are not there
-    assert bits(explorer(shop, tree, crowd=False, store=made.store), "ada") == whole
 
 
 def test_draws_cannot_be_foretold_unless_seeded(shop, tree):
@@ -662,10 +629,10 @@ def test_a_store_that_fails_leaves_nothing_half_done(shop, tree):
     class Failing(MemoryStore):
         broken = False
 
-        def read(self, user, after=0):
+        def read(self, users, after=None, nonces=None):
             if self.broken:
                 raise OSError("the disk is gone")
-            return super().read(user, after)
+            return super().read(users, after, nonces)
 
     store = Failing()
     made = explorer(shop, tree, store=store)
@@ -712,23 +679,12 @@ def test_items_keep_their_numbers():
     assert number_items(store, pl.Series([10, 20, 30])).tolist() == [0, 1, 2]
 
 
-def test_kept_states_stay_within_their_bytes():
-    store = MemoryStore(kept_bytes=10)
-    for user in "abc":
-        store.keep(user, Kept(1, 0, b"four"))
-    assert [store.kept(user) is not None for user in "abc"] == [False, True, True]
-    store.keep("b", Kept(2, 0, b"x" * 11))
-    assert store.kept("b") is None  # too long for the place
-
-
 def test_bad_events():
     store = MemoryStore()
     with pytest.raises(InvalidArgument, match="events must be 1 of dtype EVENT"):
         store.append(["ada"], np.zeros(2, dtype=EVENT))
     with pytest.raises(InvalidArgument, match="counts must be 1 that sum to 2"):
         store.extend(["ada"], np.array([1]), np.zeros(2, dtype=EVENT))
-    with pytest.raises(InvalidArgument, match="kept_bytes"):
-        MemoryStore(kept_bytes=-1)
 
 
 def test_the_five_line_example_of_the_design():
@@ -785,25 +741,6 @@ def test_a_catalogue_that_lost_its_last_items(shop, tree):
     half.recommend(["ada"])
 
 
-def test_a_kept_state_of_another_plan_is_not_taken_up(shop, tree):
-    shuffled = tw.Catalogue(shop.ids[::-1], shop.vectors, titles=shop.titles)
-    moved = tw.Catalogue(shop.ids, shop.vectors + np.float32(1e-3), titles=shop.titles)
-    wide = np.eye(8)
-    wide[5, 5] = 1.001
-    others = [(shuffled, tw.HCB()), (moved, tw.HCB()), (shop, tw.HCB(prior=tw.Prior(covariance=wide)))]
-    for catalogue, policy in others:
-        store = MemoryStore()
-        first = explorer(shop, tree, tw.HCB(), store, crowd=False)
-        live_a_while(first, ["ada"], rounds=140)
-        first.release("ada")
-        assert store.kept("ada") is not None
-        second = tw.Explorer(catalogue, tree, policy, store, seed=0, crowd=False)
-        found = bits(second, "ada")
-        store.keep("ada", Kept(0, 0, b""))
-        second._snapshot.decider.states.drop("ada")
-        assert bits(second, "ada") == found
-
-
 def test_long_conditions_are_told_apart(shop, tree):
     made = explorer(shop, tree)
     one, other = np.full(2000, -1.0), np.full(2000, -1.0)
@@ -852,8 +789,7 @@ def test_forgotten_by_another_explorer(shop, tree):
     one.recommend(["ada"])
     other.recommend(["ada"])
     one.forget("ada")
-    other.close()  # keeps what it has at hand, but not this
-    assert store.kept("ada") is None
+    other.close()
     one.ingest(tw.Interactions(["ada"] * 140, shop.ids[140:280], rewards=[0.0] * 140))
     assert max(interest.mean for interest in one.inspect.interests("ada")) == 0
 

@@ -40,7 +40,7 @@ def items(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(items, tmp_path_factory):
-    options = ("--set", "where=stock > 0 and price between 5 and 1000", "--set", "holdout=0.5")
+    options = ("--set", "where=stock > 0 and price between 5 and 1000", "--set", "holdout=0.5", "--set", "repeats=true")
     with serving(tmp_path_factory.mktemp("service"), items, *options) as running:
         yield running
 

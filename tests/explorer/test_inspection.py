@@ -24,11 +24,11 @@ class Interrupted(tw.MemoryStore):
 
     then = None
 
-    def read(self, user, after=0):
+    def read(self, users, after=None, nonces=None):
         work, self.then = self.then, None
         if work is not None:
             work()
-        return super().read(user, after)
+        return super().read(users, after, nonces)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ class Lookers:
                     if answer.status_code not in (200, 404):
                         self.problems.append(f"{path}: {answer.status_code} {answer.text}")
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app.admin), base_url="http://localhost") as http:
-            for path in ("/metrics", "/admin/tree?users=5&anew=false"):
+            for path in ("/metrics", "/admin/tree?users=5&compare=false"):
                 assert (await http.get(path)).status_code == 200
 
 

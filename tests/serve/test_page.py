@@ -17,10 +17,10 @@ from treeward.client import Client
 from treeward.core.page import page as report_page
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.explorer.records import Totals
-from treeward.serve.assets import PLOTLY, plotly
 from treeward.serve.keys import new_key
 from treeward.serve.live import percentile
 from treeward.serve.metrics import STEPS
+from treeward.serve.reports import PLOTLY, plotly
 
 
 @pytest.fixture(scope="module")

@@ -570,12 +570,12 @@ def test_links_that_wait_where_we_write_are_not_followed(tmp_path):
 @pytest.mark.parametrize(
     "trick",
     [
-        "CREATE TRIGGER keep AFTER INSERT ON users BEGIN INSERT INTO meta VALUES (new.name, new.name, 0); END",
+        "CREATE TRIGGER keep AFTER INSERT ON users BEGIN INSERT INTO metadata VALUES (new.name, new.name, 0); END",
         "CREATE VIEW more AS SELECT * FROM users",
         "CREATE TABLE more (name)",
         "CREATE INDEX more ON users (name)",
-        "DROP TABLE kept; CREATE VIEW kept AS SELECT * FROM users",
-        "DROP TABLE kept; CREATE VIRTUAL TABLE kept USING fts5(user, events, epoch, state)",
+        "DROP TABLE metadata; CREATE VIEW metadata AS SELECT * FROM users",
+        "DROP TABLE metadata; CREATE VIRTUAL TABLE metadata USING fts5(key, value, crc)",
     ],
 )
 def test_a_store_that_does_things_is_refused(trick, tmp_path):
@@ -617,11 +617,8 @@ def hold(store):
     merge(store, NAMES[1], NAMES[2])
     assert forget(store, NAMES[0]) == 1
     assert set(everyone(store)) == set(NAMES[2:])
-    assert (store.counts([NAMES[2]])[0], store.metadata.get(NAMES[0]), read_rewards(store, [(NAMES[3], 4)])[0]) == (
-        2,
-        b"note",
-        [0.5],
-    )
+    assert (store.counts([NAMES[2]]), store.metadata.get(NAMES[0])) == ([2], b"note")
+    assert read_rewards(store, [(NAMES[3], 4)]) == [[0.5]]
 
 
 def test_names_are_never_sql(tmp_path):
@@ -729,7 +726,7 @@ def test_the_api_page_shows_column_names_and_runs_none():
     from treeward.serve.openapi import page as api_page
     from treeward.serve.routes import ROUTES
 
-    told = api_page(document(ROUTES, True, Shape("integer", {HACK: "string"}, 4, (HACK,), 10, (0.0, 1.0)))).decode()
+    told = api_page(document(ROUTES, Shape("integer", {HACK: "string"}, 4, (HACK,), 10, (0.0, 1.0), True))).decode()
     assert "&lt;img src=x" in told
     assert "<img" not in told
 

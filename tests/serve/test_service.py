@@ -27,7 +27,7 @@ from treeward.core.errors import InvalidArgument, UnknownDecision
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.serve import wire
 from treeward.serve.batch import Batcher, Full
-from treeward.serve.keys import Buckets, Keys, new_key
+from treeward.serve.keys import Keys, RateLimit, new_key
 from treeward.serve.routes import ROUTES
 from treeward.serve.server import open_explorer
 from treeward.serve.service import Service
@@ -47,7 +47,7 @@ def items(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(items, tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("service"), items) as running:
+    with serving(tmp_path_factory.mktemp("service"), items, "--set", "repeats=true") as running:
         yield running
 
 
@@ -67,7 +67,10 @@ def test_recommend_and_feedback(http):
     made = ask(http, user="eva", n=3)
     assert [one["slot"] for one in made] == [0, 1, 2]
     assert len({one["item"] for one in made}) == 3
-    assert set(made[0]) == {"decision_id", "item", "slot", "mean", "width", "propensity", "path", "policy"}
+    assert set(made[0]) == {
+        "decision_id", "user", "item", "slot", "mean", "width", "propensity", "exact", "path", "scores", "bold",
+        "edition", "snapshot", "policy",
+    }  # fmt: skip
     assert made[0]["policy"] == "explore"
     reward = {"decision_id": made[0]["decision_id"], "reward": 1}
     assert http.post("/v1/feedback", json=reward).json() == {"outcome": "recorded", "duplicate": False}
@@ -183,7 +186,7 @@ def test_health_metrics_docs(http, service):
     }
     assert httpx.post(f"{service.admin}/admin/backup").status_code == 415, "no form of another page gets there"
     saved = httpx.post(f"{service.admin}/admin/backup", json={}).json()["path"]
-    assert SQLiteStore(saved).secret()
+    assert SQLiteStore(saved).identities.secret
     assert http.get("/livez", headers={"x-request-id": "abc-1"}).headers["x-request-id"] == "abc-1"
     assert http.get("/livez", headers={"x-request-id": 'a"b'}).headers["x-request-id"] != 'a"b'
 
@@ -389,7 +392,7 @@ def test_a_store_whose_file_is_gone_is_noticed(items, tmp_path):
         assert "moved, removed or replaced" in told.json()["reason"]
         with pytest.raises(ServiceError, match="503 store"):
             client.recommend("ada")
-        assert stop(running) == 1
+        assert stop(running) == 2
 
 
 def test_frozen_records_but_does_not_learn(items, tmp_path):
@@ -469,6 +472,15 @@ def test_holdouts_and_lift(items, tmp_path):
         assert (again["policy"] == "explore") == (out[0] == "explore"), "for ever"
 
 
+def test_no_item_is_shown_twice_to_a_user_by_default(items, tmp_path):
+    with serving(tmp_path, items) as running, Client(running.url) as client:
+        shown = [one["item"] for _ in range(10) for one in client.recommend("ada", 100)]
+        assert len(set(shown)) == len(shown) == 1_000
+        with pytest.raises(ServiceError, match="409 nothing_left"):
+            client.recommend("ada")
+        assert client.recommend("bob")
+
+
 def test_nobody_held_out_sees_an_item_twice(items, tmp_path):
     options = ("--set", "holdout=0.9", "--set", "repeats=false")
     with serving(tmp_path, items, *options) as running, Client(running.url) as client:
@@ -486,7 +498,7 @@ def test_held_out_users_are_shown_nothing_that_the_request_excludes(items, tmp_p
         first, *others = explorer.catalogue.ids.to_list()[:6]
 
         def shown(**options):
-            ask = wire.Ask(user=user, n=2, fallback=(first, 10**6, *others), **options)
+            ask = wire.RecommendRequest(user=user, n=2, fallback=(first, 10**6, *others), **options)
             [answer] = service.recommend([ask])
             assert not isinstance(answer, Exception), answer
             return [one.item for one in answer.items], answer.items[0].policy
@@ -709,11 +721,11 @@ def test_keys_and_buckets():
     for wrong in (None, b"", key.encode(), f"Bearer {key}x".encode(), f"Bearer {digest}".encode(), b"Bearer "):
         assert keys.find(wrong) is None
     assert Keys([]).find(None).role == "admin"
-    buckets = Buckets(2.0)
+    buckets = RateLimit(2.0)
     assert [buckets.wait_of("a", 0.0) for _ in range(5)] == [0, 0, 0, 0, 0.5]
     assert buckets.wait_of("b", 0.0) == 0
     assert buckets.wait_of("a", 0.5) == 0
-    assert Buckets(0.0).wait_of("a", 0.0) == 0
+    assert RateLimit(0.0).wait_of("a", 0.0) == 0
 
 
 def test_a_store_in_use_is_told(items, tmp_path):
@@ -792,7 +804,7 @@ def test_whoever_was_erased_meanwhile_stays_erased():
     shop = synthetic_catalogue(200, dim=4, seed=0)
     explorer = tw.Explorer(shop, exposures="all")
     service = Service(explorer, Settings(items="x", window=0.01, default_reward=0.0))
-    [made] = service.recommend([wire.Ask("ada")])[0].items
+    [made] = service.recommend([wire.RecommendRequest("ada")])[0].items
     append, store = explorer.store.append, explorer.store
 
     def late(*arguments, **options):
@@ -801,13 +813,13 @@ def test_whoever_was_erased_meanwhile_stays_erased():
         return append(*arguments, **options)
 
     store.append = late
-    [outcome] = service.feedback([wire.Reward(1.0, decision_id=made.decision_id)])
+    [outcome] = service.feedback([wire.FeedbackRequest(1.0, decision_id=made.id)])
     assert isinstance(outcome, UnknownDecision)
     assert store.counts(["ada"])[0] == 0
     time.sleep(0.05)
     assert service.expire() == 0
     assert store.counts(["ada"])[0] == 0
-    service.recommend([wire.Ask("anon")])
+    service.recommend([wire.RecommendRequest("anon")])
     explorer.merge("anon", "known")
     time.sleep(0.05)
     assert service.expire() == 1

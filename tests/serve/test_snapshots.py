@@ -20,7 +20,6 @@ from treeward.client import Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.serve import wire
 from treeward.serve.app import App
-from treeward.serve.routes import Headers, Request
 from treeward.serve.server import explorer_over, open_explorer, parts
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings
@@ -52,7 +51,7 @@ class Callers:
         with httpx.Client(base_url=self.url, timeout=20) as http:
             while not self._over.is_set():
                 try:
-                    made = http.post("/v1/recommend", json={"user": f"caller {number}", "n": 2})
+                    made = http.post("/v1/recommend", json={"user": f"caller {number} {self.answers // 50}", "n": 2})
                     id = made.json()["items"][0]["decision_id"]
                     told = http.post("/v1/feedback", json={"decision_id": id, "reward": 1.0})
                     self.problems += [one.text for one in (made, told) if one.status_code != 200]
@@ -134,7 +133,7 @@ def test_what_is_removed_while_a_snapshot_loads_is_not_in_it(shops, tmp_path):
         catch_up = made.changes.catch_up
 
         def watched():
-            shown.append(app.service.explorer is made and any(id in made for id in (both, only_new, late)))
+            shown.append(app.served.explorer is made and any(id in made for id in (both, only_new, late)))
             found = catch_up()
             if not caught_up.is_set():  # something is removed right after the new one knows what there was
                 caught_up.set()
@@ -147,21 +146,21 @@ def test_what_is_removed_while_a_snapshot_loads_is_not_in_it(shops, tmp_path):
         return made
 
     async def remove(*ids):
-        return await app._remove_items(Request(wire.RemoveItems(list(ids)), "", None, Headers([])))
+        return await app.catalogue.remove_items(ids)
 
     async def scene():
         app.start()
-        swap = asyncio.create_task(app._swap(Request(wire.Swap(items=str(shops / "new")), "", None, Headers([]))))
+        swap = asyncio.create_task(app.catalogue.swap(wire.SwapRequest(items=str(shops / "new"))))
         await asyncio.to_thread(loading.wait, 30)
         await remove(both, only_new)
         go.set()
         await asyncio.to_thread(caught_up.wait, 30)
-        assert app.service.explorer is explorer
+        assert app.served.explorer is explorer
         await remove(late)
         removed.set()
         await swap
-        assert app.service.explorer is not explorer
-        assert not [id for id in (both, only_new, late) if id in app.service.explorer]
+        assert app.served.explorer is not explorer
+        assert not [id for id in (both, only_new, late) if id in app.served.explorer]
         await app.stop()
 
     with open_explorer(settings) as explorer:

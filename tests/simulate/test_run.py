@@ -198,13 +198,13 @@ def test_kernels_are_compiled_once(world, tree, tmp_path):
     from treeward.engine import beam, walk
     from treeward.engine.learn import teach_item
     from treeward.engine.learn_paths import teach_path
-    from treeward.simulate.user_loop import live_by_beam, live_by_walk
+    from treeward.engine.simulate import rounds_by_beam, rounds_by_walk
 
     world.save(tmp_path / "world")
     for met in (world, World.load(tmp_path / "world")):
         for policy in (HCB(), PHCB(), tw.Beam()):
             simulate(policy, met, tree, rounds=2, users=1)
-    assert len(live_by_beam.overloads) == len(live_by_walk.overloads) == 1
+    assert len(rounds_by_beam.overloads) == len(rounds_by_walk.overloads) == 1
     inner = beam.decide, walk.decide, walk._choose_node, teach_item, teach_path
     assert "Literal" not in str([one.signatures for one in inner])
     assert all(len(one.signatures) <= 1 for one in inner)  # none where the entries came from disk

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from treeward.store.moves import Moves
 
 import treeward as tw
 from treeward.bandit import BANDITS
@@ -13,6 +12,7 @@ from treeward.bandit.rules import Rule
 from treeward.policy import HCB, POLICIES
 from treeward.policy.session import Decisions, TreeSession
 from treeward.store import STORES, MemoryStore
+from treeward.store.identities import Identities
 from treeward.testing import ContractBroken, check_bandit, check_policy, check_store
 
 
@@ -133,19 +133,19 @@ def test_a_policy_that_breaks_a_promise_is_noticed(change, promise):
 
 
 class Forgetful(MemoryStore):
-    def append(self, users, events, known=None):
+    def append(self, users, events, known=None, *, within=None, epoch=None):
         super().extend(users, np.ones(len(users), dtype=np.int64), events)
         return np.ones(len(users), dtype=bool)
 
 
 class Shuffled(MemoryStore):
-    def read(self, user, after=0):
-        return super().read(user, after)[::-1]
+    def read(self, users, after=None, nonces=None):
+        return [events[::-1] for events in super().read(users, after, nonces)]
 
 
 class Clinging(MemoryStore):
-    def forget(self, user, *, wait=True):
-        return self.count(user)
+    def move(self, source, target):
+        return super().move(source, target) if target is not None else self.read([source])[0]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ class Clinging(MemoryStore):
     [
         (Forgetful, "is not added twice"),
         (Shuffled, "in the order they came"),
-        (Clinging, "nothing is left of somebody forgotten"),
+        (Clinging, "nothing is added for users of another epoch"),
     ],
 )
 def test_a_store_that_breaks_a_promise_is_noticed(store, promise):
@@ -161,18 +161,18 @@ def test_a_store_that_breaks_a_promise_is_noticed(store, promise):
         check_store(store)
 
 
-def test_whoever_became_somebody_is_whom_they_became():
-    """Names are compared by what they say; of somebody forgotten nothing is left that says it."""
-    moves = Moves(b"secret")
-    moves.add("visitor", "ada")
-    moves.add("".join(["a", "da"]), "bea")  # the same name, another object
-    assert [moves.resolve(name, 0) for name in ("visitor", "ada", "bea")] == ["bea", "bea", "bea"]
-    assert moves.resolve("ada", 2) == "ada"  # somebody new of that name
-    assert {move.target for _, move in moves.listed()} == {"bea"}
-    moves.add("bea", None)
-    assert [moves.resolve(name, 0) for name in ("visitor", "ada", "bea")] == [None, None, None]
-    assert {move.target for _, move in moves.listed()} == {None}
-    copy = Moves(b"secret")
-    for sealed, move in moves.listed():
-        copy.load(sealed, move)
+def test_users_resolve_to_whom_they_became():
+    """Names are compared by value; nothing of a forgotten user's name is left."""
+    metadata = {"secret": b"secret", "epoch": b"0"}
+    identities = Identities(metadata)
+    metadata |= identities.move("visitor", "ada")
+    metadata |= identities.move("".join(["a", "da"]), "bea")  # the same name, another object
+    assert [identities.resolve(name, 0) for name in ("visitor", "ada", "bea")] == ["bea", "bea", "bea"]
+    assert identities.resolve("ada", 2) == "ada"  # a new user of that name
+    assert not any(b"ada" in value or b"visitor" in value for value in metadata.values())
+    metadata |= identities.move("bea", None)
+    assert [identities.resolve(name, 0) for name in ("visitor", "ada", "bea")] == [None, None, None]
+    assert not any(b"bea" in value for value in metadata.values())
+    copy = Identities(metadata)
+    assert copy.epoch == 3
     assert [copy.resolve(name, 0) for name in ("visitor", "ada", "bea", "cleo")] == [None, None, None, "cleo"]

@@ -5,19 +5,15 @@ from inspect import isclass
 from treeward.bandit.crowd import Crowd
 from treeward.bandit.prior import Prior
 from treeward.bandit.rules import Bandit, EpsilonGreedy, LinUCB, Thompson
-from treeward.core import checks
+from treeward.core import checks, registry
 from treeward.core.errors import InvalidArgument
-from treeward.core.named import find, is_own
+from treeward.core.registry import Registry, find, is_own
 
-BANDITS: dict[str, type[Bandit]] = {
-    "linucb": LinUCB,
-    "thompson": Thompson,
-    "epsilon": EpsilonGreedy,
-}
+BANDITS: Registry[type[Bandit]] = Registry(registry.BANDITS)
 
 
 def bandit_named(owner: str, parameter: str, name: str) -> type[Bandit]:
-    """Return a bandit by its name, or somebody's own: ``file.py:Class`` or ``package.module:Class``."""
+    """Return a bandit by its name, or a user's own: ``file.py:Class`` or ``package.module:Class``."""
     if not is_own(name):
         return BANDITS[checks.one_of(owner, parameter, name, [*BANDITS, "FILE.py:CLASS"])]
     what = "a bandit (a class with a method `rule`)"
@@ -27,12 +23,13 @@ def bandit_named(owner: str, parameter: str, name: str) -> type[Bandit]:
     return found
 
 
-STRENGTHS = {"linucb": "alpha", "thompson": "v", "epsilon": "epsilon"}
-"""What each calls the parameter that says how much it explores."""
+def strength_of(kind: type[Bandit]) -> str | None:
+    """Return which parameter of a bandit says how much it explores; None: the bandit does not declare it."""
+    return getattr(kind, "strength", None)
+
 
 __all__ = [
     "BANDITS",
-    "STRENGTHS",
     "Bandit",
     "Crowd",
     "EpsilonGreedy",
@@ -40,4 +37,5 @@ __all__ = [
     "Prior",
     "Thompson",
     "bandit_named",
+    "strength_of",
 ]

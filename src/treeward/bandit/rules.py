@@ -5,7 +5,7 @@ Each is a few numbers; the kernel in `treeward.engine.explore` does the rest, fr
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, Protocol
+from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol
 
 from treeward.core import checks
 from treeward.core.checks import Fraction, NotNegative, Number, Positive
@@ -22,7 +22,11 @@ class Rule(NamedTuple):
 
 
 class Bandit(Protocol):
-    """Anything that becomes a rule for vectors of `dim` dimensions."""
+    """Anything that becomes a rule for vectors of `dim` dimensions.
+
+    A class may name the parameter that says how much it explores: ``strength: ClassVar[str] = "alpha"``. Then settings
+    and experiments can set it.
+    """
 
     def rule(self, dim: int) -> Rule:
         """Return the rule, checked."""
@@ -41,6 +45,7 @@ class LinUCB:
         A = ridge * I at the start.
     """
 
+    strength: ClassVar[str] = "alpha"
     alpha: NotNegative = 0.5
     ridge: Positive = 1.0
 
@@ -65,6 +70,7 @@ class Thompson:
         A = ridge * I at the start.
     """
 
+    strength: ClassVar[str] = "v"
     v: NotNegative | None = 0.2
     R: NotNegative = 1e-4
     delta: Annotated[float, Number(above=0, below=1)] = 0.1
@@ -92,6 +98,7 @@ class EpsilonGreedy:
         A = ridge * I at the start.
     """
 
+    strength: ClassVar[str] = "epsilon"
     epsilon: Fraction = 0.05
     estimate: Literal["linear", "mean"] = "linear"
     ridge: Positive = 1.0

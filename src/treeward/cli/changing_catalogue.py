@@ -29,7 +29,7 @@ def changing_catalogue(
 ) -> None:
     """Let a catalogue change every day: a static tree, an overlay, a tree clustered anew now and then, or every day."""
     from treeward.experiment.changing_catalogue import ChangingCatalogue, run_changing_catalogue
-    from treeward.experiment.changing_catalogue_report import lines_of, write_changing_catalogue
+    from treeward.experiment.changing_catalogue_report import way_summaries, write_changing_catalogue
 
     try:
         shares = tuple(float(part) for part in churn.split(","))
@@ -44,7 +44,7 @@ def changing_catalogue(
     table = Table(title=f"Reward of {users:,} users in {days} days", title_justify="left", box=SIMPLE_HEAD, padding=0)
     for head in ("a day", "way", "reward", "of rebuilt every day", "last quarter", "seen at once", "in 3 days"):
         table.add_column(head, justify="left" if head == "way" else "right")
-    for one in lines_of(lived):
+    for one in way_summaries(lived):
         table.add_row(
             f"{one.churn:.0%}", one.way, f"{one.reward:.2f}", f"{one.share:.1%} ± {one.half:.1%}", f"{one.last:.1%}",
             f"{one.within_1:.1%}", f"{one.within_3:.1%}",

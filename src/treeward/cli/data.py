@@ -11,6 +11,7 @@ from rich.table import Table
 from treeward.cli.console import console, progress, say, timed
 from treeward.cli.tables import LogColumns, columns_of, pairs
 from treeward.core.errors import InvalidArgument
+from treeward.core.registry import LOADERS
 from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ As = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="mind, movielens, sequences, tabular, taobao, or your own: FILE.py:FUNCTION. Default: told by the names.",
+        help=f"{', '.join(LOADERS)}, or your own: FILE.py:FUNCTION. Default: inferred from the file names.",
         show_default=False,
     ),
 ]

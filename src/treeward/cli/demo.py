@@ -170,6 +170,7 @@ def _serve(
 
     settings = Settings(
         items=str(out / "items"), policy=policy, publish_every=_PUBLISHED,
+        repeats=min(1_000, len(world.catalogue) // 2),  # not `False`: a demo that goes on would run out of items
         store=str(out / "events.db"), port=port, admin_port=-1, log="off", reports=str(out),
     )  # fmt: skip
     settings.check()

@@ -71,7 +71,7 @@ def health(
 
 def _asked(address: str, users: int, anew: bool, key: str | None) -> dict[str, Any]:
     with remote("tree health", "admin", address, key) as client, timed("Looking at the tree"):
-        return client.health(users=users, anew=anew)
+        return client.health(users=users, compare=anew)
 
 
 def _found(

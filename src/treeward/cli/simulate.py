@@ -8,15 +8,16 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from treeward.cli.console import console, progress, say, timed
+from treeward.core.registry import BANDITS, BASELINES, TREE_POLICIES
 
 if TYPE_CHECKING:
     from treeward.simulate.result import Result
 
 POLICY_HELP = (
-    "flat, cb-category, cb-leaf, hcb, phcb, beam, hmab, ictr, conucb, context-free, or your own: FILE.py:CLASS; "
-    "repeatable. Default: the first six."
+    f"{', '.join(TREE_POLICIES | BASELINES)}, or your own: FILE.py:CLASS; repeatable. "
+    f"Default: the first {len(TREE_POLICIES)}."
 )
-BANDIT_HELP = "linucb, thompson, epsilon, or your own: FILE.py:CLASS."
+BANDIT_HELP = f"{', '.join(BANDITS)}, or your own: FILE.py:CLASS."
 
 
 def simulate(
@@ -34,7 +35,7 @@ def simulate(
 ) -> None:
     """Try policies on the same synthetic users, under the same budget of scores, and draw what they earn."""
     from treeward.bandit import bandit_named
-    from treeward.core.named import make
+    from treeward.core.registry import make
     from treeward.policy import TREE_POLICIES, policy_named
     from treeward.simulate import World, draw_curves
     from treeward.simulate import simulate as run

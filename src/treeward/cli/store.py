@@ -180,7 +180,7 @@ def copy_(
     the services, and copy again for what came since. A file that a service has open is copied by that service
     (POST /admin/copy), and then by this command for the rest. An incomplete copy is never served.
     """
-    from treeward.store.copying import copy
+    from treeward.store.copy import copy
     from treeward.store.opening import without_password
 
     if source == target or "memory" in (source, target):

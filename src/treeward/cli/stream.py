@@ -49,8 +49,8 @@ def stream(
     from treeward.core import checks
     from treeward.experiment.stream import Stream, able_als, run_stream
     from treeward.experiment.stream_arms import ARMS
-    from treeward.experiment.stream_report import cells_of, size_of, write_stream
-    from treeward.experiment.stream_summary import lines_of
+    from treeward.experiment.stream_report import row_of, size_of, write_stream
+    from treeward.experiment.stream_summary import arm_summaries
 
     left_out = {checks.one_of("experiment stream", "--without", one, ARMS) for one in without or ()}
     if arm is None and not able_als():
@@ -67,8 +67,8 @@ def stream(
     table = Table(title=f"Clicks per visit: {size_of(streamed)}", title_justify="left", box=SIMPLE_HEAD, padding=0)
     for head in ("arm", "clicks\nper visit", "last\nthird", "over\nBeam", "over\nlist", "items\nshown", "µs"):
         table.add_column(head, justify="left" if head == "arm" else "right", no_wrap=True)
-    for line in lines_of(streamed):  # what fits into 80 columns; the report has the rest
-        label, clicks, _, *gaps, shown, _, _, time = (cell.replace("± 0.", "± .") for cell in cells_of(line))
+    for line in arm_summaries(streamed):  # what fits into 80 columns; the report has the rest
+        label, clicks, _, *gaps, shown, _, _, time = (cell.replace("± 0.", "± .") for cell in row_of(line))
         table.add_row(label, clicks, f"{line.last.mean:.3f}", *gaps, shown, time)
     console.print(table)
     for path in write_stream(streamed, out):

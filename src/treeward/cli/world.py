@@ -42,9 +42,10 @@ def fit(
 ) -> None:
     """Learn a world from a log by inverse-propensity-weighted factorisation; say how well it tells held-out events."""
     from treeward.core import artefact
+    from treeward.engine.simulate import Tastes
     from treeward.learn.torch import torch_for
     from treeward.simulate.fit_evidence import Evidence
-    from treeward.simulate.world import FORMAT, Tastes, World
+    from treeward.simulate.world import FORMAT, World
 
     torch_for("world fit")
     artefact.check_free(

@@ -163,11 +163,7 @@ class Interactions:
 
     @classmethod
     def load(
-        cls,
-        path: StrPath,
-        *,
-        columns: Mapping[str, str] | None = None,
-        actions: Mapping[str, float] | None = None,
+        cls, path: StrPath, *, columns: Mapping[str, str] | None = None, actions: Mapping[str, float] | None = None
     ) -> "Interactions":
         """Read a saved log, or a CSV, TSV or Parquet table.
 

@@ -17,18 +17,19 @@ def describe_id_mismatch(log: Interactions, catalogue: Catalogue) -> str:
     return f"{why}; no column is called id, so they are row numbers: --column id=NAME (it has {others})"
 
 
-def with_item_rows(owner: str, log: Interactions, catalogue: Catalogue) -> pl.LazyFrame:
+def with_item_rows(owner: str, log: Interactions, catalogue: Catalogue, *, keep_history: bool = False) -> pl.LazyFrame:
     """Return a log, in order, with the catalogue's `row` of each item; events with items it does not have are left out.
 
-    Ids come as integers or strings, whatever they were kept as. History clicks (the action `history`) are left out
-    where the log has skips: a history has no skips, so it would only tell old items from new ones.
+    Ids are returned as integers or strings, however they were stored. Where the log has skips, history clicks (the
+    action `history`) are left out unless `keep_history`: a history has no skips, so it would only separate old items
+    from new ones.
     """
     if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
         if catalogue.ids_are_row_numbers:
             raise DataError(f"the catalogue: {describe_id_mismatch(log, catalogue)}")
         raise InvalidArgument(owner, "interactions", f"with items of type {catalogue.ids.dtype}", log.items.dtype)
     table = log.table.lazy()
-    if "action" in log.table.columns and bool((log.rewards <= 0).any()):
+    if not keep_history and "action" in log.table.columns and bool((log.rewards <= 0).any()):
         table = table.filter((pl.col("action").cast(pl.String) != HISTORY).fill_null(True))
     ids = catalogue.ids if catalogue.ids.dtype.is_integer() else catalogue.ids.cast(pl.String)
     known = pl.LazyFrame({"item": ids, "row": np.arange(len(catalogue))})

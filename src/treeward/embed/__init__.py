@@ -1,4 +1,4 @@
-"""Item vectors from what is at hand. `gru` and sentence models need the extra `train`; the others need nothing."""
+"""Item vectors from clicks, texts or attributes. `gru` and sentence models need the extra `train`."""
 
 from treeward.embed.attributes import attribute_vectors
 from treeward.embed.gru import Tuned, gru_vectors, text_gru_vectors

@@ -1,4 +1,4 @@
-"""Item vectors from attributes: genres, brands, tags. They need no clicks, so a new shop has them, and no torch."""
+"""Item vectors from attributes: genres, brands, tags. They need neither clicks nor torch, so new shops can use them."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ import scipy.sparse
 
 from treeward.core import checks
 from treeward.core.checks import Count, Seed
-from treeward.core.errors import DataError, InvalidArgument
+from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.data.catalogue import Catalogue
-from treeward.embed.decompose import ROUNDS, decompose, filled
+from treeward.embed.decompose import ROUNDS, columns_to_read, decompose_rows, fill_unknown
 
 COLUMNS = ("attributes", "genres", "tags", "brand")
-"""Columns that hold attributes, where a catalogue has them."""
+"""Columns that are read by default."""
 SEPARATOR = "|"
 
 
@@ -29,9 +29,9 @@ def attribute_vectors(
 ) -> Catalogue:
     """Return the catalogue with vectors: items are close if they share attributes, and closer if these are rare.
 
-    The matrix of items and attributes is weighted by the logarithm of how rare an attribute is, every item is scaled to
-    length 1, and the matrix is decomposed. An item without attributes gets the mean of its category, or of all, with a
-    little noise.
+    The matrix of items and attributes is weighted by the logarithm of an attribute's rarity. Every item is scaled to
+    length 1, and the matrix is decomposed. An item without attributes gets the mean of its category, or of all items,
+    with a little noise.
 
     Parameters
     ----------
@@ -40,10 +40,10 @@ def attribute_vectors(
     dim
         Dimensions of the vectors; at most as many as there are attributes.
     columns
-        Columns of the catalogue's table, each with one attribute per item, several separated by ``|``, or a list. None:
-        ``attributes``, ``genres``, ``tags`` and ``brand``, those that there are; without any of them, ``category``.
+        Columns of the catalogue's table, each with one attribute per item, several separated by ``|``, or a list. By
+        default those of ``attributes``, ``genres``, ``tags`` and ``brand`` that exist; without any, ``category``.
     seed
-        Same seed and items: same vectors.
+        The same seed and items give the same vectors.
     progress
         Called with (stage, done, total).
 
@@ -55,38 +55,23 @@ def attribute_vectors(
     >>> bool(near[0, 1] > near[0, 2])
     True
     """
-    pairs = _pairs(catalogue, _columns(catalogue, columns))
+    pairs = _pairs(catalogue, columns_to_read("attribute_vectors", catalogue, columns, COLUMNS))
     if not pairs.height:
         raise DataError(
-            f"no item has an attribute (columns {', '.join(COLUMNS)} or category); make vectors of clicks instead"
+            f"no item has an attribute (columns {', '.join(COLUMNS)} or category); make vectors from clicks instead"
         )
     rows = pairs["row"].to_numpy()
     attributes = pairs["attribute"].rank("dense").to_numpy().astype(np.int64) - 1
     weights = np.log(len(catalogue) / np.bincount(attributes)) + 1
     shape = (len(catalogue), len(weights))
     matrix = scipy.sparse.csr_matrix((weights[attributes].astype(np.float32), (rows, attributes)), shape=shape)
-    lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
-    matrix = (scipy.sparse.diags_array(1 / np.maximum(lengths, 1e-12)) @ matrix).astype(np.float32)
     stage = Stage(progress or silent, "attributes", ROUNDS + 1)
-    vectors = decompose(matrix.T.tocsr(), min(dim, *shape), seed, stage)
-    return catalogue.with_vectors(filled(vectors, lengths > 0, catalogue, seed))
-
-
-def _columns(catalogue: Catalogue, columns: Sequence[str] | None) -> list[str]:
-    """Return the columns to read: those given, which must be there, or else the usual ones."""
-    have = catalogue.table.columns
-    if columns is None:
-        return [name for name in COLUMNS if name in have] or [name for name in ("category",) if name in have]
-    named = [columns] if isinstance(columns, str) else list(columns)
-    missing = [name for name in named if name not in have]
-    if missing or not named:
-        rule = f"columns of the items ({', '.join(have)})"
-        raise InvalidArgument("attribute_vectors", "columns", rule, missing or named)
-    return named
+    vectors, known = decompose_rows(matrix, dim, seed, stage)
+    return catalogue.with_vectors(fill_unknown(vectors, known, catalogue, seed))
 
 
 def _pairs(catalogue: Catalogue, columns: Sequence[str]) -> pl.DataFrame:
-    """Return (row, attribute) once per pair; the same word in two columns is two attributes."""
+    """Return each (row, attribute) once; the same word in two columns counts as two attributes."""
     found = [pl.DataFrame(schema={"row": pl.UInt32, "attribute": pl.String})]
     for name in columns:
         values = catalogue.table[name]

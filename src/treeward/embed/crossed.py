@@ -12,28 +12,28 @@ from treeward.core.errors import ArtefactCorrupt, InvalidArgument
 from treeward.core.types import Floats
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
-from treeward.embed.features import LEVEL, Context, Contexts, Features, unit, word, words
+from treeward.embed.features import LEVEL, Context, Contexts, Features, context_value, context_values, unit
 
 _OWNER = "Crossed.over"
-_BEGIN = 4_096
+_CHUNK = 4_096
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Crossed(Features):
-    """An item's vector, and for every value a context may have a few of its directions again, on in that context alone.
+    """An item's vector and, for every value of a context, some of its directions again, active in that context only.
 
-    What a user likes is then what they always like plus what they like there. A number that goes round, such as the
-    hour, has two such parts, weighted by its cosine and sine. Make one with `over`. Where nothing is told of a
-    request, only the first part counts: its gate is not all ones.
+    A user's taste is then what they always like plus what they like in the context. A cyclic number, such as the hour,
+    has two such parts, weighted by its cosine and sine. Without a context only the first part is active, so the gate is
+    not all ones. Make one with `over`.
 
     Parameters
     ----------
     middle, directions
-        (in,) and (in, dims): what is taken from an item's vector of length 1, and along which directions it is cut.
+        (in,) and (in, dims): the mean of the item vectors at length 1, and their principal directions.
     contexts
-        Names, and the values that are known; none for those of `periods`.
+        Names of contexts and their known values; none for those in `periods`.
     periods
-        Of numbers that go round: after how much they are where they were.
+        Periods of cyclic numbers, by name.
     provenance
         How it was made.
 
@@ -57,12 +57,12 @@ class Crossed(Features):
 
     @property
     def dim_in(self) -> int:
-        """How many dimensions items have of their own."""
+        """Dimensions of the items' own vectors."""
         return len(self.middle)
 
     @property
     def dim(self) -> int:
-        """How many they have afterwards; the last is the same for all."""
+        """Dimensions of the features; the last is the same for all items."""
         return self.dim_in + self._parts * (int(self.directions.shape[1]) + 1) + 1
 
     @property
@@ -80,10 +80,10 @@ class Crossed(Features):
         catalogue
             The items, with vectors.
         contexts
-            By name: the values there are, or the period of a number that goes round: ``{"place": ["home", "work"],
-            "hour": 24}``.
+            By name: the possible values, or the period of a cyclic number:
+            ``{"place": ["home", "work"], "hour": 24}``.
         dims
-            How many of the vectors' principal directions a context may change, besides the level; at most all.
+            How many of the principal directions a context may change, in addition to the level.
         """
         checks.kinds(_OWNER, ("catalogue", catalogue, Catalogue), ("contexts", contexts, Mapping))
         if not catalogue.dim:
@@ -91,16 +91,16 @@ class Crossed(Features):
         dims = min(checks.integer(_OWNER, "dims", dims, low=0), catalogue.dim)
         known: Contexts = {}
         periods: dict[str, float] = {}
-        for name, told in contexts.items():
-            if isinstance(told, int | float):
-                periods[name], known[name] = checks.number(_OWNER, "contexts", told, above=0), ()
+        for name, given in contexts.items():
+            if isinstance(given, int | float):
+                periods[name], known[name] = checks.number(_OWNER, "contexts", given, above=0), ()
                 continue
-            known[name] = words(_OWNER, told)
-            if not known[name] or isinstance(told, str):
-                raise InvalidArgument(_OWNER, "contexts", "lists of values, or periods", told)
+            known[name] = context_values(_OWNER, given)
+            if not known[name] or isinstance(given, str):
+                raise InvalidArgument(_OWNER, "contexts", "lists of values, or periods", given)
         total, squares = np.zeros(catalogue.dim), np.zeros((catalogue.dim, catalogue.dim))
-        for first in range(0, len(catalogue), _BEGIN):
-            piece = unit(catalogue.vectors[first : first + _BEGIN]).astype(np.float64)
+        for first in range(0, len(catalogue), _CHUNK):
+            piece = unit(catalogue.vectors[first : first + _CHUNK]).astype(np.float64)
             total, squares = total + piece.sum(axis=0), squares + piece.T @ piece
         middle = total / len(catalogue)
         _, found = np.linalg.eigh(squares / len(catalogue) - np.outer(middle, middle))
@@ -111,7 +111,7 @@ class Crossed(Features):
         return cls(middle.astype(np.float32), directions.astype(np.float32), known, periods, made)
 
     def mapped(self, vectors: Floats) -> Floats:
-        """Return (items, dim) for items' own vectors."""
+        """Return the features of items, (items, dim), from their own vectors."""
         given = checks.vectors("Crossed", vectors)
         self._check_dim("vectors", given.shape[1])
         own = unit(given)
@@ -125,19 +125,19 @@ class Crossed(Features):
         return made
 
     def gate(self, context: Context | None) -> Floats:
-        """Return (dim,), by which vectors are multiplied in a context; what is not told is off."""
+        """Return the gate of a context, (dim,): features are multiplied by it. Parts without a value are 0."""
         given, parts = self._known(context), list[float]()
         for name, values in self.contexts.items():
             if name in self.periods:
-                parts += self._round(name, given.get(name))
+                parts += self._cycle(name, given.get(name))
                 continue
-            told = word("Crossed", given[name]) if name in given else None
-            parts += [float(value == told) for value in values]
+            now = context_value("Crossed", given[name]) if name in given else None
+            parts += [float(value == now) for value in values]
         each = np.repeat(np.array(parts, dtype=np.float32), self.directions.shape[1] + 1)
         ones = np.ones(self.dim_in, dtype=np.float32)
         return np.concatenate([ones, each, ones[:1]])
 
-    def _round(self, name: str, value: str | int | float | None) -> list[float]:
+    def _cycle(self, name: str, value: str | int | float | None) -> list[float]:
         if value is None:
             return [0.0, 0.0]
         if isinstance(value, str):
@@ -157,12 +157,12 @@ class Crossed(Features):
         """Read what `save` wrote."""
         held = artefact.read(path, cls.FORMAT, cls.VERSION)
         try:
-            told = held.documents["contexts"]
-            known = {str(name): tuple(map(str, values)) for name, values, _ in told}
-            periods = {str(name): float(period) for name, _, period in told if period is not None}
+            saved = held.documents["contexts"]
+            known = {str(name): tuple(map(str, values)) for name, values, _ in saved}
+            periods = {str(name): float(period) for name, _, period in saved if period is not None}
             middle, directions = np.array(held.arrays["middle"]), np.array(held.arrays["directions"])
         except (KeyError, TypeError, ValueError) as error:
             raise ArtefactCorrupt(f"{path}: does not hold crossed features: {error}") from error
         if middle.ndim != 1 or directions.ndim != 2 or len(directions) != len(middle):
-            raise ArtefactCorrupt(f"{path}: does not hold crossed features: of shapes that do not fit")
+            raise ArtefactCorrupt(f"{path}: does not hold crossed features: their shapes do not fit")
         return cls(middle, directions, known, periods, dict(held.info))

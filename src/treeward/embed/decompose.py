@@ -1,4 +1,6 @@
-"""Fewer dimensions: a truncated singular value decomposition, principal components; and stand-ins for what lacks."""
+"""What all kinds of item vectors share: columns to read, decomposition to few dimensions, vectors for unknown items."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -6,20 +8,33 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from treeward.core import rng
+from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Stage
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 
 ROUNDS = 6
-"""Of subspace iteration; a stage has one step more."""
+"""Rounds of subspace iteration; a stage has one step more."""
 _SPARE = 10
 
 
-def decompose(matrix: scipy.sparse.csr_matrix, dim: int, seed: int, stage: Stage) -> Floats:
-    """Return (columns, dim): the right singular vectors times the roots of their values.
+def columns_to_read(owner: str, catalogue: Catalogue, columns: Sequence[str] | None, usual: Sequence[str]) -> list[str]:
+    """Return the given columns, which must exist; by default the usual ones that exist, or else the category."""
+    have = catalogue.table.columns
+    if columns is None:
+        return [name for name in usual if name in have] or [name for name in ("category",) if name in have]
+    named = [columns] if isinstance(columns, str) else list(columns)
+    missing = [name for name in named if name not in have]
+    if missing or not named:
+        raise InvalidArgument(owner, "columns", f"columns of the items ({', '.join(have)})", missing or named)
+    return named
 
-    By randomised subspace iteration (Halko, Martinsson and Tropp, 2011). The sign of a direction is arbitrary: its
-    largest entry is positive.
+
+def decompose(matrix: scipy.sparse.csr_matrix, dim: int, seed: int, stage: Stage) -> Floats:
+    """Return (columns, dim): the right singular vectors times the square roots of their singular values.
+
+    By randomised subspace iteration (Halko, Martinsson and Tropp, 2011). The sign of a direction is arbitrary, so its
+    largest entry is made positive.
     """
     width = min(dim + _SPARE, *matrix.shape)
     start = rng.normals(seed, rng.stream("svd"), matrix.shape[1] * width).reshape(matrix.shape[1], width)
@@ -32,13 +47,22 @@ def decompose(matrix: scipy.sparse.csr_matrix, dim: int, seed: int, stage: Stage
     return _signed((basis @ right[:dim].T) * np.sqrt(values[:dim]))
 
 
-def reduced(vectors: Floats, dim: int) -> Floats:
-    """Return the first principal components, of unit length as a whole vector; vectors no longer than that as they are.
+def decompose_rows(
+    matrix: scipy.sparse.csr_matrix, dim: int, seed: int, stage: Stage
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Scale every row to length 1 and decompose; return (rows, at most dim), and which rows are not empty."""
+    lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+    scaled = (scipy.sparse.diags_array(1 / np.maximum(lengths, 1e-12)) @ matrix).astype(np.float32)
+    return decompose(scaled.T.tocsr(), min(dim, *matrix.shape), seed, stage), lengths > 0
+
+
+def principal_components(vectors: Floats, dim: int) -> Floats:
+    """Return the first `dim` principal components, scaled to length 1; vectors that are no longer stay unchanged.
 
     Examples
     --------
     >>> flat = np.array([[1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]], dtype=np.float32)
-    >>> np.abs(reduced(flat, 2)).sum(axis=1).round(3).tolist()
+    >>> np.abs(principal_components(flat, 2)).sum(axis=1).round(3).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
     if vectors.shape[1] <= dim:
@@ -56,21 +80,21 @@ def _signed(vectors: Floats) -> Floats:
     return made
 
 
-def filled(vectors: Floats, known: NDArray[np.bool_], catalogue: Catalogue, seed: int) -> Floats:
-    """Give items of which nothing is known the mean of their category, or of all, with a little noise."""
-    lacking = np.flatnonzero(~known)
-    if not len(lacking):
+def fill_unknown(vectors: Floats, known: NDArray[np.bool_], catalogue: Catalogue, seed: int) -> Floats:
+    """Give unknown items the mean vector of their category, or of all items, with a little noise. Changes `vectors`."""
+    unknown = np.flatnonzero(~known)
+    if not len(unknown):
         return vectors
     mean = vectors[known].mean(axis=0)
-    stand_in = np.repeat(mean[None], len(lacking), axis=0)
+    made = np.repeat(mean[None], len(unknown), axis=0)
     if catalogue.categories is not None:
         _, group = np.unique(catalogue.categories.cast(pl.String).fill_null("").to_numpy(), return_inverse=True)
         sums = np.zeros((group.max() + 1, vectors.shape[1]))
         np.add.at(sums, group[known], vectors[known])
         counts = np.bincount(group[known], minlength=len(sums))
-        told = counts[group[lacking]] > 0
-        stand_in[told] = (sums / np.maximum(counts, 1)[:, None])[group[lacking]][told]
+        has_mean = counts[group[unknown]] > 0
+        made[has_mean] = (sums / np.maximum(counts, 1)[:, None])[group[unknown]][has_mean]
     spread = 0.1 * float(np.linalg.norm(vectors[known], axis=1).mean()) / vectors.shape[1] ** 0.5
-    noise = rng.normals(seed, rng.stream("svd", "unseen"), len(lacking) * vectors.shape[1])
-    vectors[lacking] = stand_in + spread * noise.reshape(len(lacking), -1)
+    noise = rng.normals(seed, rng.stream("svd", "unseen"), len(unknown) * vectors.shape[1])
+    vectors[unknown] = made + spread * noise.reshape(len(unknown), -1)
     return vectors

@@ -1,6 +1,6 @@
-"""What a policy sees of items, and of a request: z(item, context) = h(item) * g(context), elementwise.
+"""Features of items and requests: z(item, context) = h(item) * g(context), elementwise.
 
-Then theta' z = (theta * g)' h: a context rescales theta and A^-1 when deciding and x when learning, and the tree over h
+Because theta' z = (theta * g)' h, a context scales theta and A^-1 when deciding and x when learning. One tree, over h,
 serves every context.
 """
 
@@ -17,43 +17,43 @@ from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 
 LEVEL = np.float32(0.3)
-"""The last dimension of what is made, the same for every item: what a user thinks of anything."""
+"""The last dimension of all features, the same for every item: it stands for the user's level."""
 
 Context = Mapping[str, str | int | float]
 Contexts = dict[str, tuple[str, ...]]
 
 
 class Features(ABC):
-    """A map from items' own vectors to those in which a policy learns, and what a request's context does to them.
+    """A map from items' own vectors to the features that a policy learns with, and a gate for a request's context.
 
-    Give one to a policy: ``Beam(features=...)``. The catalogue and the tree get the new vectors when the policy meets
-    them, before the prior adds its own.
+    Give one to a policy: ``Beam(features=...)``. The policy transforms catalogue and tree by itself, before the prior
+    adds its own features.
     """
 
     FORMAT: ClassVar[str]
     VERSION: ClassVar[int] = 1
 
     contexts: Contexts
-    """What a request may tell: names, and the values that are known; of a number that goes round, none."""
+    """Names of contexts, and their known values; a cyclic number has none."""
     provenance: dict[str, Any]
 
     @property
     @abstractmethod
     def dim_in(self) -> int:
-        """How many dimensions items have of their own."""
+        """Dimensions of the items' own vectors."""
 
     @property
     @abstractmethod
     def dim(self) -> int:
-        """How many they have afterwards."""
+        """Dimensions of the features."""
 
     @abstractmethod
     def mapped(self, vectors: Floats) -> Floats:
-        """Return (items, dim) for items' own vectors."""
+        """Return the features of items, (items, dim), from their own vectors."""
 
     @abstractmethod
     def gate(self, context: Context | None) -> Floats:
-        """Return (dim,), by which vectors are multiplied in a context; a value that is not known counts as none."""
+        """Return the gate of a context, (dim,): features are multiplied by it. An unknown value counts as no value."""
 
     @abstractmethod
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
@@ -69,7 +69,7 @@ class Features(ABC):
         return f"{type(self).__name__}({self.dim_in} -> {self.dim} dimensions{asks})"
 
     def transform(self, catalogue: Catalogue) -> Catalogue:
-        """Return the same items with the new vectors; done once, it stays so."""
+        """Return the same items with their features as vectors. Idempotent."""
         checks.kinds(type(self).__name__, ("catalogue", catalogue, Catalogue))
         if catalogue.dim == self.dim and (catalogue.vectors[:, -1] == LEVEL).all():
             return catalogue
@@ -83,7 +83,7 @@ class Features(ABC):
             )
 
     def _known(self, context: Context | None) -> Context:
-        """Return the context, if all of its names have a meaning."""
+        """Return the context if all of its names are known."""
         if context is None:
             return {}
         if not isinstance(context, Mapping):
@@ -95,13 +95,13 @@ class Features(ABC):
         return context
 
 
-def word(owner: str, value: object) -> str:
-    """Return a context's value as it is kept: 9, 9.0 and "9" are the same.
+def context_value(owner: str, value: object) -> str:
+    """Return a context's value as text: 9, 9.0 and "9" are the same.
 
     Examples
     --------
-    >>> word("here", 9), word("here", 9.0), word("here", "phone")
-    ('9', '9', 'phone')
+    >>> [context_value("doc", value) for value in (9, 9.0, "phone")]
+    ['9', '9', 'phone']
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float | np.integer | np.floating):
         raise InvalidArgument(owner, "context", "of texts and numbers", value)
@@ -112,20 +112,20 @@ def word(owner: str, value: object) -> str:
     return str(value)
 
 
-def words(owner: str, values: Iterable[object]) -> tuple[str, ...]:
-    """Return a context's values, each once, in order."""
-    return tuple(sorted({word(owner, value) for value in values}))
+def context_values(owner: str, values: Iterable[object]) -> tuple[str, ...]:
+    """Return the distinct values of a context, sorted."""
+    return tuple(sorted({context_value(owner, value) for value in values}))
 
 
 def unit(vectors: Floats) -> Floats:
-    """Return vectors at length 1; those of length 0 stay."""
+    """Return vectors scaled to length 1; zero vectors stay zero."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
     made: Floats = (vectors / np.where(lengths > 0, lengths, 1.0)[:, None]).astype(np.float32)
     return made
 
 
 def load_features(path: StrPath) -> Features:
-    """Read what any features' `save` wrote; which they are, the directory tells."""
+    """Load features of any kind; the directory's manifest names the kind."""
     from treeward.embed.crossed import Crossed
     from treeward.embed.neural import NeuralLinear
 

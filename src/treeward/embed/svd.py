@@ -1,4 +1,4 @@
-"""Item vectors from who interacted with what: a truncated singular value decomposition, without torch."""
+"""Item vectors from clicks: a truncated singular value decomposition, without torch."""
 
 import numpy as np
 import polars as pl
@@ -10,7 +10,7 @@ from treeward.core.errors import DataError
 from treeward.core.progress import Progress, Stage, silent
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-from treeward.embed.decompose import ROUNDS, decompose, filled
+from treeward.embed.decompose import ROUNDS, decompose, fill_unknown
 
 
 @checks.checked()
@@ -19,10 +19,10 @@ def svd_vectors(
 ) -> Catalogue:
     """Return the catalogue with vectors: items are close if the same people like them.
 
-    The matrix of users and items they rewarded is decomposed by randomised subspace iteration (Halko, Martinsson and
-    Tropp, 2011), each entry divided by the fourth roots of how many events its user and its item have, so that neither
-    the busy nor the popular drown the rest. An item nobody touched gets the mean of its category, or of all, with a
-    little noise.
+    The matrix of users and the items they rewarded is decomposed by randomised subspace iteration (Halko, Martinsson
+    and Tropp, 2011). Each entry is divided by the fourth roots of the numbers of events of its user and its item, so
+    that neither busy users nor popular items dominate. An item without events gets the mean of its category, or of all
+    items, with a little noise.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def svd_vectors(
     dim
         Dimensions of the vectors.
     seed
-        Same seed and log: same vectors.
+        The same seed and log give the same vectors.
     progress
         Called with (stage, done, total).
 
@@ -49,7 +49,7 @@ def svd_vectors(
     checks.integer("svd_vectors", "dim", dim, low=1, high=min(matrix.shape))
     vectors = decompose(matrix, dim, seed, Stage(progress or silent, "svd", ROUNDS + 1))
     touched = np.bincount(matrix.indices, minlength=len(catalogue)) > 0
-    return catalogue.with_vectors(filled(vectors, touched, catalogue, seed))
+    return catalogue.with_vectors(fill_unknown(vectors, touched, catalogue, seed))
 
 
 def _matrix(interactions: Interactions, catalogue: Catalogue) -> scipy.sparse.csr_matrix:

@@ -1,4 +1,4 @@
-"""Which items may be shown now: those open to all in a call, less what is closed to one user."""
+"""Which items may be shown: those open to all users of a call, without those closed to one user."""
 
 from typing import NamedTuple
 
@@ -14,21 +14,21 @@ _IN_BLOCK = (1 << _BLOCK_BITS) - 1
 
 
 class Flags(NamedTuple):
-    """Which places are open, and how many before each block of 64, so that any slice is counted at once."""
+    """Which places are open, and how many before each block of 64, so that any slice is counted quickly."""
 
     open: NDArray[np.bool_]
-    """(places,); none at all: every place is open."""
+    """(places,). Empty: every place is open."""
     before: NDArray[np.int64]
-    """(blocks + 1,)"""
+    """(blocks + 1,): open places before each block."""
 
     @classmethod
     def none(cls) -> "Flags":
-        """Return those under which every place is open."""
+        """Return flags under which every place is open."""
         return cls(np.zeros(0, dtype=np.bool_), np.zeros(1, dtype=np.int64))
 
     @classmethod
     def of(cls, places: NDArray[np.bool_]) -> "Flags":
-        """Return the flags of places; changes to them go through `flip`."""
+        """Return the flags of some places. Change them by `flip` only."""
         blocks = (len(places) >> _BLOCK_BITS) + 1
         padded = np.zeros(blocks << _BLOCK_BITS, dtype=np.bool_)
         padded[: len(places)] = places
@@ -48,7 +48,7 @@ def flip(flags: Flags, place: int, value: bool) -> None:
 
 @inner
 def _upto(flags: Flags, place: int) -> int:
-    """Return how many places before this one are open."""
+    """Return how many places before `place` are open."""
     count: int = flags.before[place >> _BLOCK_BITS]
     for i in range(place & ~_IN_BLOCK, place):
         count += flags.open[i]
@@ -56,34 +56,34 @@ def _upto(flags: Flags, place: int) -> int:
 
 
 class Screen(NamedTuple):
-    """Places in leaf order that are open or closed; lists are sorted and distinct."""
+    """The places that one user may be shown. Lists of places are sorted and distinct."""
 
     named: Integers
-    """If `only`: the places that are open to all in this call ..."""
+    """If `only`: the places that are open to all users of the call."""
     only: bool
     flags: Flags
-    """... and otherwise these."""
+    """Otherwise: the places that are open to all."""
     mine: Integers
-    """Room for places closed besides, all of which would be open otherwise ..."""
+    """Places that are open to all and closed to this user; there is room for more."""
     closed: NDArray[np.int64]
-    """... and, in its one element, how many there are."""
+    """(1,): how many of them there are."""
 
     @classmethod
     def open(cls, room: int = 0) -> "Screen":
-        """Return a screen that lets everything through, with room for `room` places to close."""
+        """Return a screen under which everything is open, with room for `room` places to close."""
         nothing, closed = np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
         return cls(nothing, False, Flags.none(), np.zeros(room, dtype=np.int32), closed)
 
 
 @inner
 def clear(screen: Screen) -> bool:
-    """Tell whether everything is open."""
+    """Return whether everything is open."""
     return not screen.only and len(screen.flags.open) == 0 and screen.closed[0] == 0
 
 
 @inner
 def _offered(screen: Screen, place: int) -> bool:
-    """Tell whether a place is open to all in this call."""
+    """Return whether a place is open to all users of the call."""
     if screen.only:
         at = first_at(screen.named, len(screen.named), place)
         return at < len(screen.named) and screen.named[at] == place
@@ -92,14 +92,14 @@ def _offered(screen: Screen, place: int) -> bool:
 
 @inner
 def shut(screen: Screen, place: int) -> None:
-    """Close one more place."""
+    """Close a place to the user."""
     if _offered(screen, place):
         screen.closed[0] = insert(screen.mine, screen.closed[0], place)
 
 
 @inner
 def is_open(screen: Screen, place: int) -> bool:
-    """Tell whether a place is open."""
+    """Return whether a place is open to the user."""
     at = first_at(screen.mine, screen.closed[0], place)
     if at < screen.closed[0] and screen.mine[at] == place:
         return False
@@ -108,7 +108,7 @@ def is_open(screen: Screen, place: int) -> bool:
 
 @inner
 def offered(screen: Screen, begin: int, end: int) -> int:
-    """Return how many of the places begin:end are open to all in this call."""
+    """Return how many of the places begin:end are open to all users of the call."""
     if screen.only:
         size = len(screen.named)
         return first_at(screen.named, size, end) - first_at(screen.named, size, begin)
@@ -119,7 +119,7 @@ def offered(screen: Screen, begin: int, end: int) -> int:
 
 @inner
 def taken(screen: Screen, begin: int, end: int) -> int:
-    """Return how many of the places begin:end are closed to this user besides."""
+    """Return how many of the places begin:end are closed to this user only."""
     count = screen.closed[0]
     return first_at(screen.mine, count, end) - first_at(screen.mine, count, begin)
 

@@ -1,4 +1,4 @@
-"""Batches: whom to decide for, the record of a decision, and what is done before and after each one."""
+"""Batches of decisions: the input, the output record, and the work before and after each decision."""
 
 from typing import Any, NamedTuple
 
@@ -35,29 +35,29 @@ DECISION = np.dtype(
     ],
     align=True,
 )
-"""A decision as compiled code writes it: one array is handed over much faster than ten."""
+"""A decision as kernels write it. One array of records is passed much faster than ten arrays."""
 
 
 class Batch(NamedTuple):
-    """For whom to decide: arrays of one length, but for the last two."""
+    """The users to decide for. All arrays but the last two have one entry per user."""
 
     seat: NDArray[np.int64]
     stream: NDArray[np.int64]
     nonce: NDArray[np.int64]
     extra: Integers
-    """Places closed to single users, one user's after another's."""
+    """Places that are closed to single users, user by user."""
     ends: NDArray[np.int64]
-    """(users + 1,): user i's are extra[ends[i] : ends[i + 1]]."""
+    """(users + 1,): those of user i are ``extra[ends[i] : ends[i + 1]]``."""
 
 
 def nothing_closed(users: int) -> tuple[Integers, NDArray[np.int64]]:
-    """Return a batch's `extra` and `ends` when no place is closed to anybody."""
+    """Return `extra` and `ends` of a batch without such places."""
     return np.zeros(0, dtype=np.int32), np.zeros(users + 1, dtype=np.int64)
 
 
 @inner
 def prepare(shown: Lists, once: bool, batch: Batch, i: int, screen: Screen, out: AnyArray, first: int, at: int) -> None:
-    """Close what user i may not be shown, with what the slots from `first` to `at` took, and nothing else."""
+    """Close exactly the places that user i may not be shown, and those that the slots from `first` to `at` took."""
     screen.closed[0] = 0
     for j in range(batch.ends[i], batch.ends[i + 1]):
         shut(screen, whole(batch.extra[j]))
@@ -66,13 +66,13 @@ def prepare(shown: Lists, once: bool, batch: Batch, i: int, screen: Screen, out:
         for j in range(start, start + shown.length[batch.seat[i]]):
             shut(screen, whole(shown.values[j]))
     for j in range(first, at):
-        if out[j]["place"] >= 0:  # there may be nothing left at all
+        if out[j]["place"] >= 0:  # a slot is empty if nothing was left
             shut(screen, out[j]["place"])
 
 
 @inner
 def close_behind(first_child: Integers, item_range: Integers, place: int, diverse: bool, screen: Screen) -> None:
-    """Close a place that was taken, or, for the sake of diversity, all of its leaf."""
+    """Close a place that was taken; if `diverse`, close its whole leaf."""
     begin, end = place, place + 1
     if diverse:
         leaf = leaf_at(first_child, item_range, place)
@@ -92,7 +92,7 @@ def appraise(
     trace: Trace,
     made: Any,
 ) -> None:
-    """Say what is thought of the item chosen, whose vector is given, and how likely it was."""
+    """Write mean, width and propensity of the item that was chosen, whose vector is given."""
     items = known.theta.shape[1] - 1
     x, z = candidates.one[0], candidates.one[1]
     copy(vector, x)

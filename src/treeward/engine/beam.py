@@ -1,4 +1,4 @@
-"""A beam down the tree: the items of the highest means, found without looking at all of them. The kernels of `Beam`."""
+"""Beam search: find the items of the highest means without scoring the whole catalogue. The kernels of `Beam`."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +44,9 @@ def choose_by_beam(
     trace: Trace,
     out: AnyArray,
 ) -> None:
-    """Decide `slots` times for each user of a batch, without repeating an item; a slot has the next nonce.
+    """Decide `slots` times for each user of a batch, without repeating an item. Each slot has the next nonce.
 
-    `diverse`: nor taking two items from one leaf, before all other leaves had their turn.
+    If `diverse`, no two items come from one leaf before every other leaf had its turn.
     """
     for i in range(len(batch.seat)):
         seat, first = batch.seat[i], i * slots
@@ -167,7 +167,7 @@ def find(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Candidates
                 rank = middle + _beyond(
                     search, beam.crowd.crest, theta, length, level, child, popular, begin, size, gone
                 )
-                if not plain and (kept < follow or rank > new_rank[kept - 1]):  # what is closed only makes it less
+                if not plain and (kept < follow or rank > new_rank[kept - 1]):  # closed items can only lower the rank
                     size, gone = offered(screen, begin, end), taken(screen, begin, end)
                     if gone >= size:
                         continue
@@ -190,7 +190,7 @@ def _items(
     count: int,
     means: int,
 ) -> tuple[int, int]:
-    """Offer all items of the leaves that were reached."""
+    """Rank the items of the leaves that were reached."""
     arm, rank, plain = candidates.arm, candidates.mean, clear(screen)
     kept, most, some_are_new = (
         _well_liked(beam, theta, screen, candidates),
@@ -201,7 +201,7 @@ def _items(
     for i in range(count):
         begin, end = whole(beam.item_range[leaves[i], 0]), whole(beam.item_range[leaves[i], 1])
         for place in range(begin, end):
-            if flagged and not screen.flags.open[place]:  # most likely a free place
+            if flagged and not screen.flags.open[place]:  # most of these are free places
                 continue
             worth = dot(beam.items[place], theta) + offset_of(beam.crowd.offset, place)
             if some_are_new:
@@ -215,7 +215,7 @@ def _items(
 
 @inner
 def _well_liked(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Candidates) -> int:
-    """Offer the items that the crowd likes best, of which a newcomer's are nearly always some; return how many stay."""
+    """Rank the items that the crowd likes best, which suit most new users. Return how many are kept."""
     kept, plain, top = whole(0), clear(screen), beam.crowd.top
     for i in range(len(top)):
         worth = dot(beam.items[top[i]], theta) + offset_of(beam.crowd.offset, top[i]) + offset_of(beam.bonus, top[i])
@@ -236,7 +236,7 @@ def _among(arm: NDArray[np.int64], count: int, place: int) -> bool:
 
 @inner
 def _offer(arm: NDArray[np.int64], rank: Floats, count: int, most: int, newcomer: int, worth: np.float32) -> int:
-    """Put somebody among the first `count`, best first; at most `most` stay; return how many there are now."""
+    """Insert a node or place into the first `count`, best first; at most `most` stay. Return the new count."""
     at = count if count < most else most - 1
     if at == most - 1 and count == most and worth <= rank[at]:
         return count
@@ -276,9 +276,9 @@ def _beyond(
     size: int,
     gone: int,
 ) -> np.float32:
-    """Return by how much the best item left in a node is likely to be better than the node's middle.
+    """Return by how much the best item left in a node is expected to exceed the node's mean.
 
-    It has `size` items, of which `gone` are closed to the user: most likely the best.
+    The node has `size` items, of which `gone` are closed to the user, most likely the best ones. See `Search`.
     """
     last = len(theta) - 1
     share = (gone + np.float32(0.6)) / (size + np.float32(0.2))

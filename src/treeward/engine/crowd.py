@@ -1,4 +1,4 @@
-"""What the crowd adds to a user's own posterior: offsets of items, and what of them a node has to show."""
+"""What the crowd adds to a user's own posterior: offsets of items, and the best of them under each node."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from treeward.core.compiled import inner, kernel
 from treeward.core.types import Floats, Integers
 
 CREST = 16
-"""So many of the highest offsets are kept per node: more than a user is likely to have seen of one leaf."""
+"""How many of the highest offsets are kept per node: more than a user is likely to have seen of one leaf."""
 
 
 @inner
 def offset_of(offset: Floats, at: int) -> Any:
-    """Return what a place or node has in an array; 0 where there is none."""
+    """Return the offset of a place or node; 0 if there is no crowd."""
     return offset[at] if len(offset) > 0 else np.float32(0.0)
 
 
@@ -27,9 +27,9 @@ def crests(
     crest: Floats,
     mean: Floats,
 ) -> None:
-    """Write the highest worths of the open items under each node, and their mean; a node without any has zeros.
+    """Write the highest worths of the open items under each node, and their mean; zeros for a node without any.
 
-    Nodes are numbered from the root down, so children are done before their parents.
+    Nodes are numbered from the root down: in reverse order, children come before their parents.
     """
     wide = crest.shape[1]
     for node in range(len(item_range) - 1, -1, -1):
@@ -49,7 +49,7 @@ def crests(
 
 @inner
 def _level(row: Floats) -> np.float32:
-    """Replace what a node lacks by the least it has, and return the mean of what it has."""
+    """Fill the end of a row with its smallest value. Return the mean of what was there."""
     total, count = np.float32(0.0), 0
     while count < len(row) and row[count] > -np.inf:
         total += row[count]
@@ -61,7 +61,7 @@ def _level(row: Floats) -> np.float32:
 
 @inner
 def _insert(row: Floats, count: int, most: int, value: np.float32) -> int:
-    """Put a value among the first `count`, in falling order; at most `most` stay; return how many there are."""
+    """Insert a value into the first `count`, in descending order; at most `most` stay. Return the new count."""
     if value == -np.inf or (count == most and value <= row[most - 1]):
         return count
     at = count if count < most else most - 1

@@ -1,4 +1,4 @@
-"""The entry for decisions: a batch of users in, one record per decision out, by a beam or by a walk."""
+"""The entry for decisions: a batch of users in, one `DECISION` record per decision out."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,11 @@ from treeward.engine.trace import Trace
 from treeward.engine.walk import choose_by_walk
 
 Chooser = Callable[[State, Batch, int, bool, Screen, int, Candidates, Trace, AnyArray], None]
-"""Decides for a batch: state, batch, slots, diverse, screen, seed, room to work in, and where decisions go."""
+"""Decides for a batch: state, batch, slots, diverse, screen, seed, working memory (two), and the output."""
 
 
 def chooser(plan: Plan) -> Chooser:
-    """Return what decides under a plan; only that is compiled."""
+    """Return the function that decides under a plan. Only the one that is called is compiled."""
     if plan.beams:
         beam = plan.beam
         return lambda state, *rest: choose_by_beam(beam, state.known, *rest)

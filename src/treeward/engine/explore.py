@@ -11,60 +11,60 @@ from treeward.core.types import Floats
 from treeward.engine.posterior import factorise
 
 UCB, SAMPLE, GREEDY_LINEAR, GREEDY_MEAN = range(4)
-"""How a score is made: mean plus width, a draw of theta, or the mean: under the posterior, or of the arm alone."""
+"""How a score is made: mean plus width, a sampled theta, the posterior mean, or the mean of the arm's own rewards."""
 
 _TIES = 1 << 14
 _DRAWS = 32
 _CLOSE = np.float32(1e-6)
 _FEW = 64
-"""Of so many arms the joint distribution of their scores is cheaper to draw from than that of theta."""
+"""Up to this many arms, sampling their scores jointly is cheaper than sampling theta."""
 
 
 class Candidates(NamedTuple):
-    """Room for the candidates of one decision, filled by whoever gathers them; reused from decision to decision."""
+    """Working memory for the candidates of one decision. The caller fills in the candidates; decisions reuse it."""
 
     arm: NDArray[np.int64]
-    """(most,) what the caller calls each candidate."""
+    """(most,): the caller's number of each candidate: a node or a place."""
     vectors: Floats
     """(most, d)."""
     usable: NDArray[np.int64]
-    """(widest,) room for whoever gathers the candidates to choose from among more ..."""
+    """(widest,): for the caller, when candidates are selected from a longer list ..."""
     rank: Floats
-    """(widest,) ... and for what they go by."""
+    """(widest,): ... by rank."""
     visits: NDArray[np.float64]
-    """(most,) how often this user tried the arm: filled only where the rule asks for the arm's own mean."""
+    """(most,): how often the user tried the arm. Only filled for the rule that reads the arm's own mean."""
     rewards: NDArray[np.float64]
-    """(most,) what that earned in all."""
+    """(most,): the total reward of these tries."""
     factor: Floats
-    """(most,) by which the score is multiplied; 1 in the paper."""
+    """(most,): the score is multiplied by it; 1 in the paper."""
     bonus: Floats
-    """(most,) which is added to it; 0 in the paper."""
+    """(most,): added to the score; 0 in the paper."""
     offset: Floats
-    """(most,) what everybody's rewards add to the estimate; 0 in the paper."""
+    """(most,): what the crowd adds to the mean; 0 in the paper."""
     spread: Floats
-    """(most, d) room for x A^-1 ..."""
+    """(most, d): x A^-1."""
     shared: Floats
-    """(most, d) ... and for x A^-1 M, see `CrowdArrays`."""
+    """(most, d): x A^-1 M, see `CrowdArrays`."""
     root: NDArray[np.float64]
-    """(d, d) room for L, where L L' = A^-1."""
+    """(d, d): L, where L L' = A^-1."""
     joint: NDArray[np.float64]
-    """(2, few, few) room for the covariance of the candidates' scores and its root; none where there may be many."""
+    """(2, few, few): the covariance of the candidates' scores and its root. Empty if there may be many candidates."""
     normal: Floats
-    """(d or few,) room for normal draws."""
+    """(d or few,): normal draws."""
     drawn: Floats
-    """(d,) room for a draw of theta ..."""
+    """(d,): a sampled theta ..."""
     sampled: Floats
-    """(most,) ... and what it makes of the candidates."""
+    """(most,): ... and the scores under it."""
     mean: Floats
-    """(most,) out: estimated reward."""
+    """(most,): output: expected reward."""
     width: Floats
-    """(most,) out: sqrt(x' A^-1 x), where the rule needs it."""
+    """(most,): output: sqrt(x' A^-1 x), if the rule needs it."""
     one: Floats
-    """(2, d) room to look at one vector."""
+    """(2, d): for a single vector."""
 
     @classmethod
     def empty(cls, most: int, dim: int, widest: int = 0, *, known: bool = False) -> "Candidates":
-        """Return room for `most` candidates out of `widest`; without vectors if their means and widths are `known`."""
+        """Return memory for `most` candidates out of `widest`; without vectors if means and widths are `known`."""
         vectors = 0 if known else most
         few = most if most <= _FEW else 0
         return cls(
@@ -103,11 +103,11 @@ def best_of(
     stream: int,
     counter: int,
 ) -> int:
-    """Return which of the candidates, whose vectors are `x`, to take.
+    """Return the index of the candidate to take; `x` are the candidates' vectors.
 
-    `taste`: the `root` of `CrowdArrays`; only Thompson sampling reads it. `counter` and the numbers after it are free
-    to draw from. Scores that differ by rounding alone are ties, and ties go to the first from a random start, or else
-    users nothing is known of would all meet the same arms.
+    `taste` is the `root` of `CrowdArrays`; only Thompson sampling reads it. Draws use `counter` and the numbers after
+    it. Scores that differ only by rounding are ties. A tie goes to the first candidate from a random start: otherwise
+    all new users would meet the same arms.
     """
     count = len(x)
     mean = candidates.mean[:count]
@@ -128,7 +128,7 @@ def best_of(
 
 @inner
 def best_drawn(theta: Floats, x: Floats, candidates: Candidates, seed: int, stream: int, counter: int) -> int:
-    """Return which of the candidates, whose vectors are `x`, is best under the theta that was drawn."""
+    """Return the index of the candidate with the highest score under the sampled theta."""
     count = len(x)
     for i in range(count):
         candidates.mean[i] = dot(x[i], theta) + candidates.offset[i]
@@ -141,7 +141,7 @@ def best_drawn(theta: Floats, x: Floats, candidates: Candidates, seed: int, stre
 def best_scored(
     kind: int, strength: float, count: int, candidates: Candidates, seed: int, stream: int, counter: int
 ) -> int:
-    """Return which of the first `count` candidates to take, once their means, and widths for LinUCB, are known."""
+    """Return the index of the candidate to take, given the means and, for LinUCB, the widths."""
     mean, start = candidates.mean[:count], rng.below(seed, stream, counter + _TIES, count)
     if kind == UCB:
         return _highest(mean, candidates.width, np.float32(strength), candidates, start)
@@ -165,10 +165,10 @@ def chance_of(
     stream: int,
     counter: int,
 ) -> float:
-    """Return the probability with which `best_of`, or `best_scored`, takes `chosen` of the candidates it just had.
+    """Return the probability that `best_of`, or `best_scored`, takes `chosen` of the candidates it was just given.
 
-    Exact for LinUCB and epsilon-greedy. For Thompson sampling: the share of the decision's own draw and `_DRAWS` more,
-    out of a stream of their own, that choose it; only that looks at the vectors `x`.
+    Exact for LinUCB and epsilon-greedy. For Thompson sampling it is the share of the decision's own draw and `_DRAWS`
+    more, from a stream of their own, that choose it; only that reads the vectors `x`.
     """
     if kind == SAMPLE:
         return _share_of_draws(chosen, strength, inverse, theta, taste, count, x, candidates, seed, stream, counter)
@@ -220,7 +220,7 @@ def _score(mean: Floats, width: Floats, weight: np.float32, candidates: Candidat
 
 @inner
 def _enough(mean: Floats, width: Floats, weight: np.float32, candidates: Candidates) -> np.float32:
-    """Return the score from which on an arm is among the best: rounding decides nothing."""
+    """Return the lowest score that counts as the best, allowing for rounding."""
     best = np.float32(-np.inf)
     for i in range(len(mean)):
         best = max(best, _score(mean, width, weight, candidates, i))
@@ -239,7 +239,7 @@ def _highest(mean: Floats, width: Floats, weight: np.float32, candidates: Candid
 
 @inner
 def _tie_share(chosen: int, mean: Floats, width: Floats, weight: np.float32, candidates: Candidates) -> float:
-    """Return the share of random starts from which `_highest` finds `chosen`: 0 if it is not among the best."""
+    """Return the share of random starts from which `_highest` finds `chosen`; 0 if it is not among the best."""
     count, limit = len(mean), _enough(mean, width, weight, candidates)
     if not _score(mean, width, weight, candidates, chosen) >= limit:
         return 0.0
@@ -281,7 +281,7 @@ def draw(
     stream: int,
     counter: int,
 ) -> None:
-    """Draw what a user likes into `candidates.drawn`: from N(theta, v^2 A^-1), or as the crowd's taste is uncertain."""
+    """Sample a theta into `candidates.drawn`: from N(theta, v^2 A^-1), or by the uncertainty of the shared taste."""
     if len(taste) == 0:
         factorise(inverse, candidates.root)
     _draw(candidates, inverse, theta, taste, v, seed, stream, counter)
@@ -298,7 +298,7 @@ def _draw(
     stream: int,
     counter: int,
 ) -> None:
-    """Write theta + v L z, or, with a crowd, theta + v A^-1 M z: the taste that all users share is uncertain."""
+    """Write theta + v L z; with a crowd theta + v A^-1 M z, since the shared taste is uncertain."""
     drawn, root, normal, one = candidates.drawn, candidates.root, candidates.normal, candidates.one[0]
     for k in range(len(theta)):
         normal[k] = np.float32(rng.normal(seed, stream, counter + k))
@@ -327,7 +327,7 @@ def _sample(
     stream: int,
     counter: int,
 ) -> None:
-    """Draw theta, and write what it makes of the candidates."""
+    """Sample a theta and write the candidates' scores under it."""
     _draw(candidates, inverse, theta, taste, v, seed, stream, counter)
     for i in range(len(x)):
         candidates.sampled[i] = dot(x[i], candidates.drawn) + candidates.offset[i]
@@ -351,7 +351,7 @@ def _join(inverse: Floats, taste: Floats, x: Floats, candidates: Candidates) -> 
 
 @inner(sums=True)
 def _sample_jointly(count: int, candidates: Candidates, v: float, seed: int, stream: int, counter: int) -> None:
-    """Draw the scores of the candidates, once `_join` has found how they vary together."""
+    """Sample the candidates' scores from the joint distribution that `_join` wrote."""
     root, normal = candidates.joint[1], candidates.normal
     for i in range(count):
         normal[i] = np.float32(rng.normal(seed, stream, counter + i))

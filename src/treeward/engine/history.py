@@ -1,7 +1,7 @@
-"""What a user did, by place: sorted places of their events in leaf order, with the rewards.
+"""A user's rewarded events by place: sorted places, with the rewards.
 
-A node's items are a slice of places, so the visits and rewards of any node, or of any item, lie between two binary
-searches; a node that becomes visible later has inherited what was learned about its items before.
+The items of a node are a slice of places, so two binary searches find the visits and rewards of any node or item. A
+node that becomes visible later therefore inherits the history of its items.
 """
 
 from typing import NamedTuple
@@ -19,17 +19,17 @@ class History(NamedTuple):
     places: Lists
     """Sorted."""
     rewards: NDArray[np.float64]
-    """Laid out like the places."""
+    """Parallel to the places."""
 
     @classmethod
     def empty(cls, seats: int, events: int) -> "History":
-        """Return room for `events` events in each of `seats` seats."""
+        """Return histories with room for `events` events per seat."""
         return cls(Lists.empty(seats, events), np.zeros(seats * events))
 
 
 @inner(sums=True)
 def tally(history: History, seat: int, first: int, last: int) -> tuple[int, float]:
-    """Return the visits and the summed reward of the places first:last."""
+    """Return the visits and the total reward of the places first:last."""
     start, count = history.places.start[seat], history.places.length[seat]
     places, rewards = history.places.values[start : start + count], history.rewards[start : start + count]
     low, high = first_at(places, count, first), first_at(places, count, last)
@@ -41,7 +41,7 @@ def tally(history: History, seat: int, first: int, last: int) -> tuple[int, floa
 
 @inner
 def record(history: History, seat: int, place: int, reward: float) -> None:
-    """Add an event; there must be room."""
+    """Add an event. There must be room."""
     start, count = history.places.start[seat], history.places.length[seat]
     places, rewards = history.places.values[start : start + count + 1], history.rewards[start : start + count + 1]
     at = first_at(places, count, place + 1)
@@ -56,7 +56,7 @@ def record(history: History, seat: int, place: int, reward: float) -> None:
 
 @inner
 def amend(history: History, seat: int, place: int, change: float) -> None:
-    """Change the reward of an event on a place; nothing if there was none."""
+    """Change the reward of an event at a place; do nothing if there is none."""
     start, count = history.places.start[seat], history.places.length[seat]
     places, rewards = history.places.values[start : start + count], history.rewards[start : start + count]
     at = first_at(places, count, place)

@@ -1,4 +1,9 @@
-"""A policy made ready for compiled code: everything a decision needs that is the same for all users."""
+"""The arrays that kernels read and write: a plan (the same for all users) and the state of users.
+
+A plan is a policy made ready for a catalogue and its tree. Kernels take the parts of it that they need (`BeamArrays`,
+`WalkArrays`, `Lesson`, `Paths`): numba compiles long tuples slowly, so each entry gets no more than it reads. In a
+state, the first axis of every array is the seat: the index of one user's row. Copying a seat's entries copies the user.
+"""
 
 from typing import NamedTuple
 
@@ -13,73 +18,73 @@ from treeward.engine.ragged import LEAST, Lists
 
 
 class Board(NamedTuple):
-    """Means and squared widths of what is watched, kept up with every event instead of being computed anew."""
+    """Means and squared widths of some arms, updated with every event instead of recomputed for every decision."""
 
     mean: Floats
     square: Floats
 
 
 class Search(NamedTuple):
-    """How a beam goes down the tree; without levels nothing does, and the policy walks instead.
+    """How a beam searches the tree. A policy that walks has an empty `width`.
 
-    What a node may hide is guessed from what is left of it: of m items of which k are closed, most likely the best, the
-    next best lies about as far from the node's middle, in the direction of theta, as the (k + 1)-th of m normal draws
-    lies from 0; and it is about as popular as the (k + 1)-th most popular of them.
+    The beam estimates the best item under a node from the node's mean. Suppose that k of its m items are closed to the
+    user, most likely the best ones. Then the next best lies about as far from the mean, in the direction of theta, as
+    the (k + 1)-th largest of m normal draws lies from 0. It is about as popular as the (k + 1)-th most popular item.
     """
 
     width: NDArray[np.int64]
-    """(levels + 1,) by level: so many nodes are followed."""
+    """(levels + 1,): how many nodes are followed at each level."""
     reach: Floats
-    """(nodes,): how far items lie from the middle of a node, in any one direction."""
+    """(nodes,): standard deviation of a node's items around its mean, per dimension."""
     ranks: Floats
-    """(256,): by share of the items that are better, how many standard deviations the next lies from the middle."""
+    """(256,): by the share of items that are better, how many standard deviations the next one lies from the mean."""
     ladder: Floats
-    """(levels + 1, items) by level: the last feature of every node's items, which stand in a slice, in falling order;
-    (levels + 1, 0) where items have none."""
+    """(levels + 1, items): at each level, the last feature of every node's items, sorted in descending order within the
+    node's slice. (levels + 1, 0) if items have no such feature."""
     own: int
-    """The first so many dimensions are the items' own, the others are features, the last of them popularity."""
+    """How many dimensions are the items' own. The others are features, the last of them popularity."""
     fresh: float
-    """The chance that an item is drawn from all instead."""
+    """Probability of a uniform draw from the whole catalogue."""
     stretch: float
-    """By how much `reach` is more than the root of the mean square."""
+    """The factor between `reach` and the root mean square of the distances."""
 
     @classmethod
     def none(cls, dim: int) -> "Search":
-        """Return that of a policy that walks."""
+        """Return the search of a policy that walks: none."""
         nothing = np.zeros(0, dtype=np.float32)
         return cls(np.zeros(0, dtype=np.int64), nothing, nothing, nothing.reshape(0, 0), dim, 0.0, 0.0)
 
 
 class CrowdArrays(NamedTuple):
-    """What everybody taught, as of one edition; without a crowd all arrays are empty."""
+    """One edition of the crowd. All arrays are empty if users are learned alone."""
 
     mean: Floats
-    """(d,): mu, the taste that users share; what a user's theta has beyond it is their own."""
+    """(d,): mu, the taste that all users share. The rest of a user's theta is their own."""
     offset: Floats
-    """(items,): how much better an item is than its vector says, by place."""
+    """(items,): by place, how much better an item is than its vector predicts."""
     node_offset: Floats
-    """(nodes,): the same of what a node has to show: the mean of the highest offsets under it."""
+    """(nodes,): the mean of the highest offsets of the items under a node."""
     node_bonus: Floats
-    """(nodes,): what the score of a node gains because the shared taste is uncertain; see `Plan.bonus`."""
+    """(nodes,): added to a node's score because the shared taste is uncertain; see `Plan.bonus`."""
     crest: Floats
-    """(nodes, k): the highest sums of offset and bonus of the items under each node, in falling order."""
+    """(nodes, k): the highest sums of offset and bonus of the items under each node, in descending order."""
     top: NDArray[np.int64]
-    """(few,): the places that score best for somebody nothing is known of, best first: a beam always looks at them."""
+    """(few,): the places that score best for a new user, best first. A beam always considers them."""
     root: Floats
-    """(d, d): M, for Thompson sampling. The shared taste varies, in units of the noise, as P^-1 M z with normal z,
-    where P is the precision of the prior. A user's theta then varies as A^-1 M z. (0, 0): a user's own posterior is
-    drawn."""
+    """(d, d): M, for Thompson sampling. The shared taste varies as P^-1 M z in units of the noise, where z is normal
+    and P is the precision of the prior. A user's theta then varies as A^-1 M z. (0, 0): the user's own posterior is
+    sampled."""
 
     @classmethod
     def none(cls) -> "CrowdArrays":
-        """Return that of a plan whose users learn alone."""
+        """Return the arrays of a plan whose users are learned alone."""
         nothing = np.zeros(0, dtype=np.float32)
         none = np.zeros(0, dtype=np.int64)
         return cls(nothing, nothing, nothing, nothing, nothing.reshape(0, 0), none, nothing.reshape(0, 0))
 
 
 class Numbers(NamedTuple):
-    """All single numbers of a plan that kernels read: one value instead of a dozen arguments."""
+    """All scalars of a plan that kernels read: one value instead of a dozen arguments."""
 
     kind: int
     strength: float
@@ -95,11 +100,11 @@ class Numbers(NamedTuple):
     rest: int
     remembers: bool
     watches: bool
-    """Whether a board is kept up."""
+    """Whether a board is updated."""
 
 
 class BeamArrays(NamedTuple):
-    """What a beam reads of a plan."""
+    """The part of a plan that a beam reads."""
 
     numbers: Numbers
     vectors: Floats
@@ -115,7 +120,7 @@ class BeamArrays(NamedTuple):
 
 
 class WalkArrays(NamedTuple):
-    """What a walk reads of a plan."""
+    """The part of a plan that a walk reads."""
 
     numbers: Numbers
     nodes: Floats
@@ -129,7 +134,7 @@ class WalkArrays(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """What learning reads of every plan ..."""
+    """The part of a plan that learning about items reads."""
 
     numbers: Numbers
     items: Floats
@@ -138,7 +143,7 @@ class Lesson(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """... and, where rewards also teach the nodes above an item, of the tree."""
+    """The part of a plan that learning about the nodes above an item reads."""
 
     nodes: Floats
     parent: Integers
@@ -152,71 +157,71 @@ class Paths(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What holds whichever way an item is found."""
+    """Settings of every policy, however it finds an item."""
 
     shortlist: int = 0
-    """So many of the items that served the user best are always considered."""
+    """How many of the user's best items so far are always considered."""
     keep: float = 1.0
-    """By how much what was learned counts less after every block of observations."""
+    """The factor by which older observations count less after every block of new ones."""
     explore: float = 1.0
-    """The share of decisions that may explore; the others take the best mean."""
+    """The share of decisions that may explore. The others take the best mean."""
 
 
 class Plan(NamedTuple):
-    """The tree, the items' vectors in leaf order, the rule and the budget."""
+    """A policy made ready for a catalogue: the tree, the item vectors in leaf order, the rule and the budget."""
 
     tree: TreeArrays
     nodes: Floats
-    """(nodes, d): what nodes are scored and learned by: the tree's means, or those at length 1."""
+    """(nodes, d): the vectors by which nodes are scored and learned: the tree's means, or the means at length 1."""
     items: Floats
     """(items, d) in leaf order."""
     kind: int
     strength: float
     prior: Start
     node_budget: int
-    """At most so many nodes are scored at a step."""
+    """The most nodes that are scored at one step."""
     item_budget: int
-    """At most so many items are scored at the last step."""
+    """The most items that are scored at the last step."""
     personal: bool
     """Choose among the user's visible nodes (pHCB) instead of descending from the root (HCB)."""
     start: Integers
     """The first visible nodes, in the order of their items."""
     need_visits: NDArray[np.float64]
-    """(levels + 1,) by level: a visible node opens at so many visits ..."""
+    """(levels + 1,): at each level, the visits that a visible node needs to open."""
     need_mean: NDArray[np.float64]
-    """... and a mean reward beyond this."""
+    """(levels + 1,): ... and the mean reward that it has to exceed."""
     at_least: bool
-    """A mean reward equal to the threshold is enough."""
+    """Whether a mean reward equal to the threshold is enough."""
     by_level: bool
     """Multiply a visible node's score by its level (the paper's authors' code does)."""
     once: bool
-    """Show no item twice to a user ..."""
+    """Whether an item that was shown to a user rests."""
     rest: int
-    """... until so many others were shown; 0: never."""
+    """How many other items are shown before it may come back; 0: it never does."""
     board: Board
-    """(watched,) before the first event."""
+    """(watched,): the board before the first event."""
     watched: Floats
-    """(watched, d): the root's children, or all items, whose means and widths are kept up; none where computing them
-    anew is cheaper."""
+    """(watched, d): the root's children, or all items, if their means and widths are kept on the board. Empty where
+    recomputing them is cheaper."""
     search: Search
     rules: Rules
     remembers: bool
     """Whether a user's history is needed."""
     gates: Floats
-    """(contexts, d): by which vectors are multiplied, elementwise, in a request's context; there may be none."""
+    """(contexts, d): factors of the vector's dimensions in each context of a request. May be empty."""
     bonus: Floats
-    """(items,): what the score of an item gains: one that few have seen, or that the crowd knows little of. There may
-    be none."""
+    """(items,): added to the score of an item that few users have seen, or that the crowd knows little of. May be
+    empty."""
     crowd: CrowdArrays = CrowdArrays.none()
 
     @property
     def beams(self) -> bool:
-        """Whether a beam searches the tree, instead of a walk."""
+        """Whether a beam searches the tree. Otherwise the policy walks."""
         return len(self.search.width) > 0
 
     @property
     def numbers(self) -> Numbers:
-        """Its single numbers."""
+        """The scalars."""
         rules = self.rules
         return Numbers(
             self.kind, self.strength, rules.explore, self.node_budget, self.item_budget, rules.shortlist, rules.keep,
@@ -225,7 +230,7 @@ class Plan(NamedTuple):
 
     @property
     def beam(self) -> BeamArrays:
-        """What a beam reads of it."""
+        """The part that a beam reads."""
         tree = self.tree
         return BeamArrays(
             self.numbers, tree.vectors, tree.first_child, tree.item_range, tree.items, self.items, self.bonus,
@@ -234,7 +239,7 @@ class Plan(NamedTuple):
 
     @property
     def walk(self) -> WalkArrays:
-        """What a walk reads of it."""
+        """The part that a walk reads."""
         tree = self.tree
         return WalkArrays(
             self.numbers, self.nodes, tree.level, tree.first_child, tree.item_range, tree.items, self.items, self.bonus,
@@ -243,12 +248,12 @@ class Plan(NamedTuple):
 
     @property
     def lesson(self) -> Lesson:
-        """What learning reads of it ..."""
+        """The part that learning about items reads."""
         return Lesson(self.numbers, self.items, self.gates, self.crowd.offset)
 
     @property
     def paths(self) -> Paths:
-        """... and, where rewards also teach nodes, of its tree."""
+        """The part that learning about nodes reads."""
         tree = self.tree
         return Paths(
             self.nodes, tree.parent, tree.level, tree.first_child, tree.item_range, self.watched, self.need_visits,
@@ -269,19 +274,19 @@ class Plan(NamedTuple):
 
     @property
     def upkeep(self) -> int:
-        """How many multiplications a reward takes."""
+        """Multiplications per reward."""
         dim = int(self.items.shape[1])
-        # x' A^-1, the rank-1 change of A^-1, and the block's share of A
+        # x' A^-1, the rank-1 update of A^-1, and one observation's share of the block product
         return self.slots * 3 * dim * dim + len(self.watched) * dim
 
     @property
     def least_field(self) -> int:
-        """Room for visible nodes that every seat keeps: a newcomer's."""
+        """Visible nodes that every seat has room for: those of a new user."""
         return max(LEAST, len(self.start))
 
 
 class Known(NamedTuple):
-    """What deciding reads of the users in the seats ..."""
+    """The part of a state that deciding reads."""
 
     inverse: Floats
     theta: Floats
@@ -291,43 +296,43 @@ class Known(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """... and, where a walk decides, this too."""
+    """The part of a state that only a walk reads."""
 
     board: Board
     visible: Lists
 
 
 class State(NamedTuple):
-    """What is known of the users in the seats; a cache of their events."""
+    """What is known of the users in the seats: a cache of their events."""
 
     posterior: Posterior
     board: Board
     """(seats, watched)."""
     history: History
-    """Only for a plan that remembers."""
+    """Empty unless the plan remembers."""
     visible: Lists
-    """The user's visible nodes, in the order of their items; only for a personal plan."""
+    """Visible nodes, in the order of their items. Empty unless the plan is personal."""
     shown: Lists
-    """Places of what the user was shown: sorted, or, where they come back after a while, the last ones in order; only
-    for a plan that shows an item once."""
+    """Places of the items that were shown: sorted, or the latest in order if they come back after a while. Empty
+    unless items rest."""
     short: Lists
-    """Places of the items that served the user best; only for a plan with a shortlist."""
+    """Places of the user's best items so far. Empty unless the plan has a shortlist."""
 
     @property
     def known(self) -> Known:
-        """What deciding reads of it ..."""
+        """The part that deciding reads."""
         return Known(self.posterior.inverse, self.posterior.theta, self.history, self.shown, self.short)
 
     @property
     def walked(self) -> Walked:
-        """... and a walk."""
+        """The part that only a walk reads."""
         return Walked(self.board, self.visible)
 
 
 def worth_watching(tree: TreeArrays, nodes: Floats, items: Floats, kind: int, budgets: tuple[int, int]) -> Floats:
-    """Return the vectors whose means and widths are kept up: the root's children, all items, or nothing.
+    """Return the vectors whose means and widths are kept on the board: the root's children, all items, or none.
 
-    Keeping up costs d multiplications an arm and event, computing anew d^2 an arm scored and round.
+    An update costs d multiplications per arm and event, recomputing d^2 per arm scored and round.
     """
     arms, budget = nodes[tree.first_child[0] : tree.first_child[1]], budgets[0]
     if len(tree.parent) == 1:
@@ -344,9 +349,9 @@ def first_board(watched: Floats, prior: Start) -> Board:
 
 
 def room(plan: Plan, seats: int, events: int) -> State:
-    """Return seats for users with up to `events` events each; `walk.sit` before use."""
+    """Return a state for users with up to `events` events each. Call `sit` before a seat is used."""
     children = np.diff(plan.tree.first_child)
-    # Each event opens one node at most, and the widest ones are the worst case.
+    # Each event opens at most one node. In the worst case these are the widest ones.
     widest = int(np.sort(children)[::-1][:events].sum()) if events else 0
     most = min(len(plan.start) + widest, int((children == 0).sum())) if plan.personal else 0
     board = len(plan.board.mean)
@@ -363,10 +368,10 @@ def room(plan: Plan, seats: int, events: int) -> State:
 
 
 def scratch(plan: Plan) -> Candidates:
-    """Return room for the candidates of any decision under `plan`."""
+    """Return working memory for the candidates of any decision under `plan`."""
     dim = plan.items.shape[1]
     if plan.beams:
-        most = plan.item_budget + plan.rules.shortlist + 1  # one may be drawn from all items
+        most = plan.item_budget + plan.rules.shortlist + 1  # one more may be drawn from the whole catalogue
         return Candidates.empty(most, dim, 2 * int(plan.search.width.max()))
     children = np.diff(plan.tree.first_child)
     widest = int((children == 0).sum()) if plan.personal else int(children.max())

@@ -1,4 +1,4 @@
-"""Learning from items: what one reward does to a user's state, and a replay of many. What every policy shares."""
+"""Learning about items: what one reward changes in a user's state, and the replay of many events."""
 
 from typing import NamedTuple
 
@@ -16,32 +16,32 @@ from treeward.store.events import CHANGE, REWARD, SHOWN
 
 
 class Events(NamedTuple):
-    """A user's events as a plan sees them."""
+    """Events of users, in terms of a plan: places instead of items."""
 
     kind: NDArray[np.uint8]
     """SHOWN, REWARD or CHANGE."""
     place: Integers
-    """Of the item, in leaf order; -1 if the item is gone."""
+    """Of the item; -1: the catalogue no longer has it."""
     node: Integers
-    """The node the item was taken from; -1: whichever would have been."""
+    """The node that the item was taken from; -1: the node that holds it now."""
     reward: NDArray[np.float64]
     gate: Integers = np.zeros(0, dtype=np.int32)
-    """Which of the plan's gates was the request's; -1: none. Empty: none of them had one."""
+    """Index of the request's context in the plan's `gates`; -1: none. Empty: no event has a context."""
 
 
 class Desk(NamedTuple):
-    """Room to learn in."""
+    """Working memory for learning."""
 
     until: NDArray[np.int64]
-    """(slots,): up to so many observations A^-1 and theta of a slot are not kept up; at so many they are made."""
+    """(slots,): A^-1 and theta of a slot are left alone until it has this many observations, then computed."""
     x: Floats
-    """(d,): the vector learned from, as the request saw it."""
+    """(d,): the vector of the observation, in the request's context."""
     z: Floats
     """(d,): A^-1 x."""
 
     @classmethod
     def empty(cls, plan: Plan) -> "Desk":
-        """Return room for a plan; as it is, A^-1 and theta are always kept up."""
+        """Return working memory for a plan, set to update A^-1 and theta with every observation."""
         x, z = np.zeros((2, plan.items.shape[1]), dtype=np.float32)
         return cls(np.zeros(plan.slots, dtype=np.int64), x, z)
 
@@ -59,7 +59,7 @@ def replay_items(
     done: NDArray[np.int64],
     desk: Desk,
 ) -> int:
-    """Replay one user's events after another's, from where each one's `done` is; return who lacks room, or -1."""
+    """Replay events user by user, from `done` on. Return the index of a user whose seat needs more room, or -1."""
     numbers = lesson.numbers
     for user in range(len(seats)):
         seat, first, last = seats[user], done[user], ends[user + 1]
@@ -100,7 +100,7 @@ def teach_item(
     reward: float,
     desk: Desk,
 ) -> None:
-    """Learn a reward for the item at `place`, in a request that told `gate`."""
+    """Learn a reward for the item at `place`, in the context `gate`."""
     numbers = lesson.numbers
     through(lesson.items[place], lesson.gates, gate, desk.x)
     own = reward - offset_of(lesson.offset, place)
@@ -113,7 +113,7 @@ def teach_item(
 
 @inner
 def round_down(keep: float, posterior: Posterior, seat: int, until: NDArray[np.int64]) -> None:
-    """Make of what comes the number up to which a slot need not be kept up: its last refresh, or 0."""
+    """Turn the number of coming observations into the count at a slot's last refresh; 0: there is none."""
     every = BLOCK if keep < 1.0 else REFRESH
     for slot in range(len(until)):
         if until[slot] > 0:
@@ -123,7 +123,7 @@ def round_down(keep: float, posterior: Posterior, seat: int, until: NDArray[np.i
 
 @inner
 def fits(numbers: Numbers, history: History, shown: Lists, seat: int) -> bool:
-    """Tell whether one more event is sure to find room."""
+    """Return whether there is room for one more event."""
     if numbers.remembers and history.places.length[seat] >= history.places.room[seat]:
         return False
     full = shown.length[seat] >= shown.room[seat]
@@ -132,14 +132,14 @@ def fits(numbers: Numbers, history: History, shown: Lists, seat: int) -> bool:
 
 @inner
 def through(vector: Floats, gates: Floats, gate: int, x: Floats) -> None:
-    """Write a vector as a request saw it."""
+    """Write a vector in the context `gate` into `x`."""
     for j in range(len(x)):
         x[j] = vector[j] * gates[gate, j] if gate >= 0 else vector[j]
 
 
 @inner(inline=False)
 def shortlist(most: int, history: History, short: Lists, seat: int, place: int) -> None:
-    """Keep the items that earned most when shown, one more reward of 1 and one of 0 granted to each."""
+    """Keep the items with the highest mean reward, with one reward of 1 and one of 0 added to each."""
     start, count = short.start[seat], short.length[seat]
     worst, lowest = -1, _served(history, seat, place)
     for i in range(start, start + count):
@@ -163,7 +163,7 @@ def _served(history: History, seat: int, place: int) -> float:
 
 @inner
 def close(rest: int, shown: Lists, seat: int, place: int, kind: int) -> None:
-    """Count a place among those shown; where they come back after a while, feedback does not make it the last."""
+    """Add a place to those shown. Where items come back after a while, only exposures move it to the end."""
     start, count = shown.start[seat], shown.length[seat]
     if rest > 0:
         most = min(rest, shown.room[seat])
@@ -174,14 +174,14 @@ def close(rest: int, shown: Lists, seat: int, place: int, kind: int) -> None:
 
 
 WAITS, MADE, MOVED = range(3)
-"""What becomes of A^-1 and theta of a slot with one more observation: nothing yet, computed from A and b, or moved."""
+"""What one more observation does to A^-1 and theta: nothing yet, recomputed from A and b, or a rank-1 move."""
 
 
 @inner(inline=False)
 def add(
     keep: float, posterior: Posterior, seat: int, slot: int, reward: float, desk: Desk
 ) -> tuple[int, np.float32, np.float32]:
-    """Add the observation on the desk to a slot: return what became of A^-1, and, if it was moved, by how much."""
+    """Add the observation on the desk to a slot. Return what happened to A^-1; for a move, its scale and surprise."""
     scale, surprise, how = np.float32(0.0), np.float32(0.0), MOVED
     if posterior.pulls[seat, slot] < desk.until[slot]:
         observe(posterior, seat, slot, desk.x, reward)

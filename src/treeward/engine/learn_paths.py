@@ -1,4 +1,4 @@
-"""Learning on paths: a reward also teaches the nodes above its item, and opens nodes of pHCB. For what walks."""
+"""Learning about paths: a reward also teaches the nodes above its item, and may open a visible node of pHCB."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ def replay_paths(
     done: NDArray[np.int64],
     desk: Desk,
 ) -> int:
-    """Do as `replay_items` does where rewards also teach nodes."""
+    """Replay events like `replay_items`, for policies whose rewards also teach nodes."""
     numbers = lesson.numbers
     for user in range(len(seats)):
         seat = seats[user]
@@ -77,16 +77,16 @@ def teach_path(
     reward: float,
     desk: Desk,
 ) -> None:
-    """Learn a reward for the item at `place`, taken from `node`: it goes to the item and every node on its path.
+    """Learn a reward for the item at `place`, taken from `node`, at the item and at every node on its path.
 
-    `at` is the item's `holder`, `gate` what the request told. `kind`: REWARD, or CHANGE, where the reward of an
-    earlier event changes by so much.
+    `at` is the item's `holder`, `gate` the request's context. If `kind` is CHANGE, `reward` is the change of an earlier
+    event's reward.
     """
     numbers, slot = lesson.numbers, posterior.theta.shape[1] - 1
     node = _taken_from(numbers.personal, paths, visible, seat, place, at, node)
     through(lesson.items[place], lesson.gates, gate, desk.x)
     known = offset_of(lesson.offset, place)
-    while slot >= 0:  # the item, then the nodes from below
+    while slot >= 0:  # the item first, then the nodes from the leaf up
         if kind == CHANGE:
             correct(posterior, seat, slot, desk.x, reward, desk.z)
             how, scale, surprise = MOVED, np.float32(0.0), np.float32(reward)
@@ -112,16 +112,16 @@ def teach_path(
 
 @inner
 def _taken_from(personal: bool, paths: Paths, visible: Lists, seat: int, place: int, at: int, node: int) -> int:
-    """Return the first node that learns of an item; -1: none does."""
+    """Return the lowest node that learns from a reward; -1: none."""
     if personal:
         return node if node >= 0 else whole(visible.values[visible.start[seat] + at])
     leaf = leaf_of(paths.first_child, paths.item_range, place, node)
-    return leaf if leaf > 0 else -1  # nothing is learned at the root
+    return leaf if leaf > 0 else -1  # the root has no parameters
 
 
 @inner
 def _count(personal: bool, paths: Paths, events: Events, first: int, last: int, until: NDArray[np.int64]) -> None:
-    """Count the observations that these events bring to each slot."""
+    """Write how many observations these events add to each slot."""
     for slot in range(len(until)):
         until[slot] = 0
     for i in range(first, last if last - first > 1 else first):
@@ -138,7 +138,7 @@ def _count(personal: bool, paths: Paths, events: Events, first: int, last: int, 
 
 @inner
 def _expandable(first_child: Integers, visible: Lists, seat: int, at: int) -> bool:
-    """Tell whether the children of the visible node `at` are sure to find room."""
+    """Return whether there is room for the children of the visible node `at`."""
     node = visible.values[visible.start[seat] + at]
     children = first_child[node + 1] - first_child[node]
     return bool(visible.length[seat] + children <= visible.room[seat] + 1)
@@ -155,7 +155,7 @@ def _keep_board(
     surprise: np.float32,
     z: Floats,
 ) -> None:
-    """Keep up the means and widths of what is watched, after slot 0 has learned."""
+    """Update the board after slot 0 has learned."""
     if how == MADE:
         _count_board(watched, board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
     elif how == MOVED:
@@ -181,7 +181,7 @@ def _count_board(watched: Floats, board: Board, seat: int, inverse: Floats, thet
 
 @inner(inline=False)
 def _expand(at_least: bool, paths: Paths, history: History, lists: Lists, seat: int, at: int) -> None:
-    """Replace the visible node `at` by its children, if it has earned it."""
+    """Replace the visible node `at` by its children if its visits and mean reward suffice."""
     start = lists.start[seat]
     visible = lists.values[start : start + lists.room[seat]]
     node = visible[at]

@@ -1,4 +1,4 @@
-"""Which node holds a place: a place is where an item stands in leaf order."""
+"""Find the node that holds a place. A place is the position of an item in leaf order."""
 
 from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import Integers
@@ -23,7 +23,7 @@ def leaf_at(first_child: Integers, item_range: Integers, place: int) -> int:
 
 @inner
 def leaf_of(first_child: Integers, item_range: Integers, place: int, node: int) -> int:
-    """Return the leaf a place was reached through: `node`, unless that is none, or an inner node of pHCB's."""
+    """Return the leaf of a place: `node` if that is a leaf (pHCB may have taken the item from an inner node)."""
     if node >= 0 and first_child[node] == first_child[node + 1]:
         return node
     return leaf_at(first_child, item_range, place)
@@ -31,7 +31,7 @@ def leaf_of(first_child: Integers, item_range: Integers, place: int, node: int) 
 
 @inner
 def holder(item_range: Integers, visible: Lists, seat: int, place: int) -> int:
-    """Return which of the visible nodes, which stand in the order of their items, holds a place."""
+    """Return the index of the visible node that holds a place. Visible nodes are in the order of their items."""
     start = visible.start[seat]
     low, high = 0, visible.length[seat] - 1
     while low < high:

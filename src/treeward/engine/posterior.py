@@ -1,12 +1,12 @@
 """The Gaussian linear posterior of a user: A = prior + sum x x', b = prior + sum r x, theta = A^-1 b, for every slot.
 
-A slot is a kind of arm with a parameter vector of its own (a level of the tree, or the items). What is kept of a user
-is free of the prior: sum x x', a block of `BLOCK` observations at a time, and sum r x, in float64. A^-1 and theta in
-float32, which scores need, are derived from them. Rank-1 updates of A^-1 alone drift, badly so when a few arms come
-again and again: so every `REFRESH` updates A^-1 and theta are recomputed. Another prior needs no events: see `rebase`.
+A slot is a kind of arm with its own parameter vector: a level of the tree, or the items. The sums of a user do not
+contain the prior: sum x x', added in blocks of `BLOCK` observations, and sum r x, both in float64. Scores need A^-1 and
+theta in float32, which are derived from the sums. Rank-1 updates of A^-1 drift, badly so when the same few arms repeat.
+Therefore A^-1 and theta are recomputed every `REFRESH` updates. Changing the prior needs no events: see `rebase`.
 
-What came before a refresh matters only through A and b: that is why a long list of events is replayed quickly, and to
-the same bits (`observe` up to the last refresh, `learn` from there on).
+Observations before a refresh only matter through A and b. So a long log is replayed quickly and to the same bits:
+`observe` up to the last refresh, `learn` from there on.
 """
 
 from typing import NamedTuple
@@ -35,12 +35,12 @@ class Start(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """Posteriors of many users: the first axis is the seat a user sits in, the second the slot."""
+    """Posteriors of many users. The first axis is the user's seat, the second the slot."""
 
     products: NDArray[np.float64]
-    """(seats, slots, d, d): sum x x', without the observations still pending."""
+    """(seats, slots, d, d): sum x x', without the pending observations."""
     pending: Floats
-    """(seats, slots, BLOCK, d): the observations since the last whole block."""
+    """(seats, slots, BLOCK, d): the observations since the last full block."""
     rewards: NDArray[np.float64]
     """(seats, slots, d): sum r x."""
     inverse: Floats
@@ -48,19 +48,19 @@ class Posterior(NamedTuple):
     theta: Floats
     """(seats, slots, d)."""
     pulls: NDArray[np.int64]
-    """(seats, slots): how many observations."""
+    """(seats, slots): the number of observations."""
     prior_precision: NDArray[np.float64]
-    """(d, d): A before the first observation, the same in all seats and slots ..."""
+    """(d, d): A before the first observation, the same in all seats and slots."""
     prior_moment: NDArray[np.float64]
-    """(d,): ... and b."""
+    """(d,): b before the first observation."""
     work: NDArray[np.float64]
-    """(2, d, d) room to work in, so one thread at a time."""
+    """(2, d, d): working memory, so only one thread may use this object at a time."""
     wide: NDArray[np.float64]
-    """(BLOCK, d) room to work in."""
+    """(BLOCK, d): working memory."""
 
     @classmethod
     def empty(cls, seats: int, slots: int, dim: int) -> "Posterior":
-        """Return room for `seats` users; `reset` a seat before it is used."""
+        """Return posteriors of `seats` users. Call `reset` before a seat is used."""
         return cls(
             np.zeros((seats, slots, dim, dim)),
             np.zeros((seats, slots, BLOCK, dim), dtype=np.float32),
@@ -76,7 +76,7 @@ class Posterior(NamedTuple):
 
     @property
     def precision(self) -> NDArray[np.float64]:
-        """(seats, slots, d, d): A without the observations still pending."""
+        """(seats, slots, d, d): A without the pending observations."""
         return self.products + self.prior_precision
 
     @property
@@ -86,7 +86,7 @@ class Posterior(NamedTuple):
 
 
 def rebase(posterior: Posterior, start: Start) -> None:
-    """Change the prior of all seats: A^-1 and theta follow from the sums that are kept, without reading any event."""
+    """Change the prior of all seats. A^-1 and theta are recomputed from the sums; no event is read."""
     posterior.prior_precision[:], posterior.prior_moment[:] = start.precision, start.moment
     waiting = np.arange(BLOCK) < (posterior.pulls % BLOCK)[..., np.newaxis]
     pending = np.where(waiting[..., np.newaxis], posterior.pending, 0.0)
@@ -97,7 +97,7 @@ def rebase(posterior: Posterior, start: Start) -> None:
 
 
 def reset(posterior: Posterior, seats: int | NDArray[np.int64], start: Start) -> None:
-    """Let nothing be known in seats; the prior is that of all seats."""
+    """Reset seats to new users. The prior applies to all seats."""
     posterior.prior_precision[:], posterior.prior_moment[:] = start.precision, start.moment
     posterior.products[seats] = posterior.rewards[seats] = 0.0
     posterior.inverse[seats], posterior.theta[seats] = start.inverse, start.theta
@@ -106,7 +106,7 @@ def reset(posterior: Posterior, seats: int | NDArray[np.int64], start: Start) ->
 
 @inner
 def observe(posterior: Posterior, seat: int, slot: int, x: Floats, reward: float) -> None:
-    """Count one observation into A and b; A^-1 and theta wait for `refresh`."""
+    """Add one observation to A and b, but leave A^-1 and theta to `refresh`."""
     rewards, pending = posterior.rewards[seat, slot], posterior.pending[seat, slot]
     at = posterior.pulls[seat, slot] % BLOCK
     for i in range(len(x)):
@@ -128,7 +128,7 @@ def observe(posterior: Posterior, seat: int, slot: int, x: Floats, reward: float
 def learn(
     posterior: Posterior, seat: int, slot: int, x: Floats, reward: float, z: Floats
 ) -> tuple[np.float32, np.float32]:
-    """Add one observation as `move` does, exact again every `REFRESH`."""
+    """Add one observation by `move`, and recompute every `REFRESH` observations."""
     scale, surprise = move(posterior, seat, slot, x, reward, z)
     if posterior.pulls[seat, slot] % REFRESH == 0:
         refresh(posterior, seat, slot)
@@ -139,9 +139,9 @@ def learn(
 def move(
     posterior: Posterior, seat: int, slot: int, x: Floats, reward: float, z: Floats
 ) -> tuple[np.float32, np.float32]:
-    """Add one observation: A += x x', b += r x; A^-1 and theta by Sherman and Morrison.
+    """Add one observation: A += x x', b += r x. A^-1 and theta follow by the Sherman-Morrison formula.
 
-    `z` receives A^-1 x as it was; the numbers returned say how means and squared widths of other arms a moved:
+    `z` receives A^-1 x from before. Return scale and surprise, by which the values of any other arm `a` change:
     mean += surprise * (a . z), width^2 -= scale * (a . z)^2.
     """
     inverse, theta = posterior.inverse[seat, slot], posterior.theta[seat, slot]
@@ -164,7 +164,7 @@ def move(
 
 @inner(inline=False)
 def fade(posterior: Posterior, seat: int, slot: int, keep: float) -> None:
-    """Let all that was observed count `keep` times as much against the prior; only where no observation is pending."""
+    """Multiply the weight of all observations by `keep`. There must be no pending observation."""
     products, rewards = posterior.products[seat, slot], posterior.rewards[seat, slot]
     for i in range(len(rewards)):
         rewards[i] *= keep
@@ -174,7 +174,7 @@ def fade(posterior: Posterior, seat: int, slot: int, keep: float) -> None:
 
 @inner(sums=True)
 def correct(posterior: Posterior, seat: int, slot: int, x: Floats, change: float, z: Floats) -> None:
-    """Change the reward of an observation made before: b += change * x, theta follows; `z` receives A^-1 x."""
+    """Change the reward of an earlier observation: b += change * x, and theta with it. `z` receives A^-1 x."""
     rewards, theta = posterior.rewards[seat, slot], posterior.theta[seat, slot]
     spread(posterior.inverse[seat, slot], x, z)
     for i in range(len(x)):
@@ -184,7 +184,7 @@ def correct(posterior: Posterior, seat: int, slot: int, x: Floats, change: float
 
 @inner(sums=True)
 def spread(inverse: Floats, x: Floats, z: Floats) -> np.float32:
-    """Write A^-1 x into `z`, row by row since A^-1 is symmetric (that runs in vector lanes); return x' A^-1 x."""
+    """Write A^-1 x into `z`, row by row (A^-1 is symmetric, and rows run in vector lanes). Return x' A^-1 x."""
     dim = len(x)
     for j in range(dim):
         z[j] = np.float32(0.0)
@@ -209,7 +209,7 @@ def spread(inverse: Floats, x: Floats, z: Floats) -> np.float32:
 
 @inner(sums=True, inline=False)
 def refresh(posterior: Posterior, seat: int, slot: int) -> None:
-    """Compute A^-1 and theta from A and b in float64; only where no observation is pending."""
+    """Compute A^-1 and theta from A and b in float64. There must be no pending observation."""
     products, root, exact = posterior.products[seat, slot], posterior.work[0], posterior.work[1]
     for i in range(len(products)):
         for j in range(len(products)):

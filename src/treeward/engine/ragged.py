@@ -1,4 +1,4 @@
-"""Lists of different lengths, one a seat, side by side in one array so that they pass into compiled code."""
+"""Ragged arrays: one list per seat, of different lengths, in one array that kernels can take."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ LEAST = 8
 
 
 class Lists(NamedTuple):
-    """The list of seat s is ``values[start[s] : start[s] + length[s]]``; it may grow to ``room[s]``."""
+    """The list of seat s is ``values[start[s] : start[s] + length[s]]``. It can grow to ``room[s]``."""
 
     values: Integers
     start: NDArray[np.int64]
@@ -31,29 +31,31 @@ class Lists(NamedTuple):
         return self.values[self.start[seat] : self.start[seat] + self.length[seat]]
 
 
-def widened(lists: Lists, seat: int, need: int, *beside: AnyArray, least: int = LEAST) -> tuple[Lists, list[AnyArray]]:
-    """Return the lists with room for `need` values in a seat; arrays `beside`, laid out alike, move along.
+def widened(
+    lists: Lists, seat: int, need: int, *parallel: AnyArray, least: int = LEAST
+) -> tuple[Lists, list[AnyArray]]:
+    """Return the lists with room for `need` values in a seat. Arrays `parallel` to the values move with them.
 
-    Every list keeps room for `least`, which is what a newcomer may begin with.
-    The seat's list moves to the end; when the array is full, all of them move to a new one, without gaps.
+    Every list keeps room for `least` values, which a new user may need. The seat's list moves to the end of the array;
+    when that is full, all lists move to a new one, without gaps.
     """
     if lists.room[seat] >= need:
-        return lists, list(beside)
+        return lists, list(parallel)
     room = max(least, 1 << (need - 1).bit_length())
     top = int((lists.start + lists.room).max())
     if top + room <= len(lists.values):
         old, length = int(lists.start[seat]), int(lists.length[seat])
-        for array in (lists.values, *beside):
+        for array in (lists.values, *parallel):
             array[top : top + length] = array[old : old + length]
         lists.start[seat], lists.room[seat] = top, room
-        return lists, list(beside)
-    # A list that became short keeps no more room than it needs, or else one long list would cost every seat its length.
+        return lists, list(parallel)
+    # Lists shrink to what they need: otherwise one long list would, in time, cost every seat its length.
     rooms = np.maximum(least, np.minimum(lists.room, 2 * lists.length))
     rooms[seat] = room
     starts = np.concatenate([[0], np.cumsum(rooms)[:-1]])
     size = int(1.5 * rooms.sum()) + room
     moved: list[AnyArray] = []
-    for array in (lists.values, *beside):
+    for array in (lists.values, *parallel):
         moved.append(np.zeros(size, dtype=array.dtype))
         _move(array, lists.start, lists.length, moved[-1], starts)
     return Lists(moved[0], starts, rooms, lists.length), moved[1:]
@@ -83,7 +85,7 @@ def first_at(values: Integers, count: int, value: int) -> int:
 
 @inner
 def insert(values: Integers, count: int, value: int) -> int:
-    """Put a value among the first `count` sorted, distinct ones; return how many there are now."""
+    """Insert a value into the first `count` values, which are sorted and distinct. Return the new count."""
     at = first_at(values, count, value)
     if at < count and values[at] == value:
         return count
@@ -95,9 +97,9 @@ def insert(values: Integers, count: int, value: int) -> int:
 
 @inner
 def push(values: Integers, count: int, value: int) -> int:
-    """Put a value behind the first `count`, the first of which makes way if there is no room; return how many remain.
+    """Append a value to the first `count`, dropping the oldest if there is no room. Return the new count.
 
-    One that is among them already moves to the end.
+    A value that is among them already moves to the end.
     """
     at = 0
     while at < count and values[at] != value:

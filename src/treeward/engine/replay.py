@@ -1,4 +1,4 @@
-"""Events to state: seat users and apply their events, by what their plan learns from."""
+"""The entry for learning: apply events to the state of users. One reward and a whole log take the same way."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ __all__ = ["Events", "absorb", "sit", "sit_all"]
 
 
 def sit_all(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
-    """Seat users nothing is known of."""
+    """Reset seats to new users."""
     reset(state.posterior, seats, plan.prior)
     state.board.mean[seats], state.board.square[seats] = plan.board.mean, plan.board.square
     for lists in (state.history.places, state.shown, state.short):
@@ -26,15 +26,15 @@ def sit_all(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
 
 
 def sit(plan: Plan, state: State, seat: int) -> None:
-    """Seat one user nothing is known of."""
+    """Reset one seat to a new user."""
     sit_all(plan, state, np.array([seat], dtype=np.int64))
 
 
 def absorb(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.int64], events: Events) -> State:
-    """Apply events ends[i]:ends[i + 1] to seat i, in order, and return the state, with more room where needed.
+    """Apply events ends[i]:ends[i + 1] to seat i, in order. Return the state, with more room where it was needed.
 
-    The result is the same to the bit whether events come one by one or together, but together they come faster: what
-    lies before the last refresh of a slot goes into A and b alone.
+    The result is bit-identical whether events come one by one or together. Together they are faster: those before the
+    last refresh of a slot only enter the sums A and b.
     """
     done, desk, lesson = ends[:-1].copy(), Desk.empty(plan), plan.lesson
     paths = None if plan.beams else plan.paths
@@ -50,7 +50,7 @@ def absorb(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.
 
 
 def _widen(plan: Plan, state: State, seat: int, events: int) -> State:
-    """Return the state with room in a seat for so many events, and for the children of one more node."""
+    """Return the state with room in a seat for more events, and for the children of one more node."""
     places, rewards, visible, shown = *state.history, state.visible, state.shown
     if plan.remembers:
         places, [rewards] = widened(places, seat, int(places.length[seat]) + events, rewards)

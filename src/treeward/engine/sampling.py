@@ -1,4 +1,4 @@
-"""Candidates of a step: how they are sampled, gathered and counted, and which counters their draws come from."""
+"""Candidates of a step: sampling, gathering their vectors, and the counters that random draws come from."""
 
 from typing import NamedTuple
 
@@ -19,12 +19,12 @@ ROUND, STEP, HALF = 1 << 20, 1 << 16, 1 << 15
 MOST_STEPS = 16
 MOST_SCORES = HALF
 ITEM = (MOST_STEPS - 1) * STEP
-# The last counters of a round: whether to explore, whether to draw from all items, and which.
+# The last counters of a round: whether to explore, whether to draw from the whole catalogue, and which item.
 EXPLORES, FRESH, WHICH = ROUND - 1, ROUND - 2, ROUND - 3
 
 
 class Draws(NamedTuple):
-    """Where random numbers come from: `counter` and the numbers after it are free."""
+    """A source of random numbers: `counter` and all after it are unused."""
 
     seed: int
     stream: int
@@ -33,13 +33,13 @@ class Draws(NamedTuple):
 
 @inner
 def later(draws: Draws, by: int) -> Draws:
-    """Return the draws so many counters later."""
+    """Return the source `by` counters later."""
     return Draws(draws.seed, draws.stream, draws.counter + by)
 
 
 @inner
 def may_explore(numbers: Numbers, draws: Draws) -> bool:
-    """Tell whether the decision whose round begins here may explore."""
+    """Return whether the decision whose round begins here may explore."""
     if numbers.explore >= 1.0:
         return True
     return rng.uniform(draws.seed, draws.stream, draws.counter + EXPLORES) < numbers.explore
@@ -47,7 +47,7 @@ def may_explore(numbers: Numbers, draws: Draws) -> bool:
 
 @inner
 def cost(kind: int, count: int, dim: int) -> int:
-    """Return the multiplications that scoring so many arms takes."""
+    """Return the multiplications for scoring `count` arms."""
     if kind == UCB:
         return count * (dim + dim * dim)
     if kind == SAMPLE:
@@ -66,7 +66,7 @@ def gather(
     count: int,
     candidates: Candidates,
 ) -> None:
-    """Write down all that the rule needs to know of candidates that are items."""
+    """Write all that the rule reads of candidates that are items."""
     for i in range(count):
         place = candidates.arm[i]
         copy(items[place], candidates.vectors[i])
@@ -79,7 +79,7 @@ def gather(
 
 @inner
 def with_shortlist(short: Lists, seat: int, screen: Screen, candidates: Candidates, count: int) -> int:
-    """Add the user's shortlist to the candidates, and return how many there are."""
+    """Add the user's shortlist to the candidates. Return the new count."""
     found, arm, start = count, candidates.arm, short.start[seat]
     for i in range(start, start + short.length[seat]):
         place, known = whole(short.values[i]), False
@@ -93,7 +93,7 @@ def with_shortlist(short: Lists, seat: int, screen: Screen, candidates: Candidat
 
 @inner
 def best_known(numbers: Numbers, count: int, explores: bool, candidates: Candidates, draws: Draws) -> int:
-    """Return the best of candidates whose means and widths are known."""
+    """Return the best of the candidates, whose means and widths are known."""
     kind, strength = (numbers.kind, numbers.strength) if explores else (GREEDY_LINEAR, 0.0)
     return best_scored(kind, strength, count, candidates, draws.seed, draws.stream, draws.counter)
 
@@ -109,7 +109,7 @@ def best_gathered(
     candidates: Candidates,
     draws: Draws,
 ) -> int:
-    """Return the best of candidates whose vectors were gathered; where nothing explores, by means alone."""
+    """Return the best of the candidates, whose vectors were gathered; by mean alone unless the decision explores."""
     x, seed, stream, counter = candidates.vectors[:count], draws.seed, draws.stream, draws.counter
     chosen = best_of(numbers.kind, numbers.strength, inverse, theta, taste, x, candidates, seed, stream, counter)
     if not explores:
@@ -119,14 +119,14 @@ def best_gathered(
 
 @inner
 def copy(source: AnyArray, target: AnyArray) -> None:
-    """Copy a vector: a loop, where assigning a slice would take ten times as long."""
+    """Copy a vector. In numba a loop is ten times as fast as a slice assignment."""
     for j in range(len(source)):
         target[j] = source[j]
 
 
 @inner
 def sample(out: NDArray[np.int64], count: int, total: int, seed: int, stream: int, counter: int) -> None:
-    """Write `count` of the numbers below `total`: all of them in order, or a uniform sample (Floyd's)."""
+    """Write `count` of the numbers below `total`: all of them in order, or a uniform sample (Floyd's algorithm)."""
     if count == total:
         for i in range(count):
             out[i] = i

@@ -1,6 +1,6 @@
-"""A plan with free places in every leaf, so that items can come and go without anything being laid out anew.
+"""A plan with free places in every leaf, so that items can be added and removed without a new layout.
 
-A free place is one that the screen keeps closed: nothing that decides knows the difference.
+A free place is a closed place: kernels that decide do not know the difference.
 """
 
 from typing import NamedTuple
@@ -16,52 +16,52 @@ from treeward.engine.places import leaf_at
 from treeward.tree import tree_arrays
 
 LEAST = 4
-"""Every leaf has room for so many more items."""
+"""The fewest free places of a leaf."""
 _WIDE, _WIDER = 4, 64
-"""So many nodes of each level are followed to the leaves nearest to an item; more, if those have no free place."""
+"""Nodes per level that are followed to the leaves nearest to an item; the second if those have no free place."""
 
 
 class Room(NamedTuple):
-    """What of a roomy plan changes as items come and go; the plan sees the same arrays, but may not write to them."""
+    """The arrays that change as items come and go. The plan has read-only views of them."""
 
     tree: TreeArrays
-    """Of which `items`, the rows by place (-1: free), and perhaps `vectors` change."""
+    """Its `items` change (the row at each place; -1: free) and, if `follow`, its `vectors`."""
     vectors: Floats
-    """(places, d): the items' vectors; those of items that are gone stay, because events may be about them."""
+    """(places, d): the items' vectors. Those of removed items stay: events may refer to them."""
     flags: Flags
     """Places that may be shown."""
     taken: NDArray[np.bool_]
-    """(places,): whether something is there: an item, or one that is gone."""
+    """(places,): whether the place holds an item, removed items included."""
     spare: NDArray[np.int64]
     """(nodes,): free places of each leaf."""
     cursor: NDArray[np.int64]
     """(nodes,): no place of the leaf before this one is free."""
     held: NDArray[np.int64]
-    """(nodes,): items under each node that may be shown ..."""
+    """(nodes,): how many items under each node may be shown ..."""
     sums: NDArray[np.float64]
     """(nodes, d): ... the sum of their vectors ..."""
     squares: NDArray[np.float64]
-    """(nodes,): ... and of their squares, of what is their own."""
+    """(nodes,): ... and of their squared lengths, in the items' own dimensions."""
     mean: NDArray[np.float64]
-    """(nodes, d): true node vectors."""
+    """(nodes, d): the exact node vectors."""
     centre: Floats
-    """(nodes, k): where nodes are as one looks for the leaf that is nearest to a newcomer."""
+    """(nodes, k): the nodes in the metric by which the leaf nearest to a new item is found."""
     reach: Floats
-    """(nodes,): as `Search` has it; none where nothing searches."""
+    """(nodes,): see `Search`. Empty for a policy that walks."""
     ladder: Floats
-    """(levels + 1, places): as `Search` has it; (levels + 1, 0) where items have no popularity."""
+    """(levels + 1, places): see `Search`. (levels + 1, 0) if items have no popularity."""
     stretch: float
     follow: bool
-    """Whether the plan's node vectors follow: only where nobody learns from them, or else what is known of a user and
-    what is asked of it would be about different vectors."""
+    """Whether the plan's node vectors change too. Only if no user learns from them: otherwise a user's parameters would
+    refer to other vectors than the scores."""
     own: int
-    """The first so many dimensions are the items' own."""
+    """How many dimensions are the items' own."""
 
 
 def roomy(plan: Plan, spare: float, metric: Floats) -> tuple[Plan, Room, Integers]:
-    """Return a plan with free places, what of it may change, and where each place of the old plan is now.
+    """Return a plan with free places, its arrays that may change, and the new place of every old one.
 
-    `metric`: (d, k), by which vectors are multiplied before one looks for the nearest leaf.
+    The nearest leaf of a vector x is found by x @ `metric`, a (d, k) matrix.
     """
     tree, leaves = plan.tree, tree_arrays.leaves(plan.tree)
     begin, end = tree.item_range[leaves, 0], tree.item_range[leaves, 1]
@@ -96,7 +96,7 @@ def roomy(plan: Plan, spare: float, metric: Floats) -> tuple[Plan, Room, Integer
         search=plan.search._replace(reach=room.reach, ladder=ladder),
         bonus=np.zeros(places, dtype=np.float32),
     )
-    if plan.exact:  # whose board would have to grow with every item
+    if plan.exact:  # a board of all items would have to grow
         made = made._replace(watched=plan.watched[:0], board=first_board(plan.watched[:0], plan.prior))
     return made, room, place
 
@@ -104,7 +104,7 @@ def roomy(plan: Plan, spare: float, metric: Floats) -> tuple[Plan, Room, Integer
 def _totals(
     tree: TreeArrays, items: Floats, own: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return how many items every node has, and the sums of their vectors and of their squares."""
+    """Return the number of items of every node, and the sums of their vectors and squared lengths."""
     count = np.diff(tree.item_range).ravel().astype(np.int64)
     leaves = tree_arrays.leaves(tree)
     sums = np.zeros((len(tree.parent), items.shape[1]))
@@ -124,7 +124,7 @@ def _fixed(array: AnyArray) -> AnyArray:
 
 
 def _spread_out(old: TreeArrays, new: TreeArrays, ladder: Floats) -> Floats:
-    """Return the ladder with room behind every node's share, for newcomers that nobody knows yet."""
+    """Return the ladder with room for new items, whose popularity is unknown, after every node's share."""
     if not ladder.shape[1]:
         return ladder
     made = np.full((len(ladder), len(new.items)), ladder[1:].min(), dtype=np.float32)
@@ -138,9 +138,9 @@ def _spread_out(old: TreeArrays, new: TreeArrays, ladder: Floats) -> Floats:
 
 @kernel
 def settle(room: Room, vectors: Floats, metric: Floats, out: NDArray[np.int64]) -> int:
-    """Give newcomers free places in the nearest leaves that have some; return how many got one, until one did not.
+    """Put new items on free places in the nearest leaves, in order, until one finds none. Return how many were placed.
 
-    `metric`: their vectors, as one looks for the nearest leaf.
+    `metric`: their vectors in the metric of `Room.centre`.
     """
     near, far = np.empty(_WIDER, dtype=np.int64), np.empty(_WIDER)
     next_near, next_far = np.empty(_WIDER, dtype=np.int64), np.empty(_WIDER)
@@ -167,7 +167,7 @@ def _nearest(
     next_near: NDArray[np.int64],
     next_far: NDArray[np.float64],
 ) -> int:
-    """Write the leaves nearest to a vector, found by following the nearest nodes of each level; return how many."""
+    """Write the leaves nearest to a vector, found by beam search. Return how many."""
     first_child = room.tree.first_child
     near[0], far[0], count, inside = 0, 0.0, whole(1), first_child[0] < first_child[1]
     while inside:
@@ -196,7 +196,7 @@ def _gap(x: Floats, y: Floats) -> np.float32:
 
 @inner
 def _keep(nodes: NDArray[np.int64], far: NDArray[np.float64], count: int, node: int, distance: float) -> int:
-    """Put a node among the nearest, in order, and return how many there are."""
+    """Insert a node into the nearest ones, in order. Return the new count."""
     at = count if count < len(nodes) else len(nodes) - 1
     if count == len(nodes) and distance >= far[at]:
         return count
@@ -209,7 +209,7 @@ def _keep(nodes: NDArray[np.int64], far: NDArray[np.float64], count: int, node: 
 
 @inner
 def _take(room: Room, leaf: int, x: Floats) -> int:
-    """Put a vector on a free place of a leaf, open, and return the place."""
+    """Put a vector on a free place of a leaf and open it. Return the place."""
     place: int = room.cursor[leaf]
     while room.taken[place]:
         place += 1
@@ -224,7 +224,7 @@ def _take(room: Room, leaf: int, x: Floats) -> int:
 
 @inner
 def _count(room: Room, leaf: int, place: int, sign: int) -> None:
-    """Open or close a place, and keep up all that is told of the nodes above it."""
+    """Open or close a place, and update the nodes above it."""
     flip(room.flags, place, sign > 0)
     tree, x, square = room.tree, room.vectors[place], 0.0
     for j in range(room.own):
@@ -248,7 +248,7 @@ def _count(room: Room, leaf: int, place: int, sign: int) -> None:
 
 @inner
 def _move(room: Room, leaf: int) -> None:
-    """Put a leaf's vector where the mean of its items is, and those above it where the means of their children are."""
+    """Move a leaf's vector to the mean of its items, and each node above it to the mean of its children."""
     tree = room.tree
     for j in range(room.mean.shape[1]):
         change = room.sums[leaf, j] / room.held[leaf] - room.mean[leaf, j]
@@ -265,7 +265,7 @@ def _move(room: Room, leaf: int) -> None:
 
 @inner
 def _stretch(room: Room, node: int) -> None:
-    """Say anew how far a node's items lie from its middle."""
+    """Recompute how far a node's items lie from its mean."""
     count, total = room.held[node], room.squares[node]
     if count == 0:
         return
@@ -276,7 +276,7 @@ def _stretch(room: Room, node: int) -> None:
 
 @inner
 def _climb(ladder: Floats, begin: int, count: int, value: np.float32, sign: int) -> None:
-    """Put a value among the first `count`, in falling order, from `begin` on, or take it away."""
+    """Insert a value into the `count` values from `begin` on, in descending order, or remove it."""
     low, high = begin, begin + count
     while low < high:
         middle = (low + high) // 2
@@ -295,7 +295,7 @@ def _climb(ladder: Floats, begin: int, count: int, value: np.float32, sign: int)
 
 @kernel
 def reopen(room: Room, places: NDArray[np.int64]) -> None:
-    """Let items that are gone be shown again."""
+    """Open places of removed items again."""
     for i in range(len(places)):
         if not room.flags.open[places[i]]:
             _count(room, leaf_at(room.tree.first_child, room.tree.item_range, places[i]), places[i], whole(1))
@@ -303,9 +303,9 @@ def reopen(room: Room, places: NDArray[np.int64]) -> None:
 
 @kernel
 def leave(room: Room, places: NDArray[np.int64], free: bool) -> int:
-    """Let places be shown no more, and return how many could be until now.
+    """Close places. Return how many were open.
 
-    `free`: nor does anything need their vectors, so other items may have them.
+    If `free`, nothing refers to their vectors either, and other items may take the places.
     """
     count = 0
     for i in range(len(places)):

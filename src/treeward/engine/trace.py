@@ -1,4 +1,4 @@
-"""How a decision was made, step by step, and how likely each step was."""
+"""The steps of a decision, and the probability of each. Needed for propensities and explanations."""
 
 from typing import NamedTuple
 
@@ -13,32 +13,32 @@ from treeward.engine.sampling import Draws
 
 
 class Trace(NamedTuple):
-    """How a decision was made, step by step, if it is to be told; the last step is the item's."""
+    """The steps of one decision; the last one chooses the item. Steps without room are not recorded."""
 
     steps: NDArray[np.int64]
-    """(1,): how many."""
+    """(1,): the number of steps."""
     seen: NDArray[np.int64]
-    """(steps,): arms that were considered ..."""
+    """(steps,): how many arms were considered ..."""
     total: NDArray[np.int64]
-    """(steps,): ... of so many."""
+    """(steps,): ... out of how many."""
     chosen: NDArray[np.int64]
-    """(steps,): which of them was taken."""
+    """(steps,): the index of the one that was taken."""
     chance: NDArray[np.float64]
-    """(steps,): the probability of the one taken, among the arms considered ..."""
+    """(steps,): its probability among the arms considered ..."""
     plain: NDArray[np.float64]
-    """(steps,): ... and if only means count."""
+    """(steps,): ... and its probability for a decision that does not explore."""
     aside: NDArray[np.bool_]
-    """(1,): whether the item was considered whatever node was taken."""
+    """(1,): whether the item came from the shortlist, so that its node does not matter."""
     bold: NDArray[np.bool_]
-    """(1,): whether at some step an arm of a higher mean was passed over."""
+    """(1,): whether some step took an arm although another had a higher mean."""
     arm: NDArray[np.int64]
-    """(steps, most): the nodes, or places at the last step, that were considered; there may be no room for them."""
+    """(steps, most): the nodes, or places at the last step, that were considered. May be empty."""
     mean: Floats
-    """(steps, most): their estimates, where more than one was considered."""
+    """(steps, most): their means, if more than one was considered."""
 
     @classmethod
     def empty(cls, steps: int = 0, most: int = 0) -> "Trace":
-        """Return room for a trace: none, the steps alone, or the arms of every step as well."""
+        """Return a trace with room for nothing, for the steps, or also for the arms of every step."""
         numbers, arms = np.zeros((3, steps), dtype=np.int64), np.zeros((steps, most), dtype=np.int64)
         means = np.zeros((steps, most), dtype=np.float32)
         one = np.zeros(1, dtype=np.int64)
@@ -62,7 +62,7 @@ def weigh(
     draws: Draws,
     trace: Trace,
 ) -> None:
-    """Tell a step, with the probability of what it chose, if it is to be told."""
+    """Record a step with the probability of its choice, if there is room."""
     if len(trace.seen) > 0:
         chance, plain = chances(numbers, inverse, theta, taste, count, chosen, candidates, draws)
         tell(trace, candidates, count, total, chosen, chance, plain)
@@ -79,7 +79,7 @@ def chances(
     candidates: Candidates,
     draws: Draws,
 ) -> tuple[float, float]:
-    """Return how likely one of the candidates was, and, where that matters, if only means counted."""
+    """Return the probability of one of the candidates, and, if not every decision explores, that by mean alone."""
     x = candidates.vectors[: min(count, len(candidates.vectors))]
     plain = 0.0
     for turn in range(1 if numbers.explore < 1.0 else 0, -1, -1):
@@ -93,7 +93,7 @@ def chances(
 
 @inner
 def begin(trace: Trace) -> None:
-    """Begin to tell a decision."""
+    """Start recording a decision."""
     trace.steps[0] = 0
     trace.aside[0] = trace.bold[0] = False
 
@@ -102,7 +102,7 @@ def begin(trace: Trace) -> None:
 def tell(
     trace: Trace, candidates: Candidates, count: int, total: int, chosen: int, chance: float, plain: float
 ) -> None:
-    """Tell a step, if there is room for it."""
+    """Record a step, if there is room."""
     step = trace.steps[0]
     if step >= len(trace.seen):
         return

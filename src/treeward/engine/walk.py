@@ -1,4 +1,4 @@
-"""A walk to an item, one decision per level. The kernels of HCB, pHCB and the policies that are HCB on other trees.
+"""A walk to an item, one choice per level: HCB, pHCB and the policies that are HCB on other trees.
 
 HCB descends from the root to a leaf, then takes an item of the leaf; pHCB takes one of the user's visible nodes, then
 an item under it. Flat, CB-Category and CB-Leaf are HCB on other trees.
@@ -48,7 +48,7 @@ def choose_by_walk(
     trace: Trace,
     out: AnyArray,
 ) -> None:
-    """Decide `slots` times for each user of a batch; see `choose_by_beam`."""
+    """Decide `slots` times for each user of a batch, like `choose_by_beam`."""
     for i in range(len(batch.seat)):
         seat, first = batch.seat[i], i * slots
         for at in range(first, first + slots):
@@ -76,9 +76,9 @@ def decide(
     candidates: Candidates,
     trace: Trace,
 ) -> tuple[int, int, int, int]:
-    """Choose an item: return its place, the node it was taken from, how many scores and multiplications that took.
+    """Choose an item. Return its place, the node it was taken from, and the scores and multiplications that it took.
 
-    The place is -1 if the screen lets nothing through.
+    The place is -1 if nothing is open.
     """
     begin(trace)
     total = len(walk.items) if clear(screen) else left(screen, whole(0), len(walk.items))
@@ -111,7 +111,7 @@ def _choose_node(
     candidates: Candidates,
     trace: Trace,
 ) -> tuple[int, int, int]:
-    """Choose among the children of a node, or, in a personal plan, among the visible nodes."""
+    """Choose among the children of a node; in a personal plan, among the visible nodes."""
     arm, numbers = candidates.arm, walk.numbers
     count, total = _gather_nodes(walk, walked, seat, above, screen, draws, candidates)
     if count == 1:
@@ -120,7 +120,7 @@ def _choose_node(
     draws = later(draws, HALF)
     slot = 0 if numbers.personal else walk.level[arm[0]] - 2
     inverse, theta, work = known.inverse[seat, slot], known.theta[seat, slot], 0
-    if above == 0 and numbers.watches:  # the root's children, whose scores are kept up
+    if above == 0 and numbers.watches:  # the root's children are on the board
         _read_board(walked.board, seat, count, whole(1), walk.crowd.node_offset, walk.crowd.node_bonus, candidates)
         chosen = best_known(numbers, count, explores, candidates, draws)
     else:
@@ -143,7 +143,7 @@ def _choose_node(
 def _read_board(
     board: Board, seat: int, count: int, first: int, offset: Floats, bonus: Floats, candidates: Candidates
 ) -> None:
-    """Take means and widths of the candidates from the board, which begins with arm `first`."""
+    """Read means and widths of the candidates from the board, whose first arm is `first`."""
     for i in range(count):
         at = candidates.arm[i] - first
         candidates.mean[i] = board.mean[seat, at] + offset_of(offset, candidates.arm[i])
@@ -161,7 +161,7 @@ def _gather_nodes(
     draws: Draws,
     candidates: Candidates,
 ) -> tuple[int, int]:
-    """Draw the candidates among nodes that have something to show: return how many, and of how many."""
+    """Sample candidates among the nodes with open items. Return how many, and out of how many."""
     arm, usable, visible, personal = candidates.arm, candidates.usable, walked.visible, walk.numbers.personal
     offset = visible.start[seat] if personal else whole(walk.first_child[above])
     total = visible.length[seat] if personal else walk.first_child[above + 1] - offset
@@ -194,7 +194,7 @@ def _choose_item(
     candidates: Candidates,
     trace: Trace,
 ) -> tuple[int, int, int, int]:
-    """Choose among items under a node, and the user's shortlist; return also the node that the item is then of."""
+    """Choose among items under a node and the user's shortlist. Also return the node that holds the item."""
     arm, numbers, plain, work = candidates.arm, walk.numbers, clear(screen), 0
     first, last = whole(walk.item_range[node, 0]), whole(walk.item_range[node, 1])
     total = last - first if plain else left(screen, first, last)
@@ -211,7 +211,7 @@ def _choose_item(
         return arm[0], node, 0, 0
     draws, slot = later(draws, HALF), known.theta.shape[1] - 1
     inverse, theta = known.inverse[seat, slot], known.theta[seat, slot]
-    if slot == 0 and numbers.watches:  # all items, whose scores are kept up
+    if slot == 0 and numbers.watches:  # all items are on the board
         _read_board(walked.board, seat, count, whole(0), walk.crowd.offset, walk.bonus, candidates)
         chosen = best_known(numbers, count, explores, candidates, draws)
     else:
@@ -219,7 +219,7 @@ def _choose_item(
         chosen = best_gathered(numbers, inverse, theta, walk.crowd.root, count, explores, candidates, draws)
         work = cost(numbers.kind, count, len(theta))
     weigh(numbers, inverse, theta, walk.crowd.root, candidates, chosen, count, total + count - drawn, draws, trace)
-    if chosen >= drawn:  # from the shortlist: it is taken from wherever it lies
+    if chosen >= drawn:  # an item of the shortlist may lie under another node
         trace.aside[0] = True
         if numbers.personal:
             at = holder(walk.item_range, walked.visible, seat, arm[chosen])

@@ -1,4 +1,4 @@
-"""The cells of an experiment: one arm, one run and some users each; computed anywhere, kept in a folder."""
+"""The cells of an experiment: one arm, one repeat and some users each; computed in any process, on any machine."""
 
 import re
 from functools import lru_cache
@@ -11,21 +11,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import artefact
-from treeward.core.errors import ArtefactError
 from treeward.core.tasks import Share
 from treeward.core.version import __version__
-from treeward.experiment.aids import read_aids
-from treeward.experiment.folder import read_prepared, read_spec, world_folder
+from treeward.experiment.prepared import read_prepared, read_spec, read_trained, world_folder
 from treeward.experiment.presets import TABLE_ROUNDS
 from treeward.experiment.profile_quality import Past, Trial, gini, grouped, judge, trial
-from treeward.experiment.spec import Aids, Arm, Spec
+from treeward.experiment.run_folder import Kind, cell_seed
+from treeward.experiment.spec import Arm, Spec, TrainedParts
 from treeward.learn.torch import torch_for, usual_device
 from treeward.simulate.result import Result
 from treeward.simulate.run import simulate
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-FORMAT, VERSION = "treeward.cell", 6
+KIND = Kind("treeward.cell", 6)
 SHARD = 250
 """Users per cell; fixed, so that results do not depend on where or by how many processes they were computed."""
 _CHECKPOINTS = 40
@@ -59,20 +58,6 @@ def cells_of(spec: Spec, users: int) -> list[Cell]:
     return made
 
 
-def held(place: Path, cell: Cell, digest: str) -> artefact.Contents | None:
-    """Return what a finished cell holds; None if it is not there, not whole, or not this spec's."""
-    try:
-        found = artefact.read(place / "cells" / cell.name, FORMAT, VERSION)
-    except ArtefactError:
-        return None
-    return found if found.info.get("spec_sha256") == digest else None
-
-
-def keep(place: Path, cell: Cell, made: artefact.Contents) -> None:
-    """Write down what a cell made."""
-    artefact.write(place / "cells" / cell.name, FORMAT, VERSION, made, overwrite=True)
-
-
 def checkpoints(rounds: int) -> NDArray[np.int64]:
     """Return the rounds at which results are kept: dense at first, and those of the paper's table."""
     spaced = np.unique(np.geomspace(1, rounds, _CHECKPOINTS).round().astype(np.int64))
@@ -82,20 +67,15 @@ def checkpoints(rounds: int) -> NDArray[np.int64]:
     return made[made > 0]
 
 
-def cell_seed(seed: int, repeat: int) -> int:
-    """Return the seed of a repeat; experiments with neighbouring seeds share none."""
-    return int.from_bytes(sha256(f"{seed}/{repeat}".encode()).digest()[:6], "little")
-
-
 @lru_cache(1)
-def _stage(place: str) -> tuple[Spec, list[int], Aids]:
+def _stage(place: str) -> tuple[Spec, list[int], TrainedParts]:
     folder = Path(place)
     prepared = read_prepared(folder)
     assert prepared is not None
     spec = read_spec(folder)
     if spec.judges:  # as many processes as cores already
         torch_for("experiment").set_num_threads(1)
-    return spec, prepared["users"], read_aids(folder)
+    return spec, prepared["users"], read_trained(folder)
 
 
 @lru_cache(1)
@@ -106,14 +86,14 @@ def _world(place: str, number: int) -> World:
 def run_cell(shared: Share, label: str, repeat: int, first: int, last: int) -> artefact.Contents:
     """Compute a cell from what the experiment prepared."""
     place = shared.folder()
-    spec, everyone, aids = _stage(str(place))
+    spec, everyone, trained = _stage(str(place))
     world, users = _world(str(place), repeat // spec.repeats), everyone[first:last]
     arm = next(arm for arm in spec.arms if arm.label == label)
     seed = cell_seed(spec.seed, repeat)
     past = Past.load(place / "past") if spec.start else None
     begun = None if past is None else trial(past, spec.start, seed, world, users)
     result = simulate(
-        spec.policy(arm, aids),
+        spec.policy(arm, trained),
         world,
         ItemTree.load(place / arm.tree, verify=False),
         rounds=spec.rounds,

@@ -20,8 +20,6 @@ from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
 from treeward.experiment import run_folder
-from treeward.experiment.cells import cell_seed
-from treeward.experiment.run import alone
 from treeward.explorer.explorer import Explorer
 from treeward.policy.beam import Beam
 from treeward.simulate.synthetic import vivid
@@ -104,11 +102,11 @@ def run_changing_catalogue(
     """Run it in a folder, or what is left of it; the same spec gives the same results, however interrupted."""
     spec.check()
     place, report = Path(folder), progress or silent
-    with alone(place):
+    with run_folder.locked(place):
         run_folder.claim(place, spec)
         _prepare(spec, place, report)
         run_folder.run_cells(
-            place, _cells(spec), KIND, spec.digest, live, ["world", "prior", "tree"],
+            place, _cells(spec), KIND, spec.digest, live, [run_folder.SPEC, "world", "prior", "tree"],
             processes=processes, on=on, report=report,
         )  # fmt: skip
         return load_changing_catalogue(place)
@@ -187,7 +185,7 @@ def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Conte
     """Compute a cell: one way to keep the tree, through all days."""
     spec, world, prior, tree = _stage(str(shared.folder()))
     way = next(one for one in WAYS if one.label == label)
-    seed = cell_seed(spec.seed, repeat)
+    seed = run_folder.cell_seed(spec.seed, repeat)
     chances = np.stack([world.probabilities(user) for user in range(spec.users)])
     here = _first_day(spec, world)
     explorer = Explorer(

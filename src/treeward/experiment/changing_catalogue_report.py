@@ -9,14 +9,15 @@ from scipy.special import stdtrit
 
 from treeward.core import artefact
 from treeward.core.artefact import StrPath
-from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
+from treeward.core.page import facts, heading, page, plot, table, text
+from treeward.core.plots import Line, line_plot
 from treeward.core.version import __version__
 from treeward.experiment.changing_catalogue import WAYS, ChangingCatalogueResult
 
 _AGAINST = WAYS[-1].label
 
 
-class Line(NamedTuple):
+class WaySummary(NamedTuple):
     """What one way earned at one churn."""
 
     churn: float
@@ -35,7 +36,7 @@ class Line(NamedTuple):
     """... or within three days."""
 
 
-def lines_of(lived: ChangingCatalogueResult) -> list[Line]:
+def way_summaries(lived: ChangingCatalogueResult) -> list[WaySummary]:
     """Return the table."""
     made, spec = [], lived.spec
     late = spec.days - max(1, spec.days // 4)
@@ -56,7 +57,7 @@ def lines_of(lived: ChangingCatalogueResult) -> list[Line]:
             )
             waits = lived.waits.filter(churn=share, way=way.label)
             made.append(
-                Line(share, way.label, float(own.mean()), float(ratio), half,
+                WaySummary(share, way.label, float(own.mean()), float(ratio), half,
                      float(own_late.sum() / max(best_late.sum(), 1e-9)), _within(waits, 1), _within(waits, 3))
             )  # fmt: skip
     return made
@@ -77,7 +78,7 @@ def _within(waits: pl.DataFrame, days: int) -> float:
 
 def write_changing_catalogue(lived: ChangingCatalogueResult, folder: StrPath) -> list[Path]:
     """Write the page, and the tables beside it."""
-    place, lines = Path(folder), lines_of(lived)
+    place, lines = Path(folder), way_summaries(lived)
     spec = lived.spec
     head = ("way", "reward a user", "of rebuilt every day", "in the last quarter", "seen on its day", "within 3 days")
     parts = [
@@ -114,14 +115,7 @@ def write_changing_catalogue(lived: ChangingCatalogueResult, folder: StrPath) ->
 
 
 def _curves(lived: ChangingCatalogueResult, share: float) -> str:
-    from plotly import graph_objects as go
-
-    figure = go.Figure()
     mine = lived.rewards.filter(churn=share).group_by("way", "day").agg(pl.mean("reward")).sort("day")
-    for at, way in enumerate(WAYS):
-        own = mine.filter(way=way.label)
-        figure.add_scatter(
-            x=own["day"].to_numpy(), y=own["reward"].to_numpy(), name=way.label, line={"color": COLOURS[at]}
-        )
-    figure.update_layout(xaxis_title="day", yaxis_title="reward of a user and day", hovermode="x unified")
-    return plot(figure, "Reward by day.")
+    found = {way.label: mine.filter(way=way.label) for way in WAYS}
+    lines = [Line(label, one["day"].to_numpy(), one["reward"].to_numpy()) for label, one in found.items()]
+    return plot(line_plot(lines, "day", "reward per user and day"), "Reward by day.")

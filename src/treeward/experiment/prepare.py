@@ -10,22 +10,34 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from treeward.bandit import Crowd
 from treeward.core import artefact, rng
 from treeward.core.errors import ArtefactError, DataError, ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.dataset import Dataset
+from treeward.data.interactions import Interactions
 from treeward.data.loaders import load_dataset
 from treeward.embed import gru_vectors, svd_vectors, text_gru_vectors, text_vectors
+from treeward.embed.features import Features, load_features
+from treeward.embed.neural import NeuralLinear
 from treeward.embed.quality import quality
-from treeward.experiment.aids import clear_aids, models_of, needs_factors, read_aids, whole, write_aids
-from treeward.experiment.baselines import FORESEEING
-from treeward.experiment.folder import read_prepared, world_folder
+from treeward.experiment.baselines import FORESEEING, Factors
+from treeward.experiment.prepared import (
+    ReusedRun,
+    clear_trained,
+    is_whole,
+    needed,
+    read_prepared,
+    read_trained,
+    world_folder,
+)
 from treeward.experiment.profile_quality import Recorded, eligible, most_diverse, past_of, recorded
-from treeward.experiment.reuse import Source, copy_aids
 from treeward.experiment.spec import SYNTHETIC, VECTORS, Spec, known
+from treeward.learn.next_click import NextClick
 from treeward.learn.torch import torch_for, usual_device
+from treeward.policy.beam import Beam
 from treeward.simulate.context_free import context_free_ceiling
 from treeward.simulate.random_log import random_log
 from treeward.simulate.world import FORMAT, World
@@ -35,23 +47,20 @@ _AUCS = ("auc", "auc_popularity")
 """How well a fitted world ranks held-out events, and how well popularity does."""
 
 
-def prepare(spec: Spec, folder: Path, progress: Progress, source: Source | None = None) -> dict[str, Any]:
+def prepare(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None = None) -> dict[str, Any]:
     """Make what is not there yet, and return what there is to say of it.
 
-    `source`: another run, whose vectors, worlds, tree and aids are taken as far as it has them.
+    `reused`: another run, whose vectors, worlds, tree and trained parts are taken as far as it has them.
     """
     before = read_prepared(folder)
-    if before is not None and whole(spec, folder):
-        for number in range(spec.worlds):  # the cells trust what is verified here
-            World.load(folder / world_folder(number))
-        ItemTree.load(folder / "tree")
+    if before is not None and is_whole(spec, folder):
         return before
-    worlds, tree, users, told_source = (_given if is_world(spec.data) else _made)(spec, folder, progress, source)
+    worlds, tree, users, source = (_given if is_world(spec.data) else _made)(spec, folder, progress, reused)
     world, chosen = worlds[0], _tried(spec, users)
-    aids = read_aids(folder)
+    trained = read_trained(folder)
     for arm in spec.arms:  # what does not fit this tree and catalogue is refused now
         users_at_once = len(chosen) if arm.policy == "context-free" else 1  # which has a limit
-        spec.policy(arm, aids).session(tree, world.catalogue, users_at_once)
+        spec.policy(arm, trained).session(tree, world.catalogue, users_at_once)
     for number, one in enumerate(worlds):
         one.save(folder / world_folder(number), overwrite=True)
     tree.save(folder / "tree", overwrite=True)
@@ -59,12 +68,12 @@ def prepare(spec: Spec, folder: Path, progress: Progress, source: Source | None 
     told: dict[str, Any] = {
         "spec_sha256": spec.digest,
         "treeward": __version__,
-        "source": told_source,
+        "source": source,
         "users": chosen.tolist(),
         "user_ids": _names_of(world, chosen),
         "of_users": len(users),
         "items": len(world.catalogue),
-        "vectors": _kind_of_vectors(spec, told_source),
+        "vectors": _kind_of_vectors(spec, source),
         "dim": world.catalogue.dim,
         "vectors_sha256": artefact.digest(world.catalogue.vectors),
         "levels": np.bincount(tree.level)[1:].tolist(),
@@ -90,7 +99,7 @@ class _Stage(NamedTuple):
     source: dict[str, Any]
 
 
-def _given(spec: Spec, folder: Path, progress: Progress, reused: Source | None) -> _Stage:
+def _given(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None) -> _Stage:
     """Take a world as it is."""
     for name, usual, why in (("vectors", "auto", "a world brings its own"), ("worlds", 1, "there is one to try")):
         if getattr(spec, name) != usual:
@@ -104,7 +113,7 @@ def _given(spec: Spec, folder: Path, progress: Progress, reused: Source | None) 
         raise InvalidArgument("experiment", "data", f"a log, which {what}", spec.data)
     _check_categories(spec, world.catalogue)
     _check_rounds(spec, len(world.catalogue))
-    clear_aids(folder)
+    clear_trained(folder)
     if reused is not None:
         reused.check_data(source)
         tree = ItemTree.load(reused.folder / "tree")
@@ -117,7 +126,7 @@ def _given(spec: Spec, folder: Path, progress: Progress, reused: Source | None) 
         others = np.setdiff1d(np.arange(world.users), users)
         log = random_log(world, others.tolist(), spec.shown, spec.seed)
         source["training_users"], source["shown_to_each"] = len(others), spec.shown
-        write_aids(spec, log, None, world.catalogue, folder, progress)
+        write_trained(spec, log, None, world.catalogue, folder, progress)
     return _Stage([world], tree, users, source)
 
 
@@ -140,10 +149,10 @@ def _tried(spec: Spec, users: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.sort(users[rng.sample(spec.seed, rng.stream("tried users"), len(users), spec.users)])
 
 
-def _made(spec: Spec, folder: Path, progress: Progress, reused: Source | None) -> _Stage:
+def _made(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None) -> _Stage:
     """Make everything of a log."""
     torch_for("an experiment on a log")
-    if needs_factors(spec) and find_spec("implicit") is None:  # said now, not when the world is fitted
+    if "factors" in needed(spec) and find_spec("implicit") is None:  # said now, not when the world is fitted
         raise ExtraMissing.of("ALS", "implicit", "als")
     data = load_dataset(spec.data, spec.loader or None, progress=progress, **spec.loader_options)
     source: dict[str, Any] = {"data": data.name, **data.source, "content_sha256": content_digest(data)}
@@ -153,7 +162,7 @@ def _made(spec: Spec, folder: Path, progress: Progress, reused: Source | None) -
         source["prepared"] = reused.name
     _check_categories(spec, data.catalogue)
     _check_rounds(spec, len(data.catalogue))
-    clear_aids(folder)
+    clear_trained(folder)
     begun = _begun(spec, data) if spec.start or spec.pick == "diverse" else None
     if begun is not None:
         past_of(data.part("train"), *begun, data.catalogue).save(folder / "past")
@@ -165,11 +174,11 @@ def _made(spec: Spec, folder: Path, progress: Progress, reused: Source | None) -
     else:
         worlds, tree = reused.worlds(spec.worlds), ItemTree.load(reused.folder / "tree")
         shop = worlds[0].catalogue
-        copy_aids(reused, folder)
-    write_aids(spec, data.part("train"), data.part("validation"), shop, folder, progress)
+        reused.copy_trained(folder)
+    write_trained(spec, data.part("train"), data.part("validation"), shop, folder, progress)
     worlds += [_fit(spec, data, shop, number, progress) for number in range(len(worlds), spec.worlds)]
-    if models_of(spec):
-        held = read_aids(folder).models
+    if needed(spec) & set(FORESEEING):
+        held = read_trained(folder).models
         found = quality(data, shop, [held[name] for name in FORESEEING if name in held], seed=spec.seed)
         source["next_click"] = {"users": found.users, **found.recall}
     names = worlds[0].user_ids
@@ -182,6 +191,41 @@ def _made(spec: Spec, folder: Path, progress: Progress, reused: Source | None) -
     numbers = {name: row for row, name in enumerate(names.to_list())}
     rows = [numbers[tested.start.users[user]] for user in chosen]
     return _Stage(worlds, tree, np.array(rows, dtype=np.int64), source)
+
+
+def write_trained(
+    spec: Spec, train: Interactions, valid: Interactions | None, shop: Catalogue, folder: Path, progress: Progress
+) -> None:
+    """Learn from training users what arms may know of them, as far as it is needed and not there yet."""
+
+    def fit_prior(seen: Catalogue, name: str, tree: str, features: Features | None = None) -> None:
+        prior = Crowd.fit(train, seen, negatives=spec.negatives, seed=spec.seed, progress=progress)
+        prior.save(folder / name, overwrite=True)
+        grown = Beam(features=features, prior=prior).grow(seen, spec.seed, progress)
+        grown.save(folder / tree, overwrite=True)
+
+    # What is saved last shows that the rest of its kind is there.
+    lacking = {name for name in needed(spec) if not (folder / name).exists()}
+    if "tree-features" in lacking:
+        features = NeuralLinear.fit(
+            train, shop, negatives=spec.negatives, seed=spec.seed, device=usual_device(), progress=progress
+        )
+        features.save(folder / "features", overwrite=True)
+        grown = Beam(features=features).grow(features.transform(shop), spec.seed, progress)
+        grown.save(folder / "tree-features", overwrite=True)
+    if "tree-features-prior" in lacking:
+        known = load_features(folder / "features")
+        fit_prior(known.transform(shop), "deep-prior", "tree-features-prior", known)
+    if "tree-prior" in lacking:
+        fit_prior(shop, "prior", "tree-prior")
+    if "factors" in lacking:
+        Factors.fit(train, shop, shop.dim, spec.seed).save(folder / "factors")
+    for name in sorted(lacking & set(FORESEEING)):
+        assert valid is not None
+        model = NextClick.fit(
+            FORESEEING[name], train, valid, shop, shop.dim, start=shop.vectors, seed=spec.seed, progress=progress
+        )
+        model.save(folder / name, overwrite=True)
 
 
 def content_digest(data: Dataset) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from treeward.bandit import STRENGTHS
+from treeward.bandit import BANDITS, strength_of
 from treeward.experiment.spec import SYNTHETIC, Arm, Judge, Spec, Value
 
 TABLE_3 = {
@@ -217,7 +217,7 @@ def tuning(spec: Spec) -> Spec:
     for arm in spec.arms:
         openings: tuple[dict[str, float], ...] = _FIELDS if arm.policy == "phcb" else ({},)
         for strong, opening in product(_STRENGTHS, openings):
-            strength = {STRENGTHS[arm.bandit]: strong}
+            strength = {str(strength_of(BANDITS[arm.bandit])): strong}
             told = ", ".join(f"{name} {value:g}" for name, value in {**strength, **opening}.items())
             label = f"{arm.label} | {told}"
             made = replace(

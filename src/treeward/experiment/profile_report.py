@@ -1,16 +1,16 @@
 """Table 4's part of a report: what can be learned from what each arm collected, and what became of the users."""
 
-import numpy as np
 import polars as pl
 
-from treeward.core.page import COLOURS, heading, plot, table, text
+from treeward.core.page import heading, plot, table, text
+from treeward.core.plots import Line, Point, line_plot, point_plot
 from treeward.experiment.presets import SENSITIVITY, TABLE_4
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Judge
-from treeward.experiment.summary import BEFORE, Learned, Repeated, gaps, verdicts
+from treeward.experiment.summary import BEFORE, Learned, gaps, said, verdicts
 
 
-def judged(outcome: Outcome) -> list[str]:
+def profile_quality(outcome: Outcome) -> list[str]:
     """Return the sections."""
     found = verdicts(outcome)
     return [
@@ -59,7 +59,7 @@ def _table(outcome: Outcome, found: list[Learned], judge: Judge) -> str:
             for name in printed
             for value in TABLE_4[name].get(one.arm, (0.0, 0.0))
         ]
-        rows.append((one.arm, *(_pair(value) for value in one.found), *paper))
+        rows.append((one.arm, *(said(*value, ".3f") for value in one.found), *paper))
     head = ["arm", "LogLoss", "AUC", "LogLoss, world labels", "AUC, world labels"]
     head += [f"paper, {name}, {what}" for name in printed for what in ("LogLoss", "AUC")]
     kind = "biases per user and item" if judge.biases else "P(click) = sigmoid(u'v), no biases"
@@ -115,48 +115,25 @@ def _sensitivity(outcome: Outcome) -> list[str]:
 
 
 def _pictures(found: list[Learned]) -> list[str]:
-    from plotly import graph_objects as go
-
-    figure = go.Figure()
-    for at, one in enumerate(found[1:]):
-        figure.add_scatter(
-            x=[one.clicks], y=[one.found.auc.mean], name=one.arm, mode="markers",
-            error_y={"type": "data", "array": [one.found.auc.deviation], "thickness": 1},
-            marker={"size": 11, "color": COLOURS[at % len(COLOURS)],
-                    "symbol": ("circle", "diamond", "square")[at // len(COLOURS) % 3]},
-        )  # fmt: skip
+    points = [Point(one.arm, one.clicks or 0.0, *one.found.auc) for one in found[1:]]
+    figure = point_plot(points, "clicks per user", "AUC of the factorisation")
     figure.add_hline(y=found[0].found.auc.mean, line_dash="dot", annotation_text=found[0].arm)
-    figure.update_layout(showlegend=True, xaxis_title="clicks per user", yaxis_title="AUC of the factorisation")
-    return [
-        plot(
-            figure,
-            "Clicks an arm earns, and how well its log predicts users' other clicks.",
-            460,
-        )
-    ]
+    return [plot(figure, "Clicks an arm earns, and how well its log predicts users' other clicks.", 460)]
 
 
 def _users(outcome: Outcome, found: list[Learned]) -> list[str]:
-    from plotly import graph_objects as go
-
     rows = [
         (one.arm, f"{one.clicks:.1f}", f"{one.categories:.1f}", f"{one.gini:.3f}", f"{one.coverage:.1%}")
         for one in found[1:]
     ]
     head = ("arm", "clicks", "categories clicked in", "Gini impurity of what was shown", "catalogue shown to anybody")
-    figure = go.Figure()
-    turns = outcome.rewards["round"].unique().sort().to_numpy()
-    for at, arm in enumerate(outcome.spec.arms):
-        mean = outcome.rewards.filter(arm=arm.label).group_by("round").agg(pl.col("reached").mean()).sort("round")
-        figure.add_scatter(
-            x=turns, y=np.asarray(mean["reached"]), name=arm.label,
-            line={"color": COLOURS[at % len(COLOURS)], "dash": ("solid", "dash", "dot")[at // len(COLOURS) % 3]},
-        )  # fmt: skip
-    figure.update_layout(xaxis_title="round", yaxis_title="categories", hovermode="x unified")
+    means = outcome.rewards.group_by("arm", "round").agg(pl.col("reached").mean()).sort("round")
+    mine = {arm.label: means.filter(arm=arm.label) for arm in outcome.spec.arms}
+    lines = [Line(label, one["round"].to_numpy(), one["reached"].to_numpy()) for label, one in mine.items()]
     return [
         heading("What happened to the users"),
         table(head, rows),
-        plot(figure, "Categories a user has clicked something in, by round.", 460),
+        plot(line_plot(lines, "round", "categories"), "Categories a user has clicked something in, by round.", 460),
     ]
 
 
@@ -170,7 +147,3 @@ def _models(outcome: Outcome) -> list[str]:
         text(f"Last clicks of {users:,} test users among 20 items of the whole catalogue (recall@20)."),
         table(("by", "recall@20"), [(name, f"{share:.2%}") for name, share in told.items()]),
     ]
-
-
-def _pair(one: Repeated) -> str:
-    return f"{one.mean:.3f} ± {one.deviation:.3f}"

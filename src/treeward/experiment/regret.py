@@ -1,7 +1,5 @@
 """`experiment regret`: measured regret over catalogue sizes, next to how the paper's bounds grow."""
 
-import io
-from collections.abc import Sequence
 from math import log, sqrt
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -13,11 +11,12 @@ from treeward.core import checks
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.checks import Count, Seed, Whole
 from treeward.core.errors import InvalidArgument
-from treeward.core.page import COLOURS, heading, page, plot, table, text
+from treeward.core.page import heading, page, plot, table, text
+from treeward.core.plots import Line, line_picture, line_plot
 from treeward.core.progress import Progress
 from treeward.experiment.run import Outcome, run
 from treeward.experiment.spec import SYNTHETIC, Arm, Spec
-from treeward.experiment.summary import Estimate, by_user, curves, estimate
+from treeward.experiment.summary import Estimate, by_user, curves, estimate, said
 
 SHRINK = 10
 """m: every level of the tree has so many times fewer nodes than the one below; the items are the lowest."""
@@ -141,44 +140,45 @@ def measure_regret(
 
 def write_regret(measured: Measured, folder: StrPath) -> list[Path]:
     """Write the page, the picture and the table; return the paths."""
-    place = Path(folder)
+    place, sizes = Path(folder), measured.sizes
     rows = [{**row._asdict(), "regret": row.regret.mean, "half": row.regret.half} for row in measured.rows]
+    lines, what = _growth(measured), f"regret compared with {sizes.items[0]:,} items"
     return [
         write_file(place / "report.html", _page(measured)),
-        write_file(place / "report.png", _picture(measured)),
+        write_file(place / "report.png", line_picture(lines, "items", what)),
         write_file(place / "report.csv", pl.DataFrame(rows).write_csv().encode()),
     ]
 
 
-def _page(measured: Measured) -> bytes:
-    from plotly import graph_objects as go
+def _growth(measured: Measured) -> list[Line]:
+    """Return how measured regret and the bounds grow with the catalogue."""
+    lines = []
+    for arm in ARMS:
+        mine = [row for row in measured.rows if row.arm == arm.label]
+        lines.append(Line(arm.label, [row.items for row in mine], [row.growth for row in mine]))
+    bounds = measured.bounds().items()
+    return lines + [Line(name, list(measured.sizes.items), growth, dash="dot") for name, growth in bounds]
 
-    sizes, rows, bounds = measured.sizes, measured.rows, measured.bounds()
-    figure = go.Figure()
-    for at, arm in enumerate(ARMS):
-        mine = [row for row in rows if row.arm == arm.label]
-        figure.add_scatter(x=[row.items for row in mine], y=[row.growth for row in mine], name=arm.label,
-                           line={"color": COLOURS[at]})  # fmt: skip
-    for at, (name, growth) in enumerate(bounds.items()):
-        figure.add_scatter(
-            x=list(sizes.items), y=growth, name=name, line={"color": COLOURS[len(ARMS) + at], "dash": "dot"}
-        )
-    figure.update_layout(xaxis_title="items", yaxis_title=f"compared with {sizes.items[0]:,} items")
+
+def _page(measured: Measured) -> bytes:
+    sizes = measured.sizes
+    figure = line_plot(_growth(measured), "items", f"compared with {sizes.items[0]:,} items", from_zero=True)
     figure.update_xaxes(type="log")
-    figure.update_yaxes(rangemode="tozero")
     told = [
-        (row.arm, f"{row.items:,}", _said(row.regret), f"{row.growth:.2f}", f"{row.late:.4f}", f"{row.best:.3f}")
+        (row.arm, f"{row.items:,}", said(row.regret.mean, row.regret.half, ".1f"), f"{row.growth:.2f}",
+         f"{row.late:.4f}", f"{row.best:.3f}")
         for arm in ARMS
-        for row in rows
+        for row in measured.rows
         if row.arm == arm.label
-    ]
+    ]  # fmt: skip
     head = ("arm", "items", "regret per user, 95 % interval", "growth", "per round, last quarter", "best item earns")
-    growths = [(name, *(f"{one:.2f}" for one in growth)) for name, growth in bounds.items()]
+    growths = [(name, *(f"{one:.2f}" for one in growth)) for name, growth in measured.bounds().items()]
+    counts = [f"{one:,}" for one in sizes.items]
     return page(
         "Experiment: regret",
         [
             text(
-                f"Synthetic worlds of {_listed(sizes.items)} items, {sizes.dim} dimensions, {sizes.users} users,",
+                f"Synthetic worlds of {', '.join(counts)} items, {sizes.dim} dimensions, {sizes.users} users,",
                 f"{sizes.rounds:,} rounds, {sizes.repeats} repeats, expected rewards; trees whose levels shrink",
                 f"{SHRINK}-fold (m = {SHRINK}). Regret is measured against each user's best item.",
             ),
@@ -186,7 +186,7 @@ def _page(measured: Measured) -> bytes:
             table(head, told),
             heading("Growth with the catalogue"),
             plot(figure, "Measured regret and the paper's bounds, each divided by its value at the smallest.", 460),
-            table(("bound, compared with the smallest catalogue", *(f"{one:,}" for one in sizes.items)), growths),
+            table(("bound, compared with the smallest catalogue", *counts), growths),
             text(
                 "The bounds assume linear rewards at every level, the best item under the best node, and that every",
                 "arm of a step is scored. The worlds here satisfy none of these exactly, so regret has a linear part:",
@@ -195,30 +195,3 @@ def _page(measured: Measured) -> bytes:
             ),
         ],
     )
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return ", ".join(f"{one:,}" for one in sizes)
-
-
-def _said(one: Estimate) -> str:
-    return f"{one.mean:.1f}" + ("" if one.half is None else f" ± {one.half:.1f}")
-
-
-def _picture(measured: Measured) -> bytes:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.6), dpi=110, layout="constrained")
-    axes = figure.add_subplot()
-    for at, arm in enumerate(ARMS):
-        mine = [row for row in measured.rows if row.arm == arm.label]
-        axes.plot([row.items for row in mine], [row.growth for row in mine], "o-", color=COLOURS[at], label=arm.label)
-    for at, (name, growth) in enumerate(measured.bounds().items()):
-        axes.plot(measured.sizes.items, growth, ":", color=COLOURS[len(ARMS) + at], label=name)
-    axes.set(xscale="log", xlabel="items", ylabel=f"regret compared with {measured.sizes.items[0]:,} items")
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize="small")
-    axes.spines[["top", "right"]].set_visible(False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()

@@ -1,6 +1,5 @@
 """An experiment as one offline page, with a PNG and a CSV next to it."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +7,13 @@ import numpy as np
 import polars as pl
 
 from treeward.core.artefact import StrPath, write_file
-from treeward.core.page import COLOURS, facts, heading, page, plain, plot, table, text, warning
-from treeward.experiment.deep_page import deep
+from treeward.core.page import facts, heading, page, plain, plot, table, text, warning
+from treeward.core.plots import Line, Point, line_picture, line_plot, png, point_plot
 from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
-from treeward.experiment.profile_report import judged
+from treeward.experiment.profile_report import profile_quality
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Spec
-from treeward.experiment.summary import Score, claims, curves, ratios, rounds_of, scores, tidy
+from treeward.experiment.summary import claims, curves, deepened, ratios, rounds_of, said, scores, tidy
 
 _MOST_CURVES = 24
 
@@ -55,8 +54,8 @@ def render(outcome: Outcome) -> bytes:
         parts.append(text(more, soft=True))
     parts += _grid(outcome) if _is_grid(outcome) else [*_results(outcome), *_claims(outcome)]
     parts += _frontier(outcome) if spec.name == "frontier" else []
-    parts = [*parts[:top], *judged(outcome), *parts[top:]] if spec.judges else parts
-    parts = [*parts[:top], *deep(outcome), *parts[top:]]
+    parts = [*parts[:top], *profile_quality(outcome), *parts[top:]] if spec.judges else parts
+    parts = [*parts[:top], *_deep(outcome), *parts[top:]]
     parts += [*_curves(outcome), *_budget(outcome), *_paper(outcome), *_origin(outcome)]
     return page(f"Experiment: {spec.name}", parts)
 
@@ -110,14 +109,13 @@ def _results(outcome: Outcome) -> list[str]:
         best = max(range(len(made)), key=lambda i: made[i].mean)
         rows = [
             (
-                one.arm,
-                f"{one.mean:.2f}{_half(one.half)}",
-                f"{one.gain:+.2f}{_half(one.gain_half)}" if one.gain is not None else "the best baseline" * compared,
-                _chance(one, compared),
+                one.arm, said(one.mean, one.half),
+                "the best baseline" * compared if one.gain is None else said(one.gain, one.gain_half, "+.2f"),
+                _chance(one.p_value) or "–" * compared,  # noqa: RUF001
                 f"{one.regret:.1f}",
             )
             for one in made
-        ]
+        ]  # fmt: skip
         head = ("arm", "mean, 95 % interval", "against the best baseline, paired", "p", "regret")
         parts.append(table(head, rows, f"After {round:,} rounds", best))
     return [*parts, *_ceiling(outcome), *_conditions(outcome.spec)]
@@ -180,15 +178,34 @@ def _claims(outcome: Outcome) -> list[str]:
     return parts
 
 
-def _chance(one: Score, compared: bool) -> str:
-    """Return a p-value; a dash where there is none although others have one."""
-    if one.p_value is None:
-        return "–" * compared  # noqa: RUF001
-    return "< 0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}"
+def _chance(p_value: float | None) -> str:
+    return "" if p_value is None else "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def _half(half: float | None) -> str:
-    return "" if half is None else f" ± {half:.2f}"
+def _deep(outcome: Outcome) -> list[str]:
+    """Return the section that compares learned features with items' own vectors; nothing where no arm has them."""
+    parts = []
+    for round in rounds_of(outcome):
+        rows = [
+            (
+                one.arm, f"{one.earned_plain:.2f}", f"{one.earned:.2f}", said(one.gap.mean, one.gap.half, "+.2f"),
+                f"{one.ratio:.3f}" + ("" if one.within is None else f" ({one.within[0]:.3f} to {one.within[1]:.3f})"),
+                _chance(one.gap.p_value),
+            )
+            for one in deepened(outcome, round)
+        ]  # fmt: skip
+        if rows:
+            head = ("arm", "without", "with", "difference, paired by user, 95 % interval", "ratio", "p")
+            parts.append(table(head, rows, f"After {round:,} rounds"))
+    if not parts:
+        return []
+    told = outcome.prepared["source"]
+    if "shown_to_each" in told:
+        log = f"{told['training_users']:,} other users, each shown {told['shown_to_each']} items drawn from all"
+    else:
+        log = "training users' logged events, which the vectors come from too"
+    more = f"Network and prior were learned from {log}; no user who is tried was among them."
+    return [heading("Learned features against items' own vectors"), *parts, text(more, soft=True)]
 
 
 def _is_grid(outcome: Outcome) -> bool:
@@ -196,11 +213,15 @@ def _is_grid(outcome: Outcome) -> bool:
     return {arm.label for arm in outcome.spec.arms} == {f"q {q}, p {p:g}" for q in GRID_Q for p in GRID_P}
 
 
+def _grid_values(outcome: Outcome) -> list[list[float]]:
+    earned = {one.arm: one.mean for one in scores(outcome, outcome.spec.rounds)}
+    return [[earned[f"q {q}, p {p:g}"] for p in GRID_P] for q in GRID_Q]
+
+
 def _grid(outcome: Outcome) -> list[str]:
     from plotly import graph_objects as go
 
-    earned = {one.arm: one.mean for one in scores(outcome, outcome.spec.rounds)}
-    values = [[earned[f"q {q}, p {p:g}"] for p in GRID_P] for q in GRID_Q]
+    values = _grid_values(outcome)
     figure = go.Figure(
         go.Heatmap(
             z=values, x=[f"{p:g}" for p in GRID_P], y=[str(q) for q in GRID_Q], colorscale="Blues",
@@ -218,62 +239,42 @@ def _grid(outcome: Outcome) -> list[str]:
     ]
 
 
-def _curves(outcome: Outcome) -> list[str]:
-    from plotly import graph_objects as go
+def _lines(outcome: Outcome, what: str = "cumulative_reward") -> list[Line]:
+    return [Line(label, *found) for label, found in curves(outcome, what).items()]
 
+
+def _curves(outcome: Outcome) -> list[str]:
     if len(outcome.spec.arms) > _MOST_CURVES:
         return []
+    against = f"against each user's best item{' left' if outcome.spec.once else ''}"
     parts = []
     for what, title in (
         ("cumulative_reward", "Cumulative reward"),
-        (
-            "cumulative_regret",
-            f"Cumulative regret, against each user's best item{' left' if outcome.spec.once else ''}",
-        ),
+        ("cumulative_regret", f"Cumulative regret, {against}"),
     ):
-        figure, told = go.Figure(), curves(outcome, what)
-        for index, arm in enumerate(outcome.spec.arms):
-            turns, mean, half = told[arm.label]
-            colour, dash = COLOURS[index % len(COLOURS)], ("solid", "dash", "dot")[index // len(COLOURS) % 3]
-            figure.add_scatter(
-                x=np.concatenate([turns, turns[::-1]]), y=np.concatenate([mean + half, (mean - half)[::-1]]),
-                fill="toself", fillcolor=colour, opacity=0.15, line={"width": 0}, showlegend=False, hoverinfo="skip",
-                legendgroup=arm.label,
-            )  # fmt: skip
-            figure.add_scatter(
-                x=turns, y=mean, name=arm.label, line={"color": colour, "dash": dash}, legendgroup=arm.label
-            )
-        figure.update_layout(xaxis_title="round", yaxis_title=what.replace("_", " "), hovermode="x unified")
+        figure = line_plot(_lines(outcome, what), "round", what.replace("_", " "))
         parts += [heading(title), plot(figure, "Bands: 95 % intervals.", 480)]
     return parts
 
 
 def _frontier(outcome: Outcome) -> list[str]:
-    """Draw reward against multiplications and against time; who is beaten in both is hollow."""
-    from plotly import graph_objects as go
-
+    """Draw reward against multiplications and against time; an arm that another beats in both is hollow."""
     cells = tidy(outcome).filter(pl.col("round") == outcome.spec.rounds)
     parts = [heading("Reward against work")]
-    for name, title in (("multiplications", "multiplications per decision and update"),
-                        ("us_a_round", "microseconds per decision and update, one core")):  # fmt: skip
+    for name, title, least in (
+        ("multiplications", "multiplications per decision and update", 1_000.0),
+        ("us_a_round", "microseconds per decision and update, one core", 1.0),
+    ):
         # What costs nothing, such as a list, still has its place on a logarithmic axis.
-        work = np.maximum(cells[name].to_numpy(), 1_000.0 if name == "multiplications" else 1.0)
-        earned = cells["mean"].to_numpy()
-        figure = go.Figure()
+        work, earned = np.maximum(cells[name].to_numpy(), least), cells["mean"].to_numpy()
+        points = []
         for at, (arm, half) in enumerate(cells.select("arm", "half").iter_rows()):
             beaten = ((work <= work[at]) & (earned > earned[at]) | (work < work[at]) & (earned >= earned[at])).any()
-            figure.add_scatter(
-                x=[work[at]], y=[earned[at]], name=arm, mode="markers",
-                error_y={"type": "data", "array": [half or 0.0], "thickness": 1},
-                marker={"size": 11, "color": COLOURS[at % len(COLOURS)],
-                        "symbol": ("circle", "diamond", "square")[at // len(COLOURS) % 3] + "-open" * bool(beaten)},
-            )  # fmt: skip
+            points.append(Point(arm, work[at], earned[at], half or 0.0, bool(beaten)))
+        figure = point_plot(points, title, f"reward per user in {outcome.spec.rounds:,} rounds")
         figure.add_hline(y=outcome.prepared["oracle"], line_dash="dot", annotation_text="oracle: knows every chance")
-        figure.update_layout(
-            showlegend=True, xaxis_title=title, yaxis_title=f"reward per user in {outcome.spec.rounds:,} rounds"
-        )
         figure.update_xaxes(type="log")
-        parts.append(plot(figure, "Filled: nobody earns more for less.", 520))
+        parts.append(plot(figure, "Filled: no other arm earns more for less.", 520))
     return parts
 
 
@@ -286,14 +287,9 @@ def _budget(outcome: Outcome) -> list[str]:
         ).iter_rows()
     ]
     head = (
-        "arm",
-        "scores per round",
-        "at most",
-        "multiplications per round",
-        "questions per user",
-        "catalogue shown",
+        "arm", "scores per round", "at most", "multiplications per round", "questions per user", "catalogue shown",
         "µs per decision and update, one core",
-    )
+    )  # fmt: skip
     return [
         heading("What it took"),
         text("Scores are counted where they are computed. Time is that of a decision and its update."),
@@ -347,29 +343,16 @@ def _origin(outcome: Outcome) -> list[str]:
 
 
 def _picture(outcome: Outcome) -> bytes:
+    title = f"{outcome.spec.name}: {Path(outcome.spec.data).name}"
+    if not _is_grid(outcome):
+        return line_picture(_lines(outcome), "round", "cumulative reward per user", title)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5.5), dpi=110, layout="constrained")
     axes = figure.add_subplot()
-    if _is_grid(outcome):
-        earned = {one.arm: one.mean for one in scores(outcome, outcome.spec.rounds)}
-        values = np.array([[earned[f"q {q}, p {p:g}"] for p in GRID_P] for q in GRID_Q])
-        shown = axes.imshow(values, cmap="Blues", origin="lower", aspect="auto")
-        axes.set(xticks=range(len(GRID_P)), xticklabels=[f"{p:g}" for p in GRID_P], xlabel="p",
-                 yticks=range(len(GRID_Q)), yticklabels=[str(q) for q in GRID_Q], ylabel="q")  # fmt: skip
-        figure.colorbar(shown, label="cumulative reward")
-    else:
-        told = curves(outcome)
-        for index, arm in enumerate(outcome.spec.arms):
-            turns, mean, half = told[arm.label]
-            colour, dash = COLOURS[index % len(COLOURS)], ("-", "--", ":")[index // len(COLOURS) % 3]
-            axes.plot(turns, mean, dash, color=colour, label=arm.label)
-            axes.fill_between(turns, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
-        axes.set(xlabel="round", ylabel="cumulative reward per user")
-        for name in axes.legend(frameon=False, fontsize="small").get_texts():
-            name.set_parse_math(False)
-        axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(f"{outcome.spec.name}: {Path(outcome.spec.data).name}", parse_math=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+    shown = axes.imshow(_grid_values(outcome), cmap="Blues", origin="lower", aspect="auto")
+    axes.set(xticks=range(len(GRID_P)), xticklabels=[f"{p:g}" for p in GRID_P], xlabel="p",
+             yticks=range(len(GRID_Q)), yticklabels=[str(q) for q in GRID_Q], ylabel="q")  # fmt: skip
+    figure.colorbar(shown, label="cumulative reward")
+    axes.set_title(title, parse_math=False)
+    return png(figure)

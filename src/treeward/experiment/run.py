@@ -1,9 +1,6 @@
 """Running an experiment: its cells in processes or on a cluster, each written once and never computed again."""
 
-import fcntl
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,13 +11,13 @@ import polars as pl
 
 from treeward.core import artefact
 from treeward.core.artefact import StrPath
-from treeward.core.errors import ArtefactExists, ArtefactWrite, InvalidArgument
+from treeward.core.errors import ArtefactError, ArtefactExists
 from treeward.core.progress import Progress, silent
-from treeward.core.tasks import Tasks, check_place, tasks
-from treeward.experiment.cells import Cell, cells_of, held, keep, run_cell
-from treeward.experiment.folder import PREPARED, read_prepared, read_spec, world_folder
+from treeward.core.tasks import check_place
+from treeward.experiment import run_folder
+from treeward.experiment.cells import KIND, Cell, cells_of, run_cell
 from treeward.experiment.prepare import prepare
-from treeward.experiment.reuse import check_reusable
+from treeward.experiment.prepared import PREPARED, SPEC, check_reusable, read_prepared, read_spec, world_folder
 from treeward.experiment.spec import Spec
 
 
@@ -75,19 +72,16 @@ def run(
     check_place(on)
     spec.check()
     report, place = progress or silent, Path(folder)
-    _refuse_strangers(place)
-    source = None if prepared is None else check_reusable(spec, Path(prepared))
-    with alone(place):
+    run_folder.refuse_strangers(place, SPEC)
+    reused = None if prepared is None else check_reusable(spec, Path(prepared))
+    with run_folder.locked(place):
         _claim(spec, place)
-        cells = cells_of(spec, len(prepare(spec, place, report, source)["users"]))
-        found = [(cell, held(place, cell, spec.digest)) for cell in cells]
-        left = [cell for cell, one in found if one is None or one.info.get("code") != cell.arm.code]
-        for cell in left:  # also what is damaged, or was computed for another spec
-            shutil.rmtree(place / "cells" / cell.name, ignore_errors=True)
-        report("cells", len(cells) - len(left), len(cells))
-        if left:
-            with tasks(on, processes) as workers:
-                _work(place, left, len(cells), workers, report)
+        cells = cells_of(spec, len(prepare(spec, place, report, reused)["users"]))
+        run_folder.run_cells(
+            place, {cell.name: (cell.arm.label, *cell[1:]) for cell in cells}, KIND, spec.digest, run_cell,
+            [SPEC, *map(world_folder, range(spec.worlds)), *PREPARED], processes=processes, on=on, report=report,
+            codes={cell.name: cell.arm.code for cell in cells},
+        )  # fmt: skip
         made = load(place)
         told = {"spec": spec.to_toml(), "prepared": msgspec.json.encode(made.prepared).decode()}
         made.rewards.write_parquet(place / "results.parquet.part", metadata=told)
@@ -101,17 +95,16 @@ def load(folder: StrPath) -> Outcome:
     spec = read_spec(place)
     prepared = read_prepared(place)
     cells = cells_of(spec, spec.users if prepared is None else len(prepared["users"]))
-    found = [(cell, held(place, cell, spec.digest)) for cell in cells]
-    missing = sum(one is None for _, one in found)
-    if prepared is None or missing:
-        rule = "of a finished experiment; run it again to go on where it stopped"
-        raise InvalidArgument("report", "folder", rule, f"{missing} of {len(cells)} cells are missing")
+    contents = run_folder.finished(place, [cell.name for cell in cells], KIND, spec.digest)
+    if prepared is None:
+        raise ArtefactError(f"{place / 'prepared.json'}: cannot be read; run the experiment again")
+    found = list(zip(cells, contents, strict=True))
     names = pl.DataFrame({"row": prepared["users"], "user": prepared["user_ids"]}, schema_overrides={"row": pl.Int32})
     order = {arm.label: number for number, arm in enumerate(spec.arms)}
     found.sort(key=lambda one: (order[one[0].arm.label], one[0].repeat, one[0].first))
     tables, rows, verdicts = [], [], []
     for (label, repeat), shards in groupby(found, key=lambda one: (one[0].arm.label, one[0].repeat)):
-        parts = [(cell, one) for cell, one in shards if one is not None]
+        parts = list(shards)
         one = parts[0][1]
         told = {"arm": label, "repeat": repeat, "seed": one.info["seed"]}
         stamp = {
@@ -160,35 +153,4 @@ def _claim(spec: Spec, place: Path) -> None:
     if prepared is not None and prepared["spec_sha256"] != spec.digest:
         differs = ", ".join(spec.differences(read_spec(place))) or "what it was prepared for"
         raise ArtefactExists(f"{place}: holds another experiment, which differs in {differs}; choose another folder")
-    artefact.write_file(place / "spec.toml", spec.to_toml().encode())
-
-
-def _refuse_strangers(place: Path) -> None:
-    if place.exists() and not place.is_dir():
-        raise ArtefactExists(f"{place}: is not a folder")
-    if place.exists() and not (place / "spec.toml").exists() and any(one.name != ".lock" for one in place.iterdir()):
-        raise ArtefactExists(f"{place}: is not empty, and holds no experiment; choose another folder")
-
-
-@contextmanager
-def alone(place: Path) -> Iterator[None]:
-    """Keep other runs out of the folder; the lock goes with the process, however it ends."""
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtefactWrite(f"{place}: cannot be made ({error.strerror})") from error
-    with (place / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ArtefactExists(f"{place}: another run is at work there") from error
-        yield
-
-
-def _work(place: Path, left: list[Cell], total: int, workers: Tasks, report: Progress) -> None:
-    worlds = [world_folder(number) for number in range(read_spec(place).worlds)]
-    shared = workers.share(place, ["spec.toml", *worlds, *PREPARED])
-    pieces = [(shared, cell.arm.label, cell.repeat, cell.first, cell.last) for cell in left]
-    for done, (number, made) in enumerate(workers.each(run_cell, pieces), start=total - len(left) + 1):
-        keep(place, left[number], made)
-        report("cells", done, total)
+    artefact.write_file(place / SPEC, spec.to_toml().encode())

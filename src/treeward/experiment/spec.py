@@ -13,7 +13,7 @@ from treeward.bandit.rules import Bandit
 from treeward.core import checks
 from treeward.core.checks import Count, Natural, NotNegative, Seed, Whole
 from treeward.core.errors import InvalidArgument
-from treeward.core.named import code_digest, is_own, make
+from treeward.core.registry import code_digest, is_own, make
 from treeward.data.loaders import find_loader
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.embed.features import Features
@@ -31,8 +31,8 @@ Value = str | int | float | bool
 KINDS: dict[str, type[Policy]] = {**POLICIES, **BASELINES}
 
 
-class Aids(NamedTuple):
-    """What arms may know of training users."""
+class TrainedParts(NamedTuple):
+    """What was learned from training users, for the arms that may know it."""
 
     prior: Crowd | None = None
     factors: Factors | None = None
@@ -100,15 +100,17 @@ class Arm:
         """Which of the experiment's trees it walks."""
         return "-".join(("tree", *("features",) * self.features, *("prior",) * self.prior))
 
-    def build(self, budget: int, aids: Aids | None = None, nodes: Literal["unit", "mean"] = "unit") -> Policy:
+    def build(
+        self, budget: int, trained: TrainedParts | None = None, nodes: Literal["unit", "mean"] = "unit"
+    ) -> Policy:
         """Return the policy, checked as far as it can be without data; `Spec.policy` gives it the spec's options.
 
-        `aids` is what it may know of training users, `nodes` the length of node vectors where it scores nodes.
+        `trained` is what it may know of training users, `nodes` the length of node vectors where it scores nodes.
         """
         owner = f"arm {self.label!r}"
         kind, way = self.kind, bandit_named(owner, "bandit", self.bandit)
         if self.policy in BASELINES:
-            told = {} if aids is None else aids.told_to(self.policy)
+            told = {} if trained is None else trained.told_to(self.policy)
             known(owner, "options", self.options, ())
             known(owner, "bandit_options", self.bandit_options, ())
             for name in ("prior", "features"):
@@ -129,9 +131,9 @@ class Arm:
         own = made.pop("budget", budget)
         if kind.node_vectors == "unit":  # a policy that scores nodes: others have no choice
             made.setdefault("node_vectors", nodes)
-        if aids is not None:
-            made["prior"] = (aids.deep_prior if self.features else aids.prior) if self.prior else None
-            made["features"] = aids.features if self.features else None
+        if trained is not None:
+            made["prior"] = (trained.deep_prior if self.features else trained.prior) if self.prior else None
+            made["features"] = trained.features if self.features else None
         policy: Policy = make(owner, "policy", self.policy, kind, bandit, budget=own or None, **made)
         return policy
 
@@ -232,9 +234,9 @@ class Spec:
             if not isinstance(judge.decay, float):  # or its digest would differ from that of what TOML gives back
                 raise InvalidArgument(f"judge {judge.label!r}", "decay", "a float", judge.decay)
 
-    def policy(self, arm: Arm, aids: Aids | None = None) -> Policy:
+    def policy(self, arm: Arm, trained: TrainedParts | None = None) -> Policy:
         """Return an arm's policy under this experiment's budget and node vectors."""
-        return arm.build(self.budget, aids, self.nodes)
+        return arm.build(self.budget, trained, self.nodes)
 
     @property
     def runs(self) -> int:

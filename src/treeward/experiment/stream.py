@@ -26,11 +26,9 @@ from treeward.data.dataset import Dataset, Sizes, split_users
 from treeward.data.interactions import Interactions
 from treeward.data.loaders import find_loader, load_dataset
 from treeward.embed import attribute_vectors, svd_vectors, text_vectors
-from treeward.embed.text import SAID
+from treeward.embed.text import TEXT_COLUMNS
 from treeward.experiment import run_folder
-from treeward.experiment.cells import cell_seed
 from treeward.experiment.prepare import content_digest, fit_world, is_world, rows_of
-from treeward.experiment.run import alone
 from treeward.experiment.stream_arms import ARMS, Player, Stage
 from treeward.learn.torch import torch_for
 from treeward.policy.beam import Beam
@@ -100,7 +98,7 @@ class Stream:
 
     def arrivals(self, users: int, items: int, repeat: int) -> Visits:
         """Return the visits of a repeat: the same for all arms."""
-        seed = cell_seed(self.seed, repeat)
+        seed = run_folder.cell_seed(self.seed, repeat)
         return arrivals(users, self.days, median=self.visits, tail=self.tail, most=items, seed=seed)
 
 
@@ -137,12 +135,13 @@ def run_stream(
     check_place(on)
     spec.check()
     place, report = Path(folder), progress or silent
-    with alone(place):
+    with run_folder.locked(place):
         run_folder.claim(place, spec, FREE)
         _prepare(spec, place, report)
         run_folder.run_cells(
-            place, _cells(spec), KIND, spec.digest, play_cell, ["world", "tree", "prior", "tree-prior", "stage"],
-            processes=processes, on=on, report=report,
+            place, _cells(spec), KIND, spec.digest, play_cell,
+            [run_folder.SPEC, "world", "tree", "prior", "tree-prior", "stage"], processes=processes, on=on,
+            report=report,
         )  # fmt: skip
         return load_stream(place)
 
@@ -237,7 +236,7 @@ def _with_vectors(spec: Stream, data: Dataset, report: Progress) -> Catalogue:
         except DataError as error:
             rule = "clicks or text: the data has no attributes, genres, tags, brand or category"
             raise InvalidArgument(_OWNER, "vectors", rule, kind) from error
-    columns = [name for name in (*SAID, "genres") if name in bare.table.columns]
+    columns = [name for name in (*TEXT_COLUMNS, "genres") if name in bare.table.columns]
     if not columns:
         raise InvalidArgument(_OWNER, "vectors", "clicks or attributes: the data has no titles or descriptions", kind)
     return text_vectors(bare, spec.dim, columns=columns, fill=True, seed=spec.seed, progress=report)
@@ -287,7 +286,7 @@ def open_stage(place: str) -> tuple[Stream, Stage]:
 def play_cell(shared: Share, label: str, repeat: int) -> artefact.Contents:
     """Compute a cell: one arm through all visits."""
     spec, stage = open_stage(str(shared.folder()))
-    seed, visits = cell_seed(spec.seed, repeat), spec.arrivals(len(stage.users), stage.items, repeat)
+    seed, visits = run_folder.cell_seed(spec.seed, repeat), spec.arrivals(len(stage.users), stage.items, repeat)
     player = ARMS[label].make(stage._replace(longest=int(visits.visit.max())), seed)
     rows, clicks, seconds = play(player, visits, stage, spec.batch)
     table = pl.DataFrame(

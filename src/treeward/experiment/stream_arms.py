@@ -284,15 +284,7 @@ class Explored(Player):
         Of `Explorer`.
     """
 
-    def __init__(
-        self,
-        stage: Stage,
-        seed: int,
-        policy: Policy,
-        *,
-        tree: str = "tree",
-        **options: Any,
-    ) -> None:
+    def __init__(self, stage: Stage, seed: int, policy: Policy, *, tree: str = "tree", **options: Any) -> None:
         shop, grown = stage.world.catalogue, ItemTree.load(stage.folder / tree, verify=False)
         given = {"repeats": False, "seed": seed, **options}
         with Explorer(shop, grown, policy, memory=1 << 24, **given) as trial:  # kernels are compiled before time counts

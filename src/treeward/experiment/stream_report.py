@@ -1,17 +1,17 @@
 """The report of `experiment stream`: a page, a picture and tables."""
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
 from treeward.core.artefact import StrPath, write_file
-from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
+from treeward.core.page import facts, heading, page, plot, table, text
+from treeward.core.plots import Line, draw_lines, line_plot, png
 from treeward.core.version import __version__
 from treeward.experiment.stream import Streamed
 from treeward.experiment.stream_arms import ARMS, BEAM, LIST
-from treeward.experiment.stream_summary import BINS, OFTEN, Line, Rate, by_day, by_visit, lines_of, tidy
+from treeward.experiment.stream_summary import BINS, OFTEN, ArmSummary, Rate, arm_summaries, by_day, by_visit, tidy
 
 _MADE_OF = {
     "clicks": "an SVD of training users' clicks",
@@ -42,7 +42,7 @@ HEAD = (
 )  # fmt: skip
 
 
-def cells_of(line: Line) -> tuple[str, ...]:
+def row_of(line: ArmSummary) -> tuple[str, ...]:
     """Return a line of the table as text, in the order of `HEAD`."""
     return (
         line.arm, line.clicks.said(), line.last.said(), _gap(line.over_beam), _gap(line.over_list),
@@ -66,7 +66,7 @@ def size_of(streamed: Streamed) -> str:
 
 def _page(streamed: Streamed) -> bytes:
     spec, told = streamed.spec, streamed.prepared
-    lines = lines_of(streamed)
+    lines = arm_summaries(streamed)
     interval = (
         f"± is half of a 95 % interval over {spec.repeats} seeds, each with other visits and other luck. From few "
         "seeds it may come out much too narrow or too wide by chance."
@@ -86,7 +86,7 @@ def _page(streamed: Streamed) -> bytes:
         ),
         *([_few(streamed)] if told["users"] < spec.users else []),
         heading("Clicks per visit"),
-        table(HEAD, [cells_of(one) for one in lines]),
+        table(HEAD, [row_of(one) for one in lines]),
         text(
             interval,
             f"Differences from {BEAM} and from the {LIST} are paired visit by visit. Last third: of the visits.",
@@ -95,9 +95,19 @@ def _page(streamed: Streamed) -> bytes:
             soft=True,
         ),
         heading("By day"),
-        _by_day(streamed),
+        plot(
+            line_plot(_lines(streamed, "day"), _DAY, _CLICKS, from_zero=True),
+            "Clicks per visit on each day, mean over seeds.",
+            460,
+        ),
         heading("By visit of the user"),
-        _by_visit(streamed),
+        plot(
+            line_plot(_lines(streamed, "visit"), _VISIT, _CLICKS, from_zero=True, markers=True).update_xaxes(
+                type="category"
+            ),
+            "Clicks per visit by how often the user has come, mean over seeds.",
+            460,
+        ),
         _numbers(streamed),
         heading("The arms"),
         facts((arm, ARMS[arm].what) for arm in spec.arms),
@@ -115,37 +125,14 @@ def _few(streamed: Streamed) -> str:
     return text(f"{asked:,} users were asked for; the data has {there:,} besides those for training.", soft=True)
 
 
-def _dashes(arms: Sequence[str], names: tuple[str, str, str]) -> list[tuple[str, str, str]]:
-    """Return label, colour and dash of every arm."""
-    count = len(COLOURS)
-    return [(arm, COLOURS[at % count], names[at // count % 3]) for at, arm in enumerate(arms)]
-
-
-def _by_day(streamed: Streamed) -> str:
-    from plotly import graph_objects as go
-
-    figure, found = go.Figure(), by_day(streamed)
-    for arm, colour, dash in _dashes(streamed.spec.arms, ("solid", "dash", "dot")):
+def _lines(streamed: Streamed, by: str) -> list[Line]:
+    """Return the clicks per visit of every arm, by ``"day"`` or by ``"visit"`` of the user."""
+    found, made = by_day(streamed) if by == "day" else by_visit(streamed), []
+    for arm in streamed.spec.arms:
         mine = found.filter(arm=arm)
-        figure.add_scatter(x=mine[_DAY].to_numpy(), y=mine["clicks"].to_numpy(), name=arm,
-                           line={"color": colour, "dash": dash})  # fmt: skip
-    figure.update_layout(xaxis_title=_DAY, yaxis_title=_CLICKS, hovermode="x unified")
-    figure.update_yaxes(rangemode="tozero")
-    return plot(figure, "Clicks per visit on each day, mean over seeds.", 460)
-
-
-def _by_visit(streamed: Streamed) -> str:
-    from plotly import graph_objects as go
-
-    figure, found = go.Figure(), by_visit(streamed)
-    for arm, colour, dash in _dashes(streamed.spec.arms, ("solid", "dash", "dot")):
-        mine = found.filter(arm=arm)
-        figure.add_scatter(x=mine["visit"].cast(pl.String).to_list(), y=mine["clicks"].to_numpy(), name=arm,
-                           line={"color": colour, "dash": dash}, mode="lines+markers")  # fmt: skip
-    figure.update_layout(xaxis_title=_VISIT, yaxis_title=_CLICKS, hovermode="x unified")
-    figure.update_xaxes(type="category")
-    figure.update_yaxes(rangemode="tozero")
-    return plot(figure, "Clicks per visit by how often the user has come, mean over seeds.", 460)
+        x = mine["day"].to_numpy() if by == "day" else mine["visit"].cast(pl.String).to_list()
+        made.append(Line(arm, x, mine["clicks"].to_numpy()))
+    return made
 
 
 def _numbers(streamed: Streamed) -> str:
@@ -166,23 +153,13 @@ def _picture(streamed: Streamed) -> bytes:
 
     figure = Figure(figsize=(11, 5.2), dpi=110, layout="constrained")
     days, visits = figure.subplots(1, 2, sharey=True)
-    daily, numbered = by_day(streamed), by_visit(streamed)
-    ticks = [name for name in BINS if name in numbered["visit"].cast(pl.String).to_list()]
-    for arm, colour, dash in _dashes(streamed.spec.arms, ("-", "--", ":")):
-        mine = daily.filter(arm=arm)
-        days.plot(mine[_DAY].to_numpy(), mine["clicks"].to_numpy(), dash, color=colour, label=arm)
-        mine = numbered.filter(arm=arm)
-        visits.plot([ticks.index(str(one)) for one in mine["visit"]], mine["clicks"].to_numpy(), dash, marker="o",
-                    markersize=4, color=colour)  # fmt: skip
-    days.set(xlabel=_DAY, ylabel=_CLICKS)
+    draw_lines(days, _lines(streamed, "day"), _DAY, _CLICKS)
+    draw_lines(visits, _lines(streamed, "visit"), _VISIT, marker="o", markersize=4)
     days.xaxis.get_major_locator().set_params(integer=True)
-    visits.set(xlabel=_VISIT, xticks=range(len(ticks)), xticklabels=ticks)
     for axes in (days, visits):
         axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
-    for name in figure.legend(loc="outside right upper", frameon=False, fontsize="small").get_texts():
+    for name in figure.legend(*days.get_legend_handles_labels(), loc="outside right upper", frameon=False,
+                              fontsize="small").get_texts():  # fmt: skip
         name.set_parse_math(False)
     figure.suptitle(f"{Path(streamed.spec.data).name}: {size_of(streamed)}", parse_math=False, fontsize="medium")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+    return png(figure)

@@ -10,6 +10,7 @@ from scipy.special import stdtrit
 from treeward.core import rng
 from treeward.experiment.stream import Streamed
 from treeward.experiment.stream_arms import BEAM, LIST
+from treeward.experiment.summary import said
 
 OFTEN = 10
 """Coverage is also counted for items that were shown so many times."""
@@ -26,10 +27,10 @@ class Rate(NamedTuple):
 
     def said(self, form: str = ".3f") -> str:
         """Return it as text."""
-        return f"{self.mean:{form}}" + ("" if self.half is None else f" ± {self.half:.3f}")
+        return said(self.mean, self.half, form)
 
 
-class Line(NamedTuple):
+class ArmSummary(NamedTuple):
     """One arm."""
 
     arm: str
@@ -59,7 +60,7 @@ class _Played(NamedTuple):
     rows: NDArray[np.int64]
 
 
-def lines_of(streamed: Streamed) -> list[Line]:
+def arm_summaries(streamed: Streamed) -> list[ArmSummary]:
     """Return the table, one line per arm."""
     spec, items = streamed.spec, int(streamed.prepared["items"])
     played = _played(streamed)
@@ -72,7 +73,7 @@ def lines_of(streamed: Streamed) -> list[Line]:
         scores = cells["scores"].drop_nulls().to_numpy()
         visits = sum(len(one.clicks) for one in mine)
         made.append(
-            Line(
+            ArmSummary(
                 arm,
                 _rate(mine),
                 _rate([_last_third(one) for one in mine]),
@@ -149,7 +150,7 @@ def _mean_over_repeats(streamed: Streamed, what: str) -> pl.DataFrame:
 def tidy(streamed: Streamed) -> pl.DataFrame:
     """Return the lines as a table."""
     rows = []
-    for one in lines_of(streamed):
+    for one in arm_summaries(streamed):
         told = one._asdict()
         for name in ("clicks", "last", "over_beam", "over_list"):
             rate = told.pop(name)

@@ -45,6 +45,17 @@ def by_user(outcome: Outcome, round: int, what: str = "cumulative_reward") -> di
     }
 
 
+def said(mean: float, half: float | None, form: str = ".2f") -> str:
+    """Return a mean and half of its interval as text.
+
+    Examples
+    --------
+    >>> said(1.25, 0.5), said(-2, None, "+.1f"), said(3, 0.25, "+.1f")
+    ('1.25 ± 0.50', '-2.0', '+3.0 ± 0.2')
+    """
+    return f"{mean:{form}}" + ("" if half is None else f" ± {half:{form.lstrip('+')}}")
+
+
 class Estimate(NamedTuple):
     """A mean and what is known of its error."""
 
@@ -63,8 +74,7 @@ class Estimate(NamedTuple):
 
     def said(self, digits: int = 1) -> str:
         """Return the answer with the difference and its interval."""
-        half = "" if self.half is None else f" ± {self.half:.{digits}f}"
-        return f"{self.answer}: {self.mean:+.{digits}f}{half}"
+        return f"{self.answer}: {said(self.mean, self.half, f'+.{digits}f')}"
 
 
 def estimate(values: NDArray[np.float64], shared: bool) -> Estimate:

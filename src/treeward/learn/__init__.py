@@ -1,1 +1,1 @@
-"""Every torch model. torch is imported when one is trained, never before: it is in the extra `train`."""
+"""Every torch model. torch is in the extra `train`, and is imported only when a model is trained or used."""

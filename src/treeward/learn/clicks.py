@@ -1,4 +1,4 @@
-"""Who clicked what, one thing after another: what models of the next click learn from."""
+"""Users' sequences of clicks: the training data of models of the next click."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,29 +7,30 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from treeward.core.errors import DataError, InvalidArgument
+from treeward.core.errors import DataError
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
+from treeward.data.item_rows import with_item_rows
 
 
 class Clicks(NamedTuple):
-    """Sequences of catalogue rows, one user's after another's."""
+    """Sequences of catalogue rows, one user after another."""
 
     rows: NDArray[np.int64]
     ends: NDArray[np.int64]
-    """(users + 1,): user i's are rows[ends[i] : ends[i + 1]], in order of time."""
+    """(users + 1,): the clicks of user i are rows[ends[i] : ends[i + 1]], in order of time."""
     users: pl.Series
-    """Who they are, in the order of `ends`."""
+    """The users' ids, in the order of `ends`."""
 
     def __len__(self) -> int:
         return len(self.ends) - 1
 
     def of(self, user: int) -> NDArray[np.int64]:
-        """Return somebody's clicks."""
+        """Return the clicks of one user."""
         return self.rows[self.ends[user] : self.ends[user + 1]]
 
     def each(self) -> Iterator[NDArray[np.int64]]:
-        """Yield everybody's clicks."""
+        """Yield the clicks of every user."""
         for user in range(len(self)):
             yield self.of(user)
 
@@ -39,19 +40,14 @@ class Clicks(NamedTuple):
 
 
 def clicks_of(owner: str, log: Interactions, catalogue: Catalogue) -> Clicks:
-    """Return the rewarded events of a log, by user, in order of time where there are times, else of the log.
+    """Return the rewarded events of a log by user, in order of time; without times, in the order of the log.
 
-    What has no time (a history that came before) is first. Events with items the catalogue lacks are left out.
+    Events without a time (a history from before the log) come first. Events with items that the catalogue lacks are
+    left out.
     """
-    if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
-        raise InvalidArgument(owner, "interactions", f"with items of type {catalogue.ids.dtype}", log.items.dtype)
-    ids = catalogue.ids if catalogue.ids.dtype.is_integer() else catalogue.ids.cast(pl.String)
-    known = pl.LazyFrame({"item": ids, "row": np.arange(len(catalogue))})
-    text = [name for name in ("user", "item") if not log.table[name].dtype.is_integer()]
-    liked = log.table.lazy().filter(pl.col("reward") > 0).with_columns(pl.col(text).cast(pl.String))
     order = ["user", "time"] if "time" in log.table.columns else ["user"]
-    found = liked.join(known, on="item", maintain_order="left").sort(order, maintain_order=True, nulls_last=False)
-    table = found.select("user", "row").collect()
+    found = with_item_rows(owner, log, catalogue, keep_history=True).filter(pl.col("reward") > 0)
+    table = found.sort(order, maintain_order=True, nulls_last=False).select("user", "row").collect()
     if not table.height:
         raise DataError(f"{owner}: the log rewards no item of the catalogue")
     runs = table["user"].rle().struct.unnest()
@@ -59,15 +55,15 @@ def clicks_of(owner: str, log: Interactions, catalogue: Catalogue) -> Clicks:
     return Clicks(table["row"].to_numpy().astype(np.int64), ends, runs["value"])
 
 
-class Held(NamedTuple):
-    """Histories and the click that came next."""
+class HeldOut(NamedTuple):
+    """Histories, and the click that followed each."""
 
     histories: list[NDArray[np.int64]]
     following: NDArray[np.int64]
 
 
-def last_clicks(clicks: Clicks) -> Held:
-    """Hold out everybody's last click; who clicked only once is left out, and so is a click on what was clicked before.
+def last_clicks(clicks: Clicks) -> HeldOut:
+    """Hold out every user's last click. Users with one click, or whose last click repeats an item, are left out.
 
     Examples
     --------
@@ -77,13 +73,13 @@ def last_clicks(clicks: Clicks) -> Held:
     ([[0, 1]], [2])
     """
     pairs = [(mine[:-1], int(mine[-1])) for mine in clicks.each() if len(mine) > 1 and mine[-1] not in mine[:-1]]
-    return Held([past for past, _ in pairs], np.array([last for _, last in pairs], dtype=np.int64))
+    return HeldOut([past for past, _ in pairs], np.array([last for _, last in pairs], dtype=np.int64))
 
 
 def padded(
     histories: Sequence[NDArray[np.int64]], window: int, filler: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the last `window` clicks of each as one matrix, filled up at the end, and how many each has."""
+    """Return the last `window` clicks of each history as one matrix, padded at the end, and their lengths."""
     kept = [mine[-window:] for mine in histories]
     lengths = np.array([len(mine) for mine in kept], dtype=np.int64)
     made = np.full((len(kept), max(1, int(lengths.max(initial=1)))), filler, dtype=np.int64)

@@ -6,19 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Stage
 from treeward.core.types import Floats
-from treeward.learn.torch import device_for, torch_for
+from treeward.learn.torch import device_for, torch_for, train_until_stable
 
 _BATCHES = 100
 _LEAST_BATCH, _MOST_BATCH = 256, 32_768
-_WORTH = 5e-4
+_LEAST_GAIN = 5e-4  # a pass must lower the validation loss by this share to count as an improvement
 _BIAS_DECAY = 2.0
 
 
 class Events(NamedTuple):
-    """Rows to learn from: who, what, to what effect, and how much each counts."""
+    """Training rows: user, item, reward, and the weight of each row."""
 
     user: NDArray[np.int64]
     item: NDArray[np.int64]
@@ -27,14 +26,14 @@ class Events(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """What was learned."""
+    """The fitted vectors and biases."""
 
     users: Floats
     items: Floats
     user_bias: Floats
     item_bias: Floats
     losses: list[float]
-    """Weighted log-loss on the validation rows after every pass; the factors are those of the lowest."""
+    """Weighted log-loss on the validation rows after every pass; the factors are those of the lowest loss."""
 
 
 def factorise(
@@ -56,9 +55,9 @@ def factorise(
 ) -> Factors:
     """Fit by Adam on shuffled minibatches, until the validation loss has hardly fallen for `patience` passes.
 
-    `decay` pulls vectors towards zero; at 1, all that chance alone could explain is gone (see `_noise`). Without
-    `biases` the model is sigmoid(user . item): all biases stay zero, and there is no base rate either. Every draw comes
-    from the seed, so the same rows give the same factors on the same device.
+    `decay` pulls vectors towards zero. At 1 it removes everything that chance alone could explain (see `_noise`).
+    Without `biases` the model is sigmoid(user . item): all biases stay zero, and there is no base rate either. Every
+    draw comes from the seed, so the same rows give the same factors on the same device.
     """
     torch = torch_for(owner)
     place = device_for(owner, torch, device)
@@ -79,7 +78,7 @@ def factorise(
     tables = [people, things, user_bias, item_bias]
     steps = torch.optim.Adam([*tables, level] if biases else [people, things], lr=rate, fused=False)
 
-    rows_of = torch.nn.functional.embedding  # its gradient is summed far faster than that of indexing
+    rows_of = torch.nn.functional.embedding  # its gradient is much faster than that of indexing
 
     def parts(user: Any, item: Any) -> list[Any]:
         return [rows_of(user, people), rows_of(item, things), rows_of(user, user_bias), rows_of(item, item_bias)]
@@ -97,41 +96,32 @@ def factorise(
             return float((loss_of(made, reward, reduction="none") * weight).sum() / weight.sum())
 
     strength = decay * _noise(train, users, items, chance)
-    best, losses = _copies(tables, level), [validated()]
-    lowest, waited = losses[0], 0
     batch = max(_LEAST_BATCH, min(_MOST_BATCH, len(train.user) // _BATCHES))
-    for turn in range(passes):
+
+    def train_pass(turn: int) -> None:
         order = torch.from_numpy(rng.sample(seed, rng.stream("pass", turn), len(train.user), len(train.user))).to(place)
         for start in range(0, len(order), batch):
             chosen = order[start : start + batch]
             user, item, reward, weight = (column[chosen] for column in rows["train"])
             steps.zero_grad(set_to_none=True)
-            used = parts(user, item)
-            loss = (loss_of(joined(*used), reward, reduction="none") * weight).mean()
+            loss = (loss_of(joined(*parts(user, item)), reward, reduction="none") * weight).mean()
             pull = strength * ((people**2).sum() + (things**2).sum())
             pull = pull + _BIAS_DECAY * ((user_bias**2).sum() + (item_bias**2).sum())  # zero without biases
             (loss + pull / len(order)).backward()
             steps.step()
-        losses.append(validated())
-        stage.step()
-        if not np.isfinite(losses[-1]):
-            raise InvalidArgument(owner, "rate", "small enough, as decay must be, for the fit to converge", rate)
-        if losses[-1] < lowest:
-            waited = 0 if losses[-1] < (1 - _WORTH) * lowest else waited + 1
-            best, lowest = _copies(tables, level), losses[-1]
-        else:
-            waited += 1
-        if waited >= patience:
-            break
-    stage.finish()
+
+    best, losses = train_until_stable(
+        train_pass, validated, lambda: _copies(tables, level), passes=passes, patience=patience,
+        needed=lambda lowest: (1 - _LEAST_GAIN) * lowest, rate=rate, owner=owner, stage=stage,
+    )  # fmt: skip
     made_people, made_things, made_user_bias, made_item_bias, made_level = best
     return Factors(made_people, made_things, made_user_bias[:, 0] + made_level, made_item_bias[:, 0].copy(), losses)
 
 
 def _noise(train: Events, users: int, items: int, chance: float) -> float:
-    """Return about half the largest singular value that rewards drawn by chance alone would give the log's residuals.
+    """Return about half of the largest singular value of the log's residuals if rewards were drawn by chance alone.
 
-    A pull of this strength leaves nothing of vectors that fit chance; what many users and items share is stronger.
+    A pull of this strength removes vectors that only fit chance. What many users and items share is stronger.
     """
     rows = len(train.user)
     return float((chance * (1 - chance)) ** 0.5 * ((rows / users) ** 0.5 + (rows / items) ** 0.5) / 2)

@@ -1,8 +1,8 @@
-"""A network learned so that the bandit's own posterior, in what the network makes of items, explains a log.
+"""Trains a network so that the bandit's own posterior, over the network's features, explains a log.
 
-Every user's rewards are taken for r = z' theta + noise with theta ~ N(mean, I), z = tower(item) * gate(context): the
-model that policies count with. Theta is integrated out, so there is nothing to fit a user with, and users who are held
-out, newcomers as a policy meets them, tell when to stop.
+The model is the one that policies use: a user's rewards are r = z' theta + noise with theta ~ N(mean, I) and
+z = tower(item) * gate(context). Theta is integrated out, so no user vectors are fitted. Users held out, who are new to
+the model as users are to a policy, decide when to stop.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,42 +13,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.errors import InvalidArgument
 from treeward.core.progress import Stage
 from treeward.core.types import Floats
-from treeward.learn.torch import device_for, torch_for
+from treeward.learn.torch import device_for, torch_for, train_until_stable
 
 OWNER = "NeuralLinear.fit"
 
-_USERS_A_BATCH = 32
-_SORTED = 16
-_WORTH = 1e-4
+_BATCH = 32
+_SORTED = 16  # batches whose users are sorted by length together
+_LEAST_GAIN = 1e-4  # a pass must lower the validation loss by this much to count as an improvement
 _FIRST_LEVEL = 0.3
 
 
 class Samples(NamedTuple):
-    """Events, user by user."""
+    """Events, one user after another."""
 
     ends: NDArray[np.int64]
-    """(users + 1,): user i's are [ends[i] : ends[i + 1]]."""
+    """(users + 1,): the events of user i are [ends[i] : ends[i + 1]]."""
     row: NDArray[np.int64]
-    """Of the items' matrix."""
+    """Row of the item in the matrix of items."""
     context: NDArray[np.int64]
-    """(events, contexts): which value each context had, counted through all contexts from 1 on; 0: none known."""
+    """(events, contexts): the number of each context's value, counted over all contexts from 1; 0: unknown."""
     reward: Floats
 
     @property
     def users(self) -> int:
-        """How many."""
+        """Number of users."""
         return len(self.ends) - 1
 
 
 class Training(NamedTuple):
-    """How large, how long and how fast to learn."""
+    """Size of the network, and how it is trained."""
 
     hidden: Sequence[int]
     dim: int
-    """Of what the tower makes of an item, without the level."""
+    """Dimensions of an item's features, without the level."""
     rate: float
     decay: float
     epochs: int
@@ -58,79 +57,74 @@ class Training(NamedTuple):
 
 
 class Network(NamedTuple):
-    """What was learned, as plain arrays."""
+    """The trained network as plain arrays."""
 
     weights: list[Floats]
-    """(in, out) of every layer; ReLU between layers, nothing behind the last."""
+    """(in, out) per layer; ReLU between layers, none after the last."""
     biases: list[Floats]
     gates: Floats
-    """(values of contexts + 1, dim + 1): what each adds to a gate of 1; the last column is the level's."""
+    """(values of contexts + 1, dim + 1): what each value adds to a gate of 1; the last column is the level's."""
     losses: list[float]
-    """Of an event of a user held out, after every pass; the network is that of the lowest."""
+    """Loss per event of users held out, after every pass; the network is that of the lowest loss."""
 
 
-def train(items: Floats, samples: Samples, values: int, told: Training, stage: Stage) -> Network:
-    """Fit by Adam until users held out have hardly become more likely for a while; every draw comes from the seed."""
+def train(items: Floats, samples: Samples, values: int, settings: Training, stage: Stage) -> Network:
+    """Fit by AdamW until the loss of users held out has hardly fallen for a while; every draw comes from the seed."""
     torch = torch_for(OWNER)
-    model = _Model(torch, device_for(OWNER, torch, told.device), items, samples, values, told)
-    people = rng.sample(told.seed, rng.stream("neural", "users"), samples.users, samples.users)
-    held, known = people[: max(1, len(people) // 10)], people[max(1, len(people) // 10) :]
-    losses, best, waited = [model.tried(held)], model.copies(), 0
-    lowest = losses[0]
-    for turn in range(told.epochs):
-        for batch in _batches(samples, known, told.seed, turn):
+    model = _Model(torch, device_for(OWNER, torch, settings.device), items, samples, values, settings)
+    people = rng.sample(settings.seed, rng.stream("neural", "users"), samples.users, samples.users)
+    tenth = max(1, len(people) // 10)
+    held, known = people[:tenth], people[tenth:]
+
+    def train_pass(turn: int) -> None:
+        for batch in _batches(samples, known, settings.seed, turn):
             model.learn(batch)
-        losses.append(model.tried(held))
-        stage.step()
-        if not np.isfinite(losses[-1]):
-            raise InvalidArgument(OWNER, "rate", "small enough to converge", told.rate)
-        waited = 0 if losses[-1] < lowest - _WORTH else waited + 1
-        if losses[-1] < lowest:
-            best, lowest = model.copies(), losses[-1]
-        if waited >= told.patience:
-            break
-    stage.finish()
+
+    best, losses = train_until_stable(
+        train_pass, lambda: model.mean_loss(held), model.copies, passes=settings.epochs, patience=settings.patience,
+        needed=lambda lowest: lowest - _LEAST_GAIN, rate=settings.rate, owner=OWNER, stage=stage,
+    )  # fmt: skip
     return Network(*best, losses)
 
 
 def _batches(samples: Samples, users: NDArray[np.int64], seed: int, turn: int) -> Iterator[NDArray[np.int64]]:
-    """Shuffle users, then put those with about as many events together, so that little is filled up."""
+    """Shuffle users, then batch those with similar numbers of events, so that there is little padding."""
     order = users[rng.sample(seed, rng.stream("neural", "pass", turn), len(users), len(users))]
-    many, lengths = _USERS_A_BATCH * _SORTED, np.diff(samples.ends)
+    many, lengths = _BATCH * _SORTED, np.diff(samples.ends)
     for first in range(0, len(order), many):
         some = order[first : first + many]
         some = some[np.argsort(lengths[some], kind="stable")]
-        for at in range(0, len(some), _USERS_A_BATCH):
-            yield some[at : at + _USERS_A_BATCH]
+        for at in range(0, len(some), _BATCH):
+            yield some[at : at + _BATCH]
 
 
 class _Model:
-    """The tensors of a fit."""
+    """The tensors that are trained."""
 
-    def __init__(self, torch: Any, place: Any, items: Floats, samples: Samples, values: int, told: Training) -> None:
+    def __init__(self, torch: Any, place: Any, items: Floats, samples: Samples, values: int, how: Training) -> None:
         self.torch, self.place, self.samples = torch, place, samples
         self.items = torch.from_numpy(np.ascontiguousarray(items)).to(place)
-        widths = [items.shape[1], *told.hidden, told.dim]
+        widths = [items.shape[1], *how.hidden, how.dim]
 
         def tensor(values: Any) -> Any:
             return torch.tensor(values, dtype=torch.float32, device=place).requires_grad_()
 
         self.layers = []
         for at, (before, after) in enumerate(pairwise(widths)):
-            drawn = rng.normals(told.seed, rng.stream("neural", "layer", at), before * after).reshape(before, after)
+            drawn = rng.normals(how.seed, rng.stream("neural", "layer", at), before * after).reshape(before, after)
             scale = (2 / before) ** 0.5 if at < len(widths) - 2 else (1 / (before * after)) ** 0.5
             self.layers += [tensor(scale * drawn), tensor(np.zeros(after))]
-        self.gates = tensor(np.zeros((values + 1, told.dim + 1)))
+        self.gates = tensor(np.zeros((values + 1, how.dim + 1)))
         self.level, self.noise = tensor(_FIRST_LEVEL), tensor(0.0)
-        self.mean = tensor(np.zeros(told.dim + 1))
+        self.mean = tensor(np.zeros(how.dim + 1))
         groups = [
-            {"params": [*self.layers, self.gates], "weight_decay": told.decay},
+            {"params": [*self.layers, self.gates], "weight_decay": how.decay},
             {"params": [self.level, self.noise, self.mean], "weight_decay": 0.0},
         ]
-        self.steps = torch.optim.AdamW(groups, lr=told.rate, fused=False)
+        self.steps = torch.optim.AdamW(groups, lr=how.rate, fused=False)
 
     def tower(self, rows: Any) -> Any:
-        """Return what the network makes of some items."""
+        """Return the features of items, by row."""
         made = self.items[rows]
         for at in range(0, len(self.layers), 2):
             made = made @ self.layers[at] + self.layers[at + 1]
@@ -138,13 +132,13 @@ class _Model:
                 made = made.relu()
         return made
 
-    def surprise(self, users: NDArray[np.int64]) -> Any:
-        """Return -ln P(rewards) of some users, by event, theta integrated out; up to a constant.
+    def loss(self, users: NDArray[np.int64]) -> Any:
+        """Return -ln P(rewards) per event of each user, with theta integrated out, up to a constant.
 
         With Z of a user's events, A = I + Z'Z / s and b = Z'(r - Z mean) / s, it is half of
         |r - Z mean|^2 / s - b' A^-1 b + ln det A + n ln s.
         """
-        torch, rows_of = self.torch, self.torch.nn.functional.embedding  # whose gradient is summed in order
+        torch, rows_of = self.torch, self.torch.nn.functional.embedding  # its gradient is summed in order
         ends, lengths = self.samples.ends, np.diff(self.samples.ends)[users]
         at = np.minimum(ends[users][:, None] + np.arange(max(1, lengths.max())), len(self.samples.row) - 1)
         there = self._sent((np.arange(at.shape[1]) < lengths[:, None]).astype(np.float32))
@@ -163,18 +157,18 @@ class _Model:
         return (fitted + volume) / (2 * count.clamp(min=1))
 
     def learn(self, users: NDArray[np.int64]) -> None:
-        """Take one step."""
+        """Take one optimiser step."""
         self.steps.zero_grad(set_to_none=True)
-        self.surprise(users).mean().backward()
-        self.gates.grad[0] = 0  # of what is not known
+        self.loss(users).mean().backward()
+        self.gates.grad[0] = 0  # an unknown value changes nothing
         self.steps.step()
 
-    def tried(self, users: NDArray[np.int64]) -> float:
-        """Return the mean surprise at some users."""
+    def mean_loss(self, users: NDArray[np.int64]) -> float:
+        """Return the mean loss of users."""
         total = 0.0
         with self.torch.no_grad():
-            for start in range(0, len(users), 8 * _USERS_A_BATCH):
-                total += float(self.surprise(users[start : start + 8 * _USERS_A_BATCH]).sum())
+            for start in range(0, len(users), 8 * _BATCH):
+                total += float(self.loss(users[start : start + 8 * _BATCH]).sum())
         return total / len(users)
 
     def copies(self) -> tuple[list[Floats], list[Floats], Floats]:

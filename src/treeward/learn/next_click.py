@@ -1,4 +1,4 @@
-"""Models of the next click: a history becomes a vector, and items that lie its way come next."""
+"""Models of the next click: a history becomes a user vector, and items are ranked by their inner product with it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
@@ -14,20 +14,20 @@ from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.data.interactions import Interactions
-from treeward.learn.clicks import Held, clicks_of, last_clicks, padded
+from treeward.learn.clicks import HeldOut, clicks_of, last_clicks, padded
 from treeward.learn.networks import KINDS, network
-from treeward.learn.torch import device_for, torch_for
+from treeward.learn.torch import device_for, torch_for, train_until_stable
 
 FORMAT, VERSION = "treeward.next_click", 1
 
 WINDOW = 50
-"""Clicks that are looked back at."""
+"""Clicks of a history that count."""
 _BATCH = 128
-_SORTED = 32
-_DRAWN = 1_024
-_ASKED = 512
+_SORTED = 32  # batches whose histories are sorted by length together
+_DRAWN = 1_024  # items of the sampled softmax
+_CHUNK = 512
 _MASKED = 0.2
-_WORTH = 1e-3
+_LEAST_GAIN = 1e-3  # a pass must lower the validation loss by this share to count as an improvement
 
 
 class Settings(NamedTuple):
@@ -47,13 +47,13 @@ class NextClick:
     kind
         ``"linear"``, ``"gru"`` or ``"transformer"``.
     items, bias
-        (items + 1, d) and (items,): the last vector stands for a gap.
+        (items + 1, d) and (items,). The last vector represents a gap.
     weights
-        The network's, one after another.
+        The network's weights, flattened and concatenated.
     window
-        How many clicks it looks back at.
+        How many of the latest clicks it reads.
     losses
-        On validation users, after every pass.
+        Loss on validation users after every pass.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class NextClick:
         self.kind = checks.one_of("NextClick", "kind", kind, KINDS)
         self.items, self.bias, self.weights, self.window = items, bias, weights, window
         self.losses = list(losses)
-        self._asked: Any = None
+        self._module: Any = None
 
     def __repr__(self) -> str:
         return f"NextClick({self.kind}, {len(self.bias):,} items x {self.items.shape[1]})"
@@ -73,12 +73,12 @@ class NextClick:
         return self.items[:-1]
 
     def user_vector(self, history: Sequence[int] | NDArray[np.int64]) -> Floats:
-        """Return where somebody with these clicks (rows, the last one last) is going; no clicks: nowhere."""
+        """Return the vector of a user with these clicks (rows, oldest first); without clicks, zeros."""
         made: Floats = self.user_vectors([np.asarray(history, dtype=np.int64)])[0]
         return made
 
     def user_vectors(self, histories: Sequence[NDArray[np.int64]]) -> Floats:
-        """Return a vector each."""
+        """Return one vector per history."""
         made = np.zeros((len(histories), self.items.shape[1]), dtype=np.float32)
         some = [i for i, mine in enumerate(histories) if len(mine)]
         if not some:
@@ -88,41 +88,44 @@ class NextClick:
         torch = torch_for("a model of the next click")
         net, masked = self._network(torch)
         with torch.no_grad():
-            for start in range(0, len(some), _ASKED):
-                piece = some[start : start + _ASKED]
-                rows, lengths = _asking([histories[i] for i in piece], self.window, len(self.bias), masked)
+            for start in range(0, len(some), _CHUNK):
+                piece = some[start : start + _CHUNK]
+                rows, lengths = _inputs([histories[i] for i in piece], self.window, len(self.bias), masked)
                 states = net(torch.from_numpy(self.items[rows]), torch.from_numpy(lengths))
                 made[piece] = states[torch.arange(len(piece)), torch.from_numpy(lengths - 1)].numpy()
         return made
 
     def scores(self, users: Floats) -> Floats:
-        """Return (users, items): how much of every item's way each vector goes."""
+        """Return (users, items): inner products plus the items' biases."""
         made: Floats = users @ self.vectors.T + self.bias
         return made
 
-    def top(self, histories: Sequence[NDArray[np.int64]], count: int, *, again: bool = False) -> NDArray[np.int64]:
-        """Return the best `count` rows of the whole catalogue each, best first; `again`: also what was clicked."""
+    def top(
+        self, histories: Sequence[NDArray[np.int64]], count: int, *, include_clicked: bool = False
+    ) -> NDArray[np.int64]:
+        """Return the `count` best rows of the whole catalogue per history, best first."""
         checks.integer("NextClick.top", "count", count, low=1, high=len(self.bias))
         made = np.empty((len(histories), count), dtype=np.int64)
-        for start in range(0, len(histories), _ASKED):
-            piece = histories[start : start + _ASKED]
-            made[start : start + len(piece)] = best_of(self.scores(self.user_vectors(piece)), piece, count, again)
+        for start in range(0, len(histories), _CHUNK):
+            piece = histories[start : start + _CHUNK]
+            scores = self.scores(self.user_vectors(piece))
+            made[start : start + len(piece)] = top_rows(scores, piece, count, include_clicked=include_clicked)
         return made
 
     def _network(self, torch: Any) -> tuple[Any, bool]:
-        if self._asked is None:
+        if self._module is None:
             with torch.random.fork_rng(devices=[]):
                 net = network(torch, self.kind, self.items.shape[1], self.window)
             torch.nn.utils.vector_to_parameters(torch.from_numpy(np.array(self.weights)), net.module.parameters())
-            self._asked = net.module.eval(), net.masked
-        asked: tuple[Any, bool] = self._asked
-        return asked
+            self._module = net.module.eval(), net.masked
+        found: tuple[Any, bool] = self._module
+        return found
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the model to a directory, checksummed."""
         arrays = {"items": self.items, "bias": self.bias, "weights": self.weights}
-        told = {"kind": self.kind, "window": self.window, "losses": self.losses}
-        artefact.write(path, FORMAT, VERSION, artefact.Contents(arrays, {}, {}, told), overwrite=overwrite)
+        info = {"kind": self.kind, "window": self.window, "losses": self.losses}
+        artefact.write(path, FORMAT, VERSION, artefact.Contents(arrays, {}, {}, info), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: StrPath) -> Self:
@@ -130,7 +133,7 @@ class NextClick:
         held = artefact.read(path, FORMAT, VERSION)
         lacking = {"items", "bias", "weights"} - set(held.arrays)
         if lacking or held.info.get("kind") not in KINDS:
-            raise ArtefactCorrupt(f"{path}: lacks {', '.join(sorted(lacking)) or 'a kind that is known'}")
+            raise ArtefactCorrupt(f"{path}: lacks {', '.join(sorted(lacking)) or 'a known kind'}")
         items, bias, weights = (np.array(held.arrays[name]) for name in ("items", "bias", "weights"))
         return cls(held.info["kind"], items, bias, weights, held.info["window"], held.info["losses"])
 
@@ -150,25 +153,25 @@ class NextClick:
         device: str = "auto",
         progress: Progress | None = None,
     ) -> Self:
-        """Train on clicks until validation users' last clicks have hardly become more likely for a while.
+        """Train until the likelihood of validation users' last clicks has hardly improved for a while (needs torch).
 
         The loss is a softmax over the clicked item and 1,024 others, drawn by how often they are clicked and corrected
-        for it; over all items where there are not many more.
+        for that. With at most 2,048 items it is over all of them.
 
         Parameters
         ----------
         kind
             ``"linear"``, ``"gru"`` or ``"transformer"``.
         train, valid
-            Logs of users to learn from, and of others; only rewards above 0 count.
+            Logs of training users and of validation users; only rewards above 0 count.
         catalogue
             The items.
         dim
-            How long their vectors are to be.
+            Dimensions of the vectors.
         start
-            (items, dim): vectors to begin with, such as those of texts; by default random ones.
+            (items, dim): initial vectors, such as those of texts; random by default.
         settings
-            Learning rate (0.001), most passes, and so on.
+            Learning rate (0.001), most passes (60), patience (4) and window (50 clicks).
         seed
             Same seed, data and device: same model.
         device
@@ -177,30 +180,32 @@ class NextClick:
             Called with (stage, done, total).
         """
         owner = "NextClick.fit"
-        items, told = len(catalogue), checks.validate(settings or Settings(), owner)
+        items, chosen = len(catalogue), checks.validate(settings or Settings(), owner)
         checks.one_of(owner, "kind", kind, KINDS)
         if not len(valid):
-            raise DataError(f"{owner}: there are no validation users, who tell when to stop")
+            raise DataError(f"{owner}: there are no validation users to decide when to stop")
         if start is not None and (np.shape(start) != (items, dim) or not np.isfinite(start).all()):
             raise InvalidArgument(owner, "start", f"of shape ({items}, {dim}), and finite", f"shape {np.shape(start)}")
         held = last_clicks(clicks_of(owner, valid, catalogue))
         if not len(held.following):
             raise DataError(f"{owner}: no validation user clicked two things; give more users to validation")
         clicks = clicks_of(owner, train, catalogue)
-        pieces = [piece for mine in clicks.each() for piece in _pieces(mine, told.window)]
+        pieces = [piece for mine in clicks.each() for piece in _pieces(mine, chosen.window)]
         if not pieces:
             raise DataError(f"{owner}: no training user clicked two things, one after the other")
         torch = torch_for("a model of the next click")
         with torch.random.fork_rng(devices=None if torch.cuda.is_available() else []):
             torch.manual_seed(rng.stream("next click", kind, seed) >> 1)
-            trainer = _Trainer(torch, kind, pieces, held, items, dim, start, told, seed, device)
-            best, losses = trainer.run(Stage(progress or silent, f"training {kind}", told.passes))
-        return cls(kind, *best, told.window, losses)
+            trainer = _Trainer(torch, kind, pieces, held, items, dim, start, chosen, seed, device)
+            best, losses = trainer.run(Stage(progress or silent, f"training {kind}", chosen.passes))
+        return cls(kind, *best, chosen.window, losses)
 
 
-def best_of(scores: Floats, histories: Sequence[NDArray[np.int64]], count: int, again: bool) -> NDArray[np.int64]:
-    """Return the rows of the highest scores, best first, without those of the histories unless they come `again`."""
-    if not again:
+def top_rows(
+    scores: Floats, histories: Sequence[NDArray[np.int64]], count: int, *, include_clicked: bool
+) -> NDArray[np.int64]:
+    """Return the rows of the highest scores, best first. Changes `scores`."""
+    if not include_clicked:
         for i, mine in enumerate(histories):
             scores[i, mine] = -np.inf
     some = np.argpartition(-scores, min(count, scores.shape[1] - 1), axis=1)[:, :count]
@@ -208,10 +213,10 @@ def best_of(scores: Floats, histories: Sequence[NDArray[np.int64]], count: int, 
     return np.take_along_axis(some, order, axis=1)
 
 
-def _asking(
+def _inputs(
     histories: Sequence[NDArray[np.int64]], window: int, gap: int, masked: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return histories as a network is asked about what comes next: filled up, after a gap to fill if it wants one."""
+    """Return histories, padded, and their lengths; a masked network gets a gap at the end."""
     rows, lengths = padded(histories, window, gap)
     if not masked:
         return rows, lengths
@@ -219,19 +224,19 @@ def _asking(
 
 
 def _pieces(mine: NDArray[np.int64], window: int) -> list[NDArray[np.int64]]:
-    """Cut somebody's clicks so that each is foreseen once, from at most `window` others."""
+    """Cut a user's clicks so that each is predicted once, from at most `window` others."""
     return [mine[at : at + window + 1] for at in range(0, max(len(mine) - 1, 0), window)]
 
 
 class _Trainer:
-    """Everything a fit holds on to."""
+    """The state of one fit."""
 
     def __init__(
         self,
         torch: Any,
         kind: str,
         pieces: list[NDArray[np.int64]],
-        held: Held,
+        held: HeldOut,
         items: int,
         dim: int,
         start: Floats | None,
@@ -259,30 +264,21 @@ class _Trainer:
 
     def run(self, stage: Stage) -> tuple[tuple[Floats, Floats, Floats], list[float]]:
         """Train, and return the best items, biases and weights, and the losses."""
-        losses, best, waited = [self._validated()], self._copies(), 0
-        lowest = losses[0]
-        for turn in range(self.settings.passes):
-            self.net.train()
-            for step, batch in enumerate(self._batches(turn)):
-                self.steps.zero_grad(set_to_none=True)
-                self._loss(batch, turn, step).backward()
-                self.steps.step()
-            losses.append(self._validated())
-            stage.step()
-            if not np.isfinite(losses[-1]):
-                raise InvalidArgument("NextClick.fit", "rate", "small enough to converge", self.settings.rate)
-            if losses[-1] < lowest:
-                waited = 0 if losses[-1] < (1 - _WORTH) * lowest else waited + 1
-                best, lowest = self._copies(), losses[-1]
-            else:
-                waited += 1
-            if waited >= self.settings.patience:
-                break
-        stage.finish()
-        return best, losses
+        settings = self.settings
+        return train_until_stable(
+            self._train, self._validate, self._copies, passes=settings.passes, patience=settings.patience,
+            needed=lambda lowest: (1 - _LEAST_GAIN) * lowest, rate=settings.rate, owner="NextClick.fit", stage=stage,
+        )  # fmt: skip
+
+    def _train(self, turn: int) -> None:
+        self.net.train()
+        for step, batch in enumerate(self._batches(turn)):
+            self.steps.zero_grad(set_to_none=True)
+            self._loss(batch, turn, step).backward()
+            self.steps.step()
 
     def _batches(self, turn: int) -> list[list[NDArray[np.int64]]]:
-        """Shuffle, then put those of about the same length together, so that little is filled up."""
+        """Shuffle, then batch histories of similar length, so that there is little padding."""
         order = self._shuffled(len(self.pieces), turn)
         many, batches = _BATCH * _SORTED, []
         for first in range(0, len(order), many):
@@ -310,7 +306,7 @@ class _Trainer:
     def _gaps(
         self, rows: NDArray[np.int64], lengths: NDArray[np.int64], turn: int, step: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Hide a fifth of the clicks; in every second history only the last, as when it is asked."""
+        """Hide a fifth of the clicks; in every second history only the last, as in a query."""
         coins = rng.uniforms(self.seed, rng.stream("gaps", turn, step), rows.size + len(rows))
         hidden = coins[: rows.size].reshape(rows.shape) < _MASKED
         hidden[coins[rows.size :] < 0.5] = False
@@ -323,27 +319,27 @@ class _Trainer:
         if self.count <= 2 * _DRAWN:
             return torch.nn.functional.cross_entropy(states @ self.table[:-1].T + self.bias, target)
         others = np.unique(np.searchsorted(self.cumulated, drawn, side="right").clip(max=self.count - 1))
-        # Each is in the sample with probability 1 - (1 - q)^draws.
+        # An item is in the sample with probability 1 - (1 - q)^draws.
         chance = -np.expm1(_DRAWN * np.log1p(-self.likely[others]))
-        seats = torch.from_numpy(others).to(self.place)
-        logits = states @ rows_of(seats, self.table).T + self.bias[seats]
+        sampled = torch.from_numpy(others).to(self.place)
+        logits = states @ rows_of(sampled, self.table).T + self.bias[sampled]
         logits = logits - torch.from_numpy(np.log(chance).astype(np.float32)).to(self.place)
-        logits = logits.masked_fill(seats[None] == target[:, None], float("-inf"))
+        logits = logits.masked_fill(sampled[None] == target[:, None], float("-inf"))
         own = (states * rows_of(target, self.table)).sum(1) + self.bias[target]
         return (torch.logsumexp(torch.cat([own[:, None], logits], 1), 1) - own).mean()
 
-    def _validated(self) -> float:
-        """Return the mean surprise at validation users' last clicks, over all items."""
+    def _validate(self) -> float:
+        """Return the mean loss of validation users' last clicks, over all items."""
         torch, total = self.torch, 0.0
         self.net.eval()
         with torch.no_grad():
-            for start in range(0, len(self.held.following), _ASKED):
-                some = self.held.histories[start : start + _ASKED]
-                rows, lengths = _asking(some, self.settings.window, self.count, self.masked)
+            for start in range(0, len(self.held.following), _CHUNK):
+                some = self.held.histories[start : start + _CHUNK]
+                rows, lengths = _inputs(some, self.settings.window, self.count, self.masked)
                 vectors = self.table[torch.from_numpy(rows).to(self.place)]
                 states = self.net(vectors, torch.from_numpy(lengths).to(self.place))
                 last = states[torch.arange(len(rows)), torch.from_numpy(lengths - 1)]
-                target = torch.from_numpy(self.held.following[start : start + _ASKED]).to(self.place)
+                target = torch.from_numpy(self.held.following[start : start + _CHUNK]).to(self.place)
                 logits = last @ self.table[:-1].T + self.bias
                 total += float(torch.nn.functional.cross_entropy(logits, target, reduction="sum"))
         return total / len(self.held.following)

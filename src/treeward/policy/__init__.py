@@ -1,10 +1,9 @@
-"""Policies: which items a bandit looks at, and what it learns from a reward. One file a policy."""
+"""Policies: which items a bandit looks at, and what it learns from a reward. One file per policy."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
-from treeward.core import checks
-from treeward.core.named import find_class, is_own
+from treeward.core import checks, registry
+from treeward.core.registry import Registry, find_class, is_own
 from treeward.policy.base import Policy
 from treeward.policy.baselines.context_free import ContextFree
 from treeward.policy.baselines.conucb import ConUCB
@@ -15,30 +14,15 @@ from treeward.policy.expansion import Expansion, LogThreshold, Thresholds
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
 from treeward.policy.phcb import PHCB
 
-TREE_POLICIES: dict[str, type[Policy]] = {
-    "flat": Flat,
-    "cb-category": CBCategory,
-    "cb-leaf": CBLeaf,
-    "hcb": HCB,
-    "phcb": PHCB,
-    "beam": Beam,
-}
-"""Those that walk a tree, with a posterior of each user's own."""
+TREE_POLICIES: Registry[type[Policy]] = Registry(registry.TREE_POLICIES)
+"""Those that walk a tree, with a posterior per user."""
 
-POLICIES: dict[str, type[Policy]] = {
-    **TREE_POLICIES,
-    "hmab": HMAB,
-    "ictr": ICTR,
-    "conucb": ConUCB,
-    "context-free": ContextFree,
-}
-"""All there are; the others are baselines, which run in simulations only."""
+POLICIES: Registry[type[Policy]] = Registry(registry.TREE_POLICIES | registry.BASELINES)
+"""All of them; baselines run in simulations only."""
 
 
-def policy_named(
-    owner: str, parameter: str, name: str, known: Mapping[str, type[Policy]] = MappingProxyType(POLICIES)
-) -> type[Policy]:
-    """Return a policy by its name, or somebody's own: ``file.py:Class`` or ``package.module:Class``."""
+def policy_named(owner: str, parameter: str, name: str, known: Mapping[str, type[Policy]] = POLICIES) -> type[Policy]:
+    """Return a policy by its name, or a user's own: ``file.py:Class`` or ``package.module:Class``."""
     if is_own(name):
         found: type[Policy] = find_class(owner, parameter, name, Policy, "a subclass of treeward's Policy")
         return found

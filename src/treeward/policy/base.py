@@ -146,6 +146,7 @@ class Policy:
 
     def fitted(self, tree: ItemTree, catalogue: Catalogue) -> tuple[ItemTree, Catalogue]:
         """Return the tree this policy walks and the catalogue as it sees it."""
+        self = checks.validate(self)
         seen = self.catalogue_for(catalogue)
         special = self.features is not None or isinstance(self.prior, Crowd)
         if special and len(tree) == len(seen):

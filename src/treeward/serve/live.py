@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treeward.serve import sights
+from treeward.serve import wire
 from treeward.serve.metrics import STEPS, Metrics
-from treeward.serve.service import Service
+from treeward.serve.service import Served
 
 _KEPT = 900
 _RECOMMEND, _FEEDBACK = "/v1/recommend", "/v1/feedback"
@@ -35,13 +35,13 @@ class Live:
 
     Parameters
     ----------
-    service, count
+    served, metrics
         What is watched.
     """
 
-    def __init__(self, service: Service, count: Metrics) -> None:
-        self.service, self._count = service, count
-        self._rows: deque[sights.Second] = deque(maxlen=_KEPT)
+    def __init__(self, served: Served, metrics: Metrics) -> None:
+        self._served, self._metrics = served, metrics
+        self._rows: deque[wire.Second] = deque(maxlen=_KEPT)
         self._before = self._totals()
         self._then = time()
 
@@ -49,11 +49,11 @@ class Live:
         """Add what happened since the last time."""
         now, totals, before = time(), self._totals(), self._before
         seconds = max(now - self._then, 1e-3)
-        store = self.service.explorer.store
+        store = self._served.store
         asked = [new - old for new, old in zip(totals.asked, before.asked, strict=True)]
         told = [new - old for new, old in zip(totals.told, before.told, strict=True)]
         self._rows.append(
-            sights.Second(
+            wire.Second(
                 round(now, 3),
                 round(sum(asked) / seconds, 2),
                 round(sum(told) / seconds, 2),
@@ -72,23 +72,23 @@ class Live:
         )
         self._before, self._then = totals, now
 
-    def since(self, after: float, reason: str) -> sights.LiveView:
+    def since(self, after: float, reason: str) -> wire.LiveView:
         """Return the rows after some time, as columns, and what there is in all."""
         rows = [row for row in list(self._rows) if row.time > after]
-        columns = {name: [getattr(row, name) for row in rows] for name in sights.Second.__struct_fields__}
-        explorer, totals = self.service.explorer, self._totals()
+        columns = {name: [getattr(row, name) for row in rows] for name in wire.Second.__struct_fields__}
+        explorer, totals = self._served.explorer, self._totals()
         status = explorer.store.status()
-        return sights.LiveView(
+        return wire.LiveView(
             columns, totals.decisions, totals.rewards, totals.earned, status.users,
             len(explorer), status.problem is None, reason,
         )  # fmt: skip
 
     def _totals(self) -> _Totals:
-        service, store = self.service, self.service.explorer.store
+        service, store = self._served.service, self._served.store
         totals = service.explorer.inspect.totals()
         return _Totals(
             service.decisions, service.bold, totals.rewards, totals.earned, store.status().commits,
-            self._count.refused(), totals.items, self._count.times(_RECOMMEND), self._count.times(_FEEDBACK),
+            self._metrics.refused(), totals.items, self._metrics.times(_RECOMMEND), self._metrics.times(_FEEDBACK),
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from treeward.serve.counts import GROUPS
-from treeward.serve.service import Service
+from treeward.serve.service import Served
 
 STEPS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 """Edges of the times that requests are counted by, in seconds."""
@@ -28,8 +28,8 @@ _SINGLE = {
 class Metrics(Collector):
     """What there is to know of a running service."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    def __init__(self, served: Served) -> None:
+        self._served = served
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._requests: dict[tuple[str, int], int] = {}
@@ -52,7 +52,7 @@ class Metrics(Collector):
             )
         }
 
-    def seen(self, route: str, status: int, seconds: float) -> None:
+    def count(self, route: str, status: int, seconds: float) -> None:
         """Count one request: here, because a counter and a histogram of the library's take ten times as long."""
         self._requests[route, status] = self._requests.get((route, status), 0) + 1
         times = self._times.get(route)
@@ -86,7 +86,7 @@ class Metrics(Collector):
             names = [*(str(float(step)) for step in STEPS), "+Inf"]
             seconds.add_metric((route,), list(zip(names, upto, strict=True)), self._seconds[route])
         yield seconds
-        counts = self.service.counts
+        counts = self._served.service.counts
         for name, about in _GROUPED.items():
             # Rewards may be negative, and be changed: their sum may fall.
             kind = GaugeMetricFamily if name == "earned" else CounterMetricFamily
@@ -99,7 +99,7 @@ class Metrics(Collector):
 
     def text(self, asks: int, rewards: int) -> bytes:
         """Return what Prometheus reads."""
-        store = self.service.explorer.store.status()
+        store = self._served.store.status()
         values = {
             "users": store.users,
             "waiting_requests": asks,
@@ -107,7 +107,7 @@ class Metrics(Collector):
             "store_waiting_writes": store.waiting,
             "store_commits": store.commits,
             "store_ok": store.problem is None,
-            **{f"crowd_{name}": value for name, value in self.service.publisher.measured().items()},
+            **{f"crowd_{name}": value for name, value in self._served.service.publisher.measured().items()},
         }
         for name, value in values.items():
             self._gauges[name].set(value)

@@ -2,13 +2,21 @@
 
 from collections.abc import Iterable
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import polars as pl
 
 from treeward.core.version import __version__
+from treeward.explorer.explorer import Explorer
 from treeward.serve import wire
-from treeward.serve.routes import LONGEST_ARGUMENT, Route
+from treeward.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from treeward.serve.routes import Route
+
+LONGEST_ARGUMENT = 4096
+"""Characters of an argument in a path: a decision id contains the name of its user."""
 
 _TOLD = {
     400: "The request breaks a rule; the message says which",
@@ -51,7 +59,7 @@ _LINKS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 class Shape(NamedTuple):
-    """What a request may be depends on what is served."""
+    """What requests may contain, which depends on what is served."""
 
     id: str
     """What item ids are: ``"integer"`` or ``"string"``."""
@@ -64,9 +72,31 @@ class Shape(NamedTuple):
     most: int
     """Rows of a batch, and items of a recommendation."""
     rewards: tuple[float, float]
+    keyed: bool
+    """Whether callers need keys."""
+
+    @classmethod
+    def of(cls, explorer: Explorer, settings: Settings) -> "Shape":
+        """Return the shape of requests to an explorer."""
+        shop, features = explorer.catalogue, explorer.policy.features
+        columns = {name: kind for name, held in shop.schema.items() if (kind := _type_of(held))}
+        return cls(
+            "integer" if shop.ids_are_integers else "string", columns, shop.dim,
+            () if features is None else tuple(features.contexts), settings.max_batch,
+            (settings.reward_low, settings.reward_high), bool(settings.keys),
+        )  # fmt: skip
 
 
-def document(routes: Iterable[Route], keyed: bool, shape: Shape) -> dict[str, Any]:
+def _type_of(held: pl.DataType) -> str:
+    """Return the JSON type of a column that requests can filter by; nothing for any other."""
+    if held == pl.String:
+        return "string"
+    if held == pl.Boolean:
+        return "boolean"
+    return "" if not held.is_numeric() else "integer" if held.is_integer() else "number"
+
+
+def document(routes: Iterable["Route"], shape: Shape) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of some routes, for what is served."""
     routes = list(routes)
     kinds = [kind for route in routes for kind in (route.takes, route.gives) if kind is not None]
@@ -74,7 +104,7 @@ def document(routes: Iterable[Route], keyed: bool, shape: Shape) -> dict[str, An
     _fit(parts, shape)
     paths: dict[str, Any] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, keyed)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, shape.keyed)
     made: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -85,16 +115,16 @@ def document(routes: Iterable[Route], keyed: bool, shape: Shape) -> dict[str, An
         "paths": paths,
         "components": {"schemas": parts},
     }
-    if keyed:
+    if shape.keyed:
         made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return made
 
 
 def _fit(parts: dict[str, Any], shape: Shape) -> None:
     """Say what only this service knows: its items' ids, its columns, its limits."""
-    ask, reward = parts["Ask"]["properties"], parts["Reward"]["properties"]
+    ask, reward = parts["RecommendRequest"]["properties"], parts["FeedbackRequest"]["properties"]
     ask["n"]["maximum"] = shape.most
-    many = ("AskMany", "requests"), ("RewardMany", "rewards"), ("PutItems", "items"), ("RemoveItems", "items")
+    many = ("RecommendBatch", "requests"), ("FeedbackBatch", "rewards"), ("PutItems", "items"), ("RemoveItems", "items")
     for name, rows in many:
         parts[name]["properties"][rows] |= {"minItems": 1, "maxItems": shape.most}
     bounds = {"integer": {"minimum": -(2**63), "maximum": 2**63 - 1}, "string": {"maxLength": 4096}}
@@ -113,9 +143,11 @@ def _fit(parts: dict[str, Any], shape: Shape) -> None:
     put["vector"] |= {"minItems": shape.dim, "maxItems": shape.dim}
     values = {name: {"anyOf": [_value(kind), {"type": "null"}]} for name, kind in shape.columns.items() if name != "id"}
     put["columns"] |= {"properties": values, "additionalProperties": False}
+    for name in ("mean", "width", "propensity"):  # null where the policy did not choose the item
+        parts["Decision"]["properties"][name]["type"] = ["number", "null"]
     reward["reward"] |= {"minimum": shape.rewards[0], "maximum": shape.rewards[1]}
     by_id, by_item = [{"required": [name]} for name in ("decision_id", "item")]
-    parts["Reward"]["oneOf"] = [
+    parts["FeedbackRequest"]["oneOf"] = [
         {**by_id, "not": {"anyOf": [by_item, {"required": ["user"]}]}},
         {"required": ["user", "item"], "not": by_id},
     ]
@@ -141,12 +173,12 @@ def _condition(kind: str) -> dict[str, Any]:
     return {"anyOf": options}
 
 
-def _operation(route: Route, keyed: bool) -> dict[str, Any]:
+def _operation(route: "Route", keyed: bool) -> dict[str, Any]:
     answers: dict[str, Any] = {"200": {"description": "Done"}}
     if route.gives is not None:
         answers["200"]["content"] = {"application/json": {"schema": _ref(route.gives)}}
-    if route.handler in _LINKS:
-        answers["200"]["links"] = _LINKS[route.handler]
+    if route.name in _LINKS:
+        answers["200"]["links"] = _LINKS[route.name]
     codes = set(route.errors) | ({400, 404} if "{" in route.path else set())
     if route.role is not None:
         codes |= {403, 429, 503} | ({401} if keyed else set())
@@ -158,7 +190,7 @@ def _operation(route: Route, keyed: bool) -> dict[str, Any]:
             "description": _TOLD[code],
             "content": {"application/json": {"schema": _ref(kind)}},
         }
-    made: dict[str, Any] = {"summary": route.summary, "operationId": route.handler, "responses": answers}
+    made: dict[str, Any] = {"summary": route.summary, "operationId": route.name, "responses": answers}
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     longest = {"user": wire.LONGEST_ID}
     places = [

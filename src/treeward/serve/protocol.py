@@ -13,8 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from treeward.serve.app import App
-from treeward.serve.routes import DATA, Headers, Reply, Route
+from treeward.serve import wire
+from treeward.serve.hot import HotPath, HotRoute
+from treeward.serve.replies import NOT_KEPT, Headers, Reply
 
 _MOST_HEAD = 64 << 10
 """Bytes of a request's headers and trailers, together."""
@@ -24,7 +25,7 @@ _PAUSE = 0.25
 """Seconds until a request that finds no room is told so."""
 _HEAD = (
     b"content-type: application/json\r\n"
-    + b"".join(b"%s: %s\r\n" % pair for pair in DATA)
+    + b"".join(b"%s: %s\r\n" % pair for pair in NOT_KEPT)
     + b"content-length: %d\r\nx-request-id: "
 )
 _FULL = (
@@ -37,7 +38,7 @@ _FULL = (
 class _Going(NamedTuple):
     """A request on its way."""
 
-    route: Route
+    route: HotRoute[Any, Any]
     headers: Headers
     start: float
     body: bytearray
@@ -50,10 +51,10 @@ class _Going(NamedTuple):
 class Protocol(HttpToolsProtocol):
     """uvicorn's protocol, which waits for headers for ever, with an end to that and a short way for the hot routes."""
 
-    service: ClassVar[App]
+    hot: ClassVar[HotPath]
     """Set by a subclass, made for one application ..."""
-    hot: ClassVar[Mapping[tuple[bytes, bytes], Route]]
-    """... and the routes of it that take the short way."""
+    routes: ClassVar[Mapping[tuple[bytes, bytes], HotRoute[Any, Any]]]
+    """... and the routes that take the fast path on its listener."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin, if there is room for one more."""
@@ -70,11 +71,11 @@ class Protocol(HttpToolsProtocol):
         self._caller = "-"
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
-        if len(self.connections) > self.service.settings.max_connections:
+        if len(self.connections) > self.hot.settings.max_connections:
             transport.write(_FULL)
             transport.close()
             return
-        self._arm(self.service.settings.header_timeout, self._cut)
+        self._arm(self.hot.settings.header_timeout, self._cut)
 
     async def _answering(self, scope: Any, receive: Any, send: Any) -> None:
         """Have the application answer, as long as somebody is there: uvicorn would write to a closed connection."""
@@ -116,7 +117,7 @@ class Protocol(HttpToolsProtocol):
     def _watch(self) -> None:
         """Look after answers that the kernel has no room for; one that is being closed waits for them as well."""
         if self._unread is None and self.transport.get_write_buffer_size():
-            self._unread = self.loop.call_later(self.service.settings.body_timeout, self._look, self._left())
+            self._unread = self.loop.call_later(self.hot.settings.body_timeout, self._look, self._left())
 
     def _look(self, before: int) -> None:
         """Give up on answers of which nothing was read for a while; who reads slowly gets them."""
@@ -142,10 +143,10 @@ class Protocol(HttpToolsProtocol):
             return
         if self._timer is None and self.timeout_keep_alive_task is None:
             if self._arriving is not None:
-                self._arm(self.service.settings.body_timeout, self._late)
+                self._arm(self.hot.settings.body_timeout, self._late)
             elif self._waiting is None and (self.cycle is None or self.cycle.response_complete):
                 self._in_headers = True
-                self._arm(self.service.settings.header_timeout, self._cut)
+                self._arm(self.hot.settings.header_timeout, self._cut)
 
     def on_response_complete(self) -> None:
         """Go on to the next request, unless the last one was answered before all of it was there."""
@@ -173,7 +174,7 @@ class Protocol(HttpToolsProtocol):
         if self._head > _MOST_HEAD:  # and not all of it was kept: the connection is about to be closed
             self._closing = True
             return
-        route = self.hot.get((self.parser.get_method(), self.url))
+        route = self.routes.get((self.parser.get_method(), self.url))
         busy = self._waiting is not None or (self.cycle is not None and not self.cycle.response_complete)
         if self._waiting is not None:  # somebody does not wait for answers: one at a time, then a new connection
             self._closing = True
@@ -185,9 +186,9 @@ class Protocol(HttpToolsProtocol):
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         headers, caller, refusal = Headers(self.headers), "-", None
         try:
-            caller = self.service.admit(headers, route.role or "admin")
+            caller = self.hot.access.admit(headers, "write")
         except Exception as error:
-            refusal = self.service.refusal(error, headers.request_id)
+            refusal = self.hot.refusal(error, headers.request_id)
             announced = next((value for name, value in self.headers if name == b"content-length"), b"0")
             self._drained = int(announced) if int(announced) > _MOST_DRAINED else 0  # no use waiting for a long one
         self._arriving = _Going(route, headers, perf_counter(), bytearray(), keep_alive, caller, refusal)
@@ -201,8 +202,8 @@ class Protocol(HttpToolsProtocol):
                 going.body.extend(body)
             else:
                 self._drained += len(body)
-            if len(going.body) > self.service.settings.max_body:
-                self._refuse(self.service.too_large().reply)
+            if len(going.body) > self.hot.settings.max_body:
+                self._refuse(self.hot.too_large().reply)
         elif not self._closing:
             super().on_body(body)
 
@@ -227,15 +228,14 @@ class Protocol(HttpToolsProtocol):
         if going.refusal is not None:
             self._write(going.refusal)
             return
-        if self.service.full(going.route):
+        if going.route.full:
             # Before anything is looked at, and not at once: who comes right back must not keep others waiting.
-            self.loop.call_later(_PAUSE, self._write, self.service.busy)
+            self.loop.call_later(_PAUSE, self._write, self.hot.busy)
             return
         try:
-            asked = self.service.decoded(going.route, going.headers.kind, bytes(going.body))
-            self.service.ask_then(going.route, asked, self._answered)
+            self.hot.ask_then(going.route, going.headers, bytes(going.body), self._answered)
         except Exception as error:
-            self._write(self.service.refusal(error, going.headers.request_id))
+            self._write(self.hot.refusal(error, going.headers.request_id))
 
     def shutdown(self) -> None:
         """Close as soon as nothing waits for an answer."""
@@ -249,9 +249,9 @@ class Protocol(HttpToolsProtocol):
         if going is None:
             return
         if isinstance(answer, Exception):
-            self._write(self.service.refusal(answer, going.headers.request_id))
+            self._write(self.hot.refusal(answer, going.headers.request_id))
         else:
-            self._write(Reply(200, self.service.said(going.route, answer)))
+            self._write(Reply(200, wire.encode(answer)))
 
     def _write(self, reply: Reply) -> None:
         going, self._waiting = self._waiting, None
@@ -276,7 +276,7 @@ class Protocol(HttpToolsProtocol):
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
         took = perf_counter() - going.start
-        self.service.seen(going.route, "POST", reply.status, took, self._caller, going.headers.request_id)
+        self.hot.count(going.route.path, "POST", reply.status, took, self._caller, going.headers.request_id)
 
     def _refuse(self, reply: Reply) -> None:
         """Answer before all of the request is there, and close."""
@@ -287,7 +287,7 @@ class Protocol(HttpToolsProtocol):
     def _late(self) -> None:
         self._timer = None
         if self._arriving is not None:
-            self._refuse(self.service.too_slow().reply)
+            self._refuse(self.hot.too_slow().reply)
 
     def _cut(self) -> None:
         self._timer = None

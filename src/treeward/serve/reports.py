@@ -7,18 +7,27 @@ from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
 from html import unescape
+from importlib.metadata import version
 from pathlib import Path
 from time import time
 from urllib.parse import quote
 
 from treeward.core.errors import UnknownId
-from treeward.serve import sights
-from treeward.serve.assets import PLOTLY, plotly
+from treeward.serve import wire
 
+PLOTLY = f"plotly-{version('plotly')}.js"
+"""Name of the plotting library, with its version, so that browsers may keep it for good."""
 _OPEN_FOR = 600
 _HEAD = 1 << 16
 _TITLE = re.compile(rb"<title>([^<]*)</title>", re.IGNORECASE)
 _MOST = 500
+
+
+def plotly() -> bytes:
+    """Return the plotting library, which plotly's package contains."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs()).encode()
 
 
 class Reports:
@@ -34,19 +43,19 @@ class Reports:
         self._folder = Path(folder) if folder else None
         self._secret = secrets.token_bytes(32)
 
-    def listed(self) -> sights.Reports:
+    def listed(self) -> wire.ReportList:
         """Return what there is, the latest first."""
         found = []
         for name, path in self._paths().items():
             with suppress(OSError):  # it is gone meanwhile
-                found.append(sights.Report(name, _title(path) or name, round(path.stat().st_mtime, 3)))
-        return sights.Reports(self._folder is not None, sorted(found, key=lambda one: -one.modified)[:_MOST])
+                found.append(wire.Report(name, _title(path) or name, round(path.stat().st_mtime, 3)))
+        return wire.ReportList(self._folder is not None, sorted(found, key=lambda one: -one.modified)[:_MOST])
 
-    def link(self, name: str) -> sights.ReportLink:
+    def link(self, name: str) -> wire.ReportLink:
         """Return where a report can be opened for the next ten minutes, by whoever has the link."""
         self._path(name)
         until = int(time()) + _OPEN_FOR
-        return sights.ReportLink(f"/reports/{quote(name, safe='')}?until={until}&ticket={self._ticket(name, until)}")
+        return wire.ReportLink(f"/reports/{quote(name, safe='')}?until={until}&ticket={self._ticket(name, until)}")
 
     def read(self, name: str, until: int, ticket: str) -> bytes:
         """Return a report, given a link's ticket; with the plotting library taken out of it, which is here already."""

@@ -171,11 +171,11 @@ def serve(
     try:
         threadpool_limits(1)  # products are small: threads that wait for each other would take the cores from requests
         with capturing(app.log), asyncio.Runner(loop_factory=_loop()) as runner:
-            served = app.choice.now
+            served = app.catalogue.choice.now
             app.log.note({"snapshot": served.items, "tree": served.tree, "prior": served.prior})
             runner.run(_serve(app, sockets, lambda public, admin: ready(public, admin, served.items)))
     finally:
-        app.service.explorer.close()  # which may be another than at the start
+        app.served.explorer.close()  # which may be another than at the start
     failed = explorer.store.status().problem
     if failed is not None and not explorer.store.shared:  # a database may be back by now, and lacks nothing
         raise failed
@@ -192,7 +192,7 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop]:
 async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, str], None]) -> None:
     servers = []
     for index, application in enumerate((app.public, app.admin)[: len(sockets)]):
-        ours = type("ServiceProtocol", (Protocol,), {"service": app, "hot": {} if index else app.hot})
+        ours = type("ServiceProtocol", (Protocol,), {"hot": app.hot, "routes": {} if index else app.hot.routes})
         config = uvicorn.Config(
             application, http=ours, interface="asgi3", ws="none", lifespan="off",
             proxy_headers=False, access_log=False, log_config=None, log_level="error", server_header=False,
@@ -203,7 +203,7 @@ async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, s
     loop = asyncio.get_running_loop()
 
     def end() -> None:
-        app.draining = True
+        app.access.draining = True
         for server in servers:
             server.should_exit = True
 

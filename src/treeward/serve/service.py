@@ -1,6 +1,7 @@
 """What the service does, without HTTP: requests in, answers out, on whatever thread calls."""
 
 import math
+import re
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -11,25 +12,27 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace as replace_fields
 
 from treeward.bandit.crowd import Crowd
 from treeward.bandit.sampled import turned
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, UnknownDecision, UnknownId
 from treeward.core.types import AnyArray
+from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue, Id
 from treeward.explorer import records
 from treeward.explorer.explorer import Explorer
 from treeward.explorer.records import Decision
-from treeward.explorer.rewards import Given, Outcome
+from treeward.explorer.rewards import Given
 from treeward.serve import wire
 from treeward.serve.counts import Counts
 from treeward.serve.crowd import Publisher
 from treeward.serve.lift import lift_of
 from treeward.serve.pending import Pending
 from treeward.serve.settings import Settings
-from treeward.store.base import User, spelled
-from treeward.store.copying import copy
+from treeward.store.base import EventStore, User, spelled
+from treeward.store.copy import copy
 from treeward.store.events import NOTED, REWARD
 from treeward.store.opening import is_database, open_store, without_password
 from treeward.store.sqlite import SQLiteStore
@@ -38,6 +41,25 @@ _FRESH = 60.0
 _ENOUGH = 10
 """Fewer items that get other vectors do not tell whether those are of another space."""
 _HISTORY = 100
+_DUPLICATE = wire.FeedbackAnswer("duplicate", True)
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+
+class Served:
+    """The service that answers at present: another one takes its place when another snapshot is served."""
+
+    def __init__(self, service: "Service") -> None:
+        self.service, self.settings = service, service.settings
+
+    @property
+    def explorer(self) -> Explorer:
+        """Its explorer."""
+        return self.service.explorer
+
+    @property
+    def store(self) -> EventStore:
+        """Its store, which all services of a process share."""
+        return self.service.explorer.store
 
 
 class Service:
@@ -70,12 +92,6 @@ class Service:
         made.publisher.took = former.publisher.took
         return made
 
-    @property
-    def contexts(self) -> tuple[str, ...]:
-        """What requests may tell."""
-        features = self.explorer.policy.features
-        return () if features is None else tuple(features.contexts)
-
     def held_out(self, user: User) -> bool:
         """Tell whether a user belongs to those who are not explored for: the same answer for ever."""
         if not self.settings.holdout:
@@ -83,10 +99,10 @@ class Service:
         drawn = int.from_bytes(blake2b(spelled(user), key=self._salt, digest_size=8).digest(), "little")
         return drawn < self.settings.holdout * 2**64
 
-    def recommend(self, asks: Sequence[wire.Ask]) -> list[wire.Recommendation | Exception]:
+    def recommend(self, asks: Sequence[wire.RecommendRequest]) -> list[wire.Recommendation | Exception]:
         """Answer many requests with as few calls as their users and filters allow."""
         answers: list[wire.Recommendation | Exception | None] = [None] * len(asks)
-        groups: dict[object, list[dict[User, tuple[int, wire.Ask]]]] = {}
+        groups: dict[object, list[dict[User, tuple[int, wire.RecommendRequest]]]] = {}
         for i, ask in enumerate(asks):
             if ask.fallback and any(isinstance(item, str) == self._integers for item in ask.fallback):
                 kind = "integers" if self._integers else "strings"
@@ -114,7 +130,7 @@ class Service:
         return [answer for answer in answers if answer is not None]
 
     def _together(
-        self, group: list[tuple[int, wire.Ask]], answers: list[wire.Recommendation | Exception | None]
+        self, group: list[tuple[int, wire.RecommendRequest]], answers: list[wire.Recommendation | Exception | None]
     ) -> None:
         first = group[0][1]
         exclude = {ask.user: ask.exclude for _, ask in group if ask.exclude} or None
@@ -131,9 +147,9 @@ class Service:
                 self._together([one], answers)
             return
         for at, (i, _) in enumerate(group):
-            answers[i] = self._answer(made[at * first.n : (at + 1) * first.n], ["explore"] * first.n)
+            answers[i] = self._answer(made[at * first.n : (at + 1) * first.n])
 
-    def _other(self, ask: wire.Ask) -> wire.Recommendation:
+    def _other(self, ask: wire.RecommendRequest) -> wire.Recommendation:
         """Serve the caller's own items, or what is popular."""
         if self.settings.mode == "apprentice":
             if len(ask.fallback) < ask.n:
@@ -144,9 +160,13 @@ class Service:
         own = self._own(ask)[: ask.n]
         shown = own + self._popular_for(ask, own) if len(own) < ask.n else own
         kinds = ["fallback"] * len(own) + ["popular"] * (len(shown) - len(own))
-        return self._answer(self.explorer.adopt(ask.user, shown, context=ask.context), kinds)
+        made = self.explorer.adopt(ask.user, shown, context=ask.context)
+        # Callers who weight by propensities must not take a choice that was not the policy's for a certain one.
+        return self._answer(
+            [replace_fields(one, policy=kind, propensity=math.nan) for one, kind in zip(made, kinds, strict=True)]
+        )
 
-    def _own(self, ask: wire.Ask) -> list[Id]:
+    def _own(self, ask: wire.RecommendRequest) -> list[Id]:
         """Return the caller's own items that may be shown, each once; an apprentice's caller shows what they show."""
         inspect = self.explorer.inspect
         if self.settings.mode == "apprentice" or not ask.fallback:
@@ -160,7 +180,7 @@ class Service:
                     found.append(item)
         return found
 
-    def _compare(self, ask: wire.Ask) -> None:
+    def _compare(self, ask: wire.RecommendRequest) -> None:
         """Count how often the explorer would have shown what the caller shows."""
         try:
             own = self.explorer.preview(
@@ -172,7 +192,7 @@ class Service:
         self.counts.add("compared", ask.n)
         self.counts.add("matched", sum(one.item == theirs for one, theirs in zip(own, ask.fallback, strict=False)))
 
-    def _popular_for(self, ask: wire.Ask, own: list[Id]) -> list[Id]:
+    def _popular_for(self, ask: wire.RecommendRequest, own: list[Id]) -> list[Id]:
         """Return what is popular and may be shown, to fill up the caller's own items."""
         if self._popular[0] is not self.explorer.catalogue:  # a new layout
             self._counted = -math.inf
@@ -197,7 +217,7 @@ class Service:
         inspect = self.explorer.inspect
         self._popular = inspect.catalogue, np.argsort(-inspect.item_counts().earned, kind="stable")
 
-    def _answer(self, made: list[Decision], kinds: list[str]) -> wire.Recommendation:
+    def _answer(self, made: list[Decision]) -> wire.Recommendation:
         self.decisions += len(made)
         self.counts.add("decisions", len(made), self.held_out(made[0].user))
         self.bold += sum(one.bold for one in made)
@@ -205,20 +225,11 @@ class Service:
             epoch = self.explorer.store.identities.epoch
             with suppress(UnknownDecision):  # who was forgotten meanwhile has no open decisions
                 self._pending.add([(*self.explorer.rewards.open_event(one.id), epoch) for one in made])
-        return wire.Recommendation(
-            [
-                wire.Choice(one.id, one.item, one.slot, one.mean, one.width, one.propensity, one.path, kind)
-                if kind == "explore"
-                else wire.Choice(one.id, one.item, one.slot, None, None, None, one.path, kind)
-                for one, kind in zip(made, kinds, strict=True)
-            ],
-            made[0].snapshot,
-            made[0].edition,
-        )
+        return wire.Recommendation(made)
 
-    def feedback(self, rewards: Sequence[wire.Reward]) -> list[Outcome | TreewardError]:
-        """Record rewards, each for itself; on disk when this returns."""
-        outcomes: list[Outcome | TreewardError] = ["duplicate"] * len(rewards)
+    def feedback(self, rewards: Sequence[wire.FeedbackRequest]) -> list[wire.FeedbackAnswer | Exception]:
+        """Record rewards, each for itself; they are on disk when this returns."""
+        answers = list[wire.FeedbackAnswer | Exception]([_DUPLICATE] * len(rewards))
         rows: list[tuple[Given, float]] = []
         at: list[int] = []
         for i, one in enumerate(rewards):
@@ -228,20 +239,18 @@ class Service:
                 rows.append(((one.user, one.item), one.reward))
             else:
                 rule = "by decision_id alone, or by user and item"
-                outcomes[i] = InvalidArgument("feedback", "reward", rule, "neither, or both")
+                answers[i] = InvalidArgument("feedback", "reward", rule, "neither, or both")
                 continue
             at.append(i)
         for i, outcome in zip(at, self.explorer.rewards.record_each(rows), strict=True):
-            outcomes[i] = outcome
-        return outcomes
+            answers[i] = (
+                outcome if isinstance(outcome, Exception) else wire.FeedbackAnswer(outcome, outcome == "duplicate")
+            )
+        return answers
 
     def _rewarded(self, users: Sequence[User], events: AnyArray) -> None:
         first = np.isin(events["kind"], (REWARD, NOTED)).tolist()
         self.counts.rewards([self.held_out(user) for user in users], events["reward"].tolist(), first)
-
-    def look(self) -> None:
-        """Notice what nobody tells: a store whose file is gone, or a database that is back."""
-        self.explorer.store.status(probe=True)
 
     def expire(self) -> int:
         """Give decisions whose window has passed the default reward; return how many."""
@@ -250,14 +259,10 @@ class Service:
 
     def user(self, user: User) -> wire.UserView:
         """Return what is known of a user."""
-        [events] = self.explorer.store.read([user])
+        events = self.explorer.store.read([user])[0]
         inspect = self.explorer.inspect
         history, interests = inspect.events(events[-_HISTORY:]), inspect.interests(user)[:_HISTORY]
         return wire.UserView(user, len(events), self.held_out(user), interests, history)
-
-    def item(self, item: Id) -> records.ItemView:
-        """Return an item."""
-        return self.explorer.inspect.item(item)
 
     def put_items(self, rows: Sequence[wire.PutItem]) -> int:
         """Add items, or change what is known of them, and return how many."""
@@ -313,9 +318,20 @@ class Service:
         held = {name: [one.get(name) for one in columns] for name in names}
         return Catalogue.of_table(_table(ids, held, shop), np.array(vectors, dtype=np.float32))
 
-    def node(self, node: int) -> records.NodeView:
-        """Return a node of the tree."""
-        return self.explorer.inspect.node(node)
+    def field(self, user: User, asked: wire.FieldQuery) -> records.Field:
+        """Return a user's interests in the nodes around one, now or after some of the events."""
+        upto = None if isinstance(asked.upto, UnsetType) else min(asked.upto, self.explorer.store.counts([user])[0])
+        return self.explorer.inspect.field(user, node=asked.node, upto=upto)
+
+    def about(self, role: str) -> wire.About:
+        """Return what is served, and how; `role` is the caller's."""
+        inspect, settings = self.explorer.inspect, self.settings
+        shop, tree = inspect.catalogue, inspect.tree
+        return wire.About(
+            __version__, len(inspect), shop.dim, int(tree.level[-1]), len(tree.parent), shop.titles is not None,
+            self.explorer.policy.name, settings.policy == "phcb", settings.mode, settings.holdout,
+            settings.reward_low, settings.reward_high, role,
+        )  # fmt: skip
 
     def lift(self) -> wire.Lift:
         """Return what exploring is worth; counted from all events at most once a minute, `as_of` says when."""
@@ -346,6 +362,11 @@ class Service:
 
     def forget(self, user: User) -> wire.Erased:
         """Erase a user."""
+        if isinstance(user, str) and _INTEGER.fullmatch(user):
+            as_text, as_number = self.explorer.store.counts([user, int(user)])
+            if as_number and not as_text:
+                rule = f"a known user: there is no {user!r}, but an int:{user}"
+                raise InvalidArgument("forget", "user", rule, user)
         gone = self.explorer.forget(user)
         self._pending.forget(user)
         return wire.Erased(gone)

@@ -1,23 +1,37 @@
-"""What goes over the wire: one type a body, from which the OpenAPI document is made."""
+"""Bodies, queries and answers that only HTTP has; the rest are `explorer.records`. OpenAPI is made of both."""
 
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from treeward.explorer.records import Event, Interest
+from treeward.explorer.records import Decision, Event, Id, Interest
 
 LONGEST_ID = 512
 
 User = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Item = Annotated[str, Meta(max_length=4096)] | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=65536)]
+Number = Annotated[int, Meta(ge=0, le=2**53)]
+Path = Annotated[str, Meta(max_length=2_000)]
 Scalar = str | int | float | bool | None
 Condition = Scalar | list[Scalar] | dict[str, Scalar]
 
 
-class Ask(Struct, forbid_unknown_fields=True):
-    """Items for a user."""
+class Problem(Struct):
+    """Why a request was refused."""
+
+    error: str
+    """A name to act on."""
+    message: str
+    """A sentence to read."""
+
+
+# --- deciding and feedback -------------------------------------------------------------------------------------------
+
+
+class RecommendRequest(Struct, forbid_unknown_fields=True):
+    """A request for items for a user."""
 
     user: User
     n: Count = 1
@@ -26,53 +40,27 @@ class Ask(Struct, forbid_unknown_fields=True):
     where: dict[str, Condition] | None = None
     """A condition on the catalogue's columns: a value, a list of values, or {"min": ..., "max": ...}."""
     diverse: bool = False
-    """Spread the n over the tree."""
+    """Spread the n items over the tree."""
     context: dict[str, Annotated[str, Meta(max_length=200)] | int | float] | None = None
-    """What is known of the request: device, hour, place; what the service's features have a meaning for."""
+    """Facts about the request that the service's features use: device, hour, place."""
     fallback: list[Item] = []
-    """The caller's own items, best first: for users held out, and what an apprentice serves."""
+    """The caller's own items, best first: for users held out, and in the mode `apprentice`."""
 
 
-class AskMany(Struct, forbid_unknown_fields=True):
-    """Items for many users."""
+class RecommendBatch(Struct, forbid_unknown_fields=True):
+    """Requests for items for many users."""
 
-    requests: list[Ask]
-
-
-class Choice(Struct):
-    """An item for a user."""
-
-    decision_id: str
-    item: str | int
-    slot: int
-    mean: float | None
-    width: float | None
-    propensity: float | None
-    path: tuple[int, ...]
-    policy: str
-    """`explore`, `fallback` (the caller's own item), or `popular`."""
+    requests: list[RecommendRequest]
 
 
 class Recommendation(Struct):
-    """What to show."""
+    """The items to show, in order."""
 
-    items: list[Choice]
-    snapshot: int
-    edition: int
-    """The edition of the crowd that these were decided by; 0: every user is learned alone."""
+    items: list[Decision]
 
 
-class Problem(Struct):
-    """What went wrong."""
-
-    error: str
-    """A name to act on."""
-    message: str
-    """A sentence to read."""
-
-
-class Reward(Struct, forbid_unknown_fields=True):
-    """What came of a decision: by its id, or by user and item where that got lost."""
+class FeedbackRequest(Struct, forbid_unknown_fields=True):
+    """The reward of a decision, which is named by its id, or by user and item if the id was lost."""
 
     reward: float
     decision_id: str | UnsetType = UNSET
@@ -80,30 +68,33 @@ class Reward(Struct, forbid_unknown_fields=True):
     item: Item | UnsetType = UNSET
 
 
-class RewardMany(Struct, forbid_unknown_fields=True):
-    """What came of many decisions."""
+class FeedbackBatch(Struct, forbid_unknown_fields=True):
+    """The rewards of many decisions."""
 
-    rewards: list[Reward]
+    rewards: list[FeedbackRequest]
 
 
-class Taken(Struct):
-    """What a reward did: `recorded`, `changed` an earlier one, or `duplicate`."""
+class FeedbackAnswer(Struct):
+    """What a reward did: it was `recorded`, it `changed` an earlier one, or it was a `duplicate`."""
 
     outcome: str
     duplicate: bool
 
 
-class Row(Struct):
-    """One row of a batch: its status is what the single call would have answered."""
+class BatchRow(Struct):
+    """The answer to one row of a batch: the status and the body that the single call would have had."""
 
     status: int
     body: Any
 
 
-class Rows(Struct):
-    """One row a row, in the same order."""
+class BatchAnswer(Struct):
+    """The answers to a batch, in its order."""
 
-    rows: list[Row]
+    rows: list[BatchRow]
+
+
+# --- users and items -------------------------------------------------------------------------------------------------
 
 
 class UserView(Struct):
@@ -117,45 +108,19 @@ class UserView(Struct):
 
 
 class Erased(Struct):
-    """What was erased."""
+    """How much was erased."""
 
     events: int
 
 
-class Nothing(Struct, forbid_unknown_fields=True):
-    """An empty object: there is nothing to say."""
-
-
-class Saved(Struct):
-    """Where a backup is."""
-
-    path: str
-
-
-class CopyTo(Struct, forbid_unknown_fields=True):
-    """Where the store is to be copied to."""
-
-    to: Annotated[str, Meta(max_length=2_000, description="A database: postgresql://user@host/name.")]
-
-
-class Swap(Struct, forbid_unknown_fields=True):
-    """What to serve from now on: other items, with a tree or a prior; or what was served before."""
-
-    items: Annotated[str, Meta(max_length=2_000, description="A saved catalogue, or a file of item vectors.")] = ""
-    tree: Annotated[str, Meta(max_length=2_000)] = ""
-    prior: Annotated[str, Meta(max_length=2_000)] = ""
-    features: Annotated[str, Meta(max_length=2_000)] = ""
-    back: bool = False
-
-
 class PutItem(Struct, forbid_unknown_fields=True):
-    """An item: what is not given stays as it is, or is empty if the item is new."""
+    """An item. Fields that are not given stay as they are, or are empty if the item is new."""
 
     item: Item
     vector: Annotated[list[float], Meta(min_length=1, max_length=65536)] | UnsetType = UNSET
-    """Needed if the item is new."""
+    """Required if the item is new."""
     columns: dict[str, Scalar] = {}
-    """`title`, `category` and whatever other columns the catalogue has."""
+    """`title`, `category` and any other columns of the catalogue."""
 
 
 class PutItems(Struct, forbid_unknown_fields=True):
@@ -165,126 +130,282 @@ class PutItems(Struct, forbid_unknown_fields=True):
 
 
 class RemoveItems(Struct, forbid_unknown_fields=True):
-    """Items to take away."""
+    """Items to remove."""
 
     items: list[Item]
 
 
-class Changed(Struct):
-    """What came of it."""
+class ItemsChanged(Struct):
+    """How many items a request has changed."""
 
     changed: int
-    """Items that were added, changed or taken away ..."""
+    """Items that were added, changed or removed ..."""
     items: int
     """... and that can be shown now."""
 
 
-class HowHealthy(Struct, forbid_unknown_fields=True):
-    """How closely to look."""
+# --- queries ---------------------------------------------------------------------------------------------------------
+
+
+class Slice(Struct, forbid_unknown_fields=True):
+    """A part of a list."""
+
+    after: Number = 0
+    """How many entries to skip."""
+    n: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class Search(Struct, forbid_unknown_fields=True):
+    """A text to search for."""
+
+    q: Annotated[str, Meta(max_length=200)] = ""
+    n: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
+class FieldQuery(Struct, forbid_unknown_fields=True):
+    """The part of a user's field, and the time."""
+
+    node: Number = 0
+    upto: Number | UnsetType = UNSET
+    """After how many of the user's events; all of them by default."""
+
+
+class Since(Struct, forbid_unknown_fields=True):
+    """The beginning of a time span."""
+
+    after: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
+    """Seconds since 1970."""
+
+
+class Ticket(Struct, forbid_unknown_fields=True):
+    """The part of a link to a report that makes it valid."""
+
+    until: Number = 0
+    ticket: Annotated[str, Meta(max_length=64)] = ""
+
+
+class HealthQuery(Struct, forbid_unknown_fields=True):
+    """How closely to examine the tree."""
 
     users: Annotated[int, Meta(ge=1, le=10_000)] = 100
-    anew: bool = True
-    """Cluster the items anew, to compare with."""
+    compare: bool = True
+    """Build a new tree, to compare with."""
 
 
-class Copied(Struct):
-    """What a copy has come to."""
+# --- the service -----------------------------------------------------------------------------------------------------
 
-    users: int
-    events: int
-    """Brought this time."""
-    complete: bool
-    """Whether it is whole; else events came meanwhile, and it is to be finished when the service has stopped."""
+
+class About(Struct):
+    """What is served, and how."""
+
+    version: str
+    items: int
+    dim: int
+    levels: int
+    nodes: int
+    titles: bool
+    policy: str
+    field: bool
+    """Whether users have a field of visible nodes that opens."""
+    mode: str
+    holdout: float
+    low: float
+    """The smallest possible reward ..."""
+    high: float
+    """... and the largest."""
+    role: str
+    """Role of the caller's key."""
 
 
 class Health(Struct):
-    """Whether it is well, and if not, why."""
+    """Whether the service is ready, and if not, why."""
 
     ok: bool
     reason: str
     crowd: str = ""
-    """Why no new editions of the crowd are made, though it is well; nothing if they are."""
+    """Why no new editions of the crowd are made, although the service is ready; empty if they are."""
+
+
+class Second(Struct):
+    """What happened in about a second."""
+
+    time: float
+    recommend: float
+    """Requests per second ..."""
+    feedback: float
+    refused: int
+    """Answers of status 429 and 5xx."""
+    decisions: int
+    bold: int
+    """Decisions that rejected an arm with a higher mean, in order to learn."""
+    rewards: int
+    earned: float
+    covered: int
+    """Different items shown so far."""
+    p50: float | None
+    """Milliseconds within which half of the requests for items were answered ..."""
+    p99: float | None
+    feedback_p99: float | None
+    waiting: int
+    """Writes that are not on disk yet."""
+    commits: int
+
+
+class LiveView(Struct):
+    """What the service did lately, and since its start."""
+
+    seconds: dict[str, list[Any]]
+    """Columns of `Second`."""
+    decisions: int
+    rewards: int
+    earned: float
+    users: int
+    items: int
+    store_ok: bool
+    reason: str
+    """Why the service is not ready; empty if it is."""
+
+
+class Report(Struct):
+    """A report of a past experiment."""
+
+    name: str
+    title: str
+    modified: float
+
+
+class ReportList(Struct):
+    """The reports there are."""
+
+    set: bool
+    """Whether there is a folder for them."""
+    reports: list[Report]
+
+
+class ReportLink(Struct):
+    """A link to a report that is valid for ten minutes."""
+
+    url: str
 
 
 class RisenItem(Struct):
-    """An item that everybody likes better than its vector says."""
+    """An item that users like better than its vector predicts."""
 
-    item: str | int
+    item: Id
     title: str | None
     effect: float
     """By how much, in units of reward."""
     times: float
-    """Rewards it got, those of long ago faded where there is a half-life ..."""
+    """Number of its rewards (old ones count less where there is a half-life) ..."""
     mean: float
-    """... and what they are on average."""
+    """... and their mean."""
 
 
 class CrowdNode(Struct):
-    """What everybody thinks of a node."""
+    """What the crowd expects of a node."""
 
     node: int
     name: str
     items: int
     mean: float
-    """Expected reward for a newcomer, its offset included ..."""
+    """Expected reward for a new user, including the offset ..."""
     offset: float
-    """... which is by how much its items are better than their vectors say."""
+    """... by which its items are better than their vectors predict."""
 
 
 class CrowdView(Struct):
-    """What everybody taught so far."""
+    """What was learned from all users."""
 
     learns: bool
-    """Whether anything is learned from everybody; if not, the rest is empty."""
+    """Whether there is a crowd; if not, the rest is empty."""
     edition: int
     rewards: int
-    """Rewards that the edition knows ..."""
+    """Rewards in the edition ..."""
     waiting: int
-    """... and events that came since."""
+    """... and events since."""
     age: float
     """Seconds since it was made."""
     publish_seconds: float
-    """What making it took."""
+    """Seconds it took to make."""
     noise: float
-    """Variance of a reward around what is expected of it."""
+    """Variance of a reward around its expectation."""
     mean_reward: float
     users: int
-    """In the sample that tells how much tastes differ."""
+    """Users in the sample that tells how much tastes differ."""
     problem: str
-    """Why there is no newer edition, or what was wrong with the one in the store; nothing if all is well."""
+    """Why there is no newer edition, or what was wrong with the one in the store; empty if all is well."""
     risen: list[RisenItem]
     """Largest effects first."""
     strongest: list[CrowdNode]
-    """Nodes at level 2 of the highest means, best first."""
+    """The nodes of level 2 with the highest means, best first ..."""
     weakest: list[CrowdNode]
-    """... and of the lowest, worst first."""
+    """... and with the lowest, worst first."""
 
 
 class Group(Struct):
-    """Users who are explored for, or held out."""
+    """The users who are explored for, or those held out."""
 
     users: int
     decisions: int
     reward: float
-    """Mean reward of a decision; one without feedback earned nothing."""
+    """Mean reward of a decision; a decision without feedback earned 0."""
 
 
 class Lift(Struct):
-    """What exploring is worth: the difference of the two groups' mean rewards per decision, by user."""
+    """The difference between the two groups' mean rewards per decision, by user."""
 
     as_of: float
-    """When it was counted, in seconds since 1970: at most a minute ago, since it reads every event."""
+    """When it was computed, in seconds since 1970: at most a minute ago, since it reads every event."""
     explored: Group
     held_out: Group
     difference: float | None
     low: float | None
-    """95 % interval ..."""
+    """Lower end of the 95 % interval, by user (Welch) ..."""
     high: float | None
-    """... by user, Welch."""
+    """... and upper end."""
     matched: int
-    """Decisions of an apprentice that were what the caller showed ..."""
+    """Decisions in the mode `apprentice` that were the caller's own item ..."""
     compared: int
-    """... of so many."""
+    """... out of this many."""
+
+
+# --- operators -------------------------------------------------------------------------------------------------------
+
+
+class Empty(Struct, forbid_unknown_fields=True):
+    """An empty object."""
+
+
+class Backup(Struct):
+    """Where a backup is."""
+
+    path: str
+
+
+class CopyRequest(Struct, forbid_unknown_fields=True):
+    """The database to copy the store to."""
+
+    to: Annotated[str, Meta(max_length=2_000, description="A database: postgresql://user@host/name.")]
+
+
+class Copied(Struct):
+    """What a copy contains."""
+
+    users: int
+    events: int
+    """Copied by this request."""
+    complete: bool
+    """Whether nothing is missing; otherwise events arrived meanwhile, and the copy can be completed after a stop."""
+
+
+class SwapRequest(Struct, forbid_unknown_fields=True):
+    """What to serve from now on: other items, another tree, prior or features of them, or the snapshot before."""
+
+    items: Annotated[str, Meta(max_length=2_000, description="A saved catalogue, or a file of item vectors.")] = ""
+    tree: Path = ""
+    prior: Path = ""
+    features: Path = ""
+    back: bool = False
 
 
 encode = msgspec.json.Encoder(decimal_format="number").encode

@@ -108,7 +108,7 @@ def _room(told: Fidelity) -> list[str]:
     return [
         heading("How much there is to personalise"),
         text(
-            f"Over {told.looked_at:,} users, every item of each. The common list is the best there is for these users.",
+            f"Over {told.looked_at:,} users, every item of each. The common list is the best there is for these users."
         ),
         table(("items in the list", "everybody's own best", "best for everybody", "random"), rows),
         plot(bars),

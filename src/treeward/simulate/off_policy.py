@@ -182,12 +182,7 @@ def off_policy(
 
 
 def _told(
-    owner: str,
-    made: pl.DataFrame,
-    users: pl.Series,
-    who: NDArray[np.int64],
-    target: Guess,
-    model: Guess | None,
+    owner: str, made: pl.DataFrame, users: pl.Series, who: NDArray[np.int64], target: Guess, model: Guess | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return for every decision the target's probability, the model's guess, and its mean under the target."""
     rows, rewards = made["row"].to_numpy(), made["reward"].to_numpy()

@@ -14,10 +14,10 @@ from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
 from treeward.core.version import __version__
+from treeward.engine.simulate import Rounds, UserLoop
 from treeward.policy.base import Policy
 from treeward.simulate.result import Result
 from treeward.simulate.round_loop import Run, by_rounds, logged
-from treeward.simulate.user_loop import Home, Life
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
@@ -136,12 +136,12 @@ def _walker(run: Run) -> Callable[[], _Live]:
     run.upkeep = plan.upkeep
 
     def make() -> _Live:
-        home, places = Home(plan, run.rounds), np.zeros(run.rounds, dtype=np.int32)
+        loop, places = UserLoop(plan, run.rounds), np.zeros(run.rounds, dtype=np.int32)
 
         def live(i: int, turns: int) -> None:
             stream, coins = rng.stream("user", run.who[i]), rng.stream("coin", run.who[i])
-            home.live(
-                Life(
+            loop.run(
+                Rounds(
                     run.world.tastes, run.who[i], run.clicks, run.seed, stream, coins, run.rewards[i, :turns],
                     run.expected[i, :turns], run.scores[i, :turns], run.work[i, :turns], places[:turns],
                 )

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.core.errors import DataError, InvalidArgument
-from treeward.core.named import find, is_own, make
+from treeward.core.registry import find, is_own, make
 from treeward.data.catalogue import Catalogue
 from treeward.data.tables import READERS, read_table
 

@@ -1,7 +1,7 @@
 """`World`: users and items whose tastes and appeal are known, so that any recommendation can be answered."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import polars as pl
@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.checks import Count, NotNegative
-from treeward.core.compiled import kernel, whole
 from treeward.core.errors import ArtefactCorrupt, InvalidArgument
 from treeward.core.types import Floats, frozen
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
 from treeward.data.columns import ids
 from treeward.data.interactions import Interactions
+from treeward.engine.simulate import Tastes, fill_chances
 from treeward.simulate.fit_evidence import Evidence, gather
 from treeward.simulate.synthetic import like_logs, vivid
 
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 _MOST_UNKNOWN = 0.1
 
 FORMAT, VERSION = "treeward.world", 2
-
-
-class Tastes(NamedTuple):
-    """The arrays behind a world: P(reward) = sigmoid(user . item + user bias + item bias), or a table of them."""
-
-    users: Floats
-    items: Floats
-    user_bias: Floats
-    item_bias: Floats
-    table: Floats
-    """(users, items): the probabilities themselves, where they are known; otherwise (0, 0)."""
 
 
 class World:
@@ -125,7 +114,7 @@ class World:
         if len(who) != len(rows):
             raise InvalidArgument("World.chances", "items", f"{len(who)} of them, one a user", f"{len(rows)}")
         made = np.empty(len(who))
-        _fill_chances(self.tastes, who, rows, made)
+        fill_chances(self.tastes, who, rows, made)
         return made
 
     def opinions(self, users: Sequence[int], groups: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
@@ -322,25 +311,6 @@ class World:
         told = {"kind": "synthetic", "nonlinear": nonlinear, "seed": seed}
         made = vivid(items, users, dim, seed, nonlinear) if nonlinear else like_logs(items, users, dim, seed)
         return cls(*made, provenance=told)
-
-
-@kernel(allocates=False, inline=True)
-def chance(tastes: Tastes, user: int, row: int) -> float:
-    """Return the probability of a reward for one user and one item."""
-    if len(tastes.table) > 0:
-        return float(tastes.table[user, row])
-    logit = tastes.user_bias[user] + tastes.item_bias[row]
-    for j in range(tastes.users.shape[1]):
-        logit += tastes.users[user, j] * tastes.items[row, j]
-    return float(1.0 / (1.0 + np.exp(-np.float64(logit))))
-
-
-@kernel(allocates=False, inline=True)
-def _fill_chances(
-    tastes: Tastes, users: NDArray[np.integer], rows: NDArray[np.integer], out: NDArray[np.float64]
-) -> None:
-    for i in range(len(out)):
-        out[i] = chance(tastes, whole(users[i]), whole(rows[i]))
 
 
 def _numbers(parameter: str, value: ArrayLike, count: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from treeward.core.errors import InvalidArgument, StoreVersion
 from treeward.core.types import AnyArray, Floats, Integers
-from treeward.embed.features import Context, Features, word
+from treeward.embed.features import Context, Features, context_value
 from treeward.store.base import EventStore
 from treeward.store.numbers import number_snapshot
 
@@ -79,8 +79,8 @@ class Contexts:
         for name in sorted(context):
             value, known = context[name], self._features.contexts[name]
             if known:
-                if word(_OWNER, value) in known:
-                    made[name] = word(_OWNER, value)
+                if context_value(_OWNER, value) in known:
+                    made[name] = context_value(_OWNER, value)
             elif not isinstance(value, str) and abs(value) <= _LARGEST:
                 made[name] = int(value) if float(value).is_integer() else float(value)
             else:

@@ -13,6 +13,7 @@ from treeward.core.errors import StoreError
 
 Answer = TypeVar("Answer")
 Connection = psycopg.Connection[tuple[Any, ...]]
+Rollback = psycopg.Rollback
 logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # whoever calls is told
 _CLASHED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 """What another try mends: somebody was in the way."""

@@ -67,8 +67,8 @@ class MemoryStore:
         """The keys of `_values`, sorted."""
         self._lock = RLock()
         for change in self._load():
-            self._add(change.users, change.counts, change.events)
-            self._set(change.metadata)
+            self._add_events(change.users, change.counts, change.events)
+            self._set_values(change.metadata)
         if "secret" in self._values:
             self.identities = Identities(self._values)
         else:
@@ -151,11 +151,11 @@ class MemoryStore:
             self._refuse()
             if after is not None and self.counts(users) != list(after):
                 raise StoreError(f"{self}: another caller adds events at the same time")
-            self._add(users, counts.tolist(), events)
+            self._add_events(users, counts.tolist(), events)
             number = self._write(Change(users, counts.tolist(), events), None)
         self._wait(number)
 
-    def _add(self, users: Sequence[User], counts: Sequence[int], events: AnyArray) -> None:
+    def _add_events(self, users: Sequence[User], counts: Sequence[int], events: AnyArray) -> None:
         packed, start = memoryview(np.ascontiguousarray(events).tobytes()), 0
         for user, count in zip(users, counts, strict=True):
             end = start + count * _SIZE
@@ -198,7 +198,7 @@ class MemoryStore:
             log = self._logs.pop(source, bytearray())
             events = np.frombuffer(log, dtype=EVENT)
             values = self.identities.move(source, target)
-            self._set(values)
+            self._set_values(values)
             if target is None or not log:
                 self._write(Change(metadata=values, erased=source), 0.0)
             else:
@@ -213,7 +213,7 @@ class MemoryStore:
         """Keys and values: everything in a store but events."""
         return _Metadata(self)
 
-    def _set(self, values: Mapping[str, bytes]) -> None:
+    def _set_values(self, values: Mapping[str, bytes]) -> None:
         new = [key for key in values if key not in self._values]
         self._values.update(values)
         if len(new) > _KEYS_AT_ONCE:
@@ -250,7 +250,7 @@ class _Metadata:
             store._refuse()
             if new and not store._values.keys().isdisjoint(values):
                 return False
-            store._set(values)
+            store._set_values(values)
             if "epoch" in values:
                 store.identities = Identities(store._values)
             number = store._write(Change(metadata=dict(values)), None)

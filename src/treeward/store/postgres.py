@@ -6,7 +6,6 @@ from threading import RLock
 from time import monotonic
 
 import numpy as np
-import psycopg
 from numpy.typing import NDArray
 
 from treeward.core import checks
@@ -14,7 +13,7 @@ from treeward.core.errors import InvalidArgument, StoreError
 from treeward.core.types import AnyArray
 from treeward.store import postgres_schema
 from treeward.store.base import Status
-from treeward.store.database import Connection, Database
+from treeward.store.database import Connection, Database, Rollback
 from treeward.store.events import EVENT, SHOWN
 from treeward.store.identities import Identities, User, check_users, spelled, user_of
 
@@ -265,7 +264,7 @@ class _Metadata:
             with db.transaction():
                 whole = postgres_schema.put_metadata(db, values, new=new) == len(values)
                 if not whole:
-                    raise psycopg.Rollback
+                    raise Rollback
             return whole
 
         written = self._base.do(write)

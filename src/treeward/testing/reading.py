@@ -38,7 +38,7 @@ def check_loader(load: Callable[..., Dataset], path: StrPath, events: str | None
     taken = set(inspect.signature(load).parameters)
     for option in ("test", "validation", "seed", "strict", "progress"):
         require(option in taken, f"a loader takes {option}")
-    place = Path(path)
+    place = Path(path).resolve()  # so that "." has a name, too
     file = place / (events or "") if place.is_dir() else place
     require(file.is_file(), "where the path is a folder, `events` names a file in it")
     raw, told = file.read_bytes(), list[tuple[str, int, int]]()

@@ -353,11 +353,7 @@ class ItemTree:
         return categories.purity(self.arrays, column.cast(pl.String))
 
     def draw(
-        self,
-        path: StrPath,
-        *,
-        titles: Sequence[str | None] | pl.Series | None = None,
-        heading: str = "Item tree",
+        self, path: StrPath, *, titles: Sequence[str | None] | pl.Series | None = None, heading: str = "Item tree"
     ) -> Path:
         """Draw the tree: a page to click through (.html, needs no network) or a picture (.png).
 

@@ -178,13 +178,7 @@ def neighbours(coarse: Floats, own: Groups) -> NDArray[np.int64]:
 
 
 def _reach(
-    rows: Rows,
-    centres: Floats,
-    home: Groups,
-    owner: Integers,
-    around: NDArray[np.int64],
-    seed: int,
-    workers: Workers,
+    rows: Rows, centres: Floats, home: Groups, owner: Integers, around: NDArray[np.int64], seed: int, workers: Workers
 ) -> int:
     """Return how many cells around its own a row must see to meet its nearest cluster with probability `RECALL`."""
     places = probe_places(len(home.order), seed)

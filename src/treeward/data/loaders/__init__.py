@@ -3,28 +3,17 @@
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
-from types import ModuleType
 
-from treeward.core import artefact, checks
+from treeward.core import artefact, checks, registry
 from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError, InvalidArgument
-from treeward.core.named import find, is_own
+from treeward.core.registry import Registry, find, is_own
 from treeward.data.dataset import Dataset
-from treeward.data.loaders import mind, movielens, sequences, tabular, taobao
 from treeward.data.tables import READERS
 
 Loader = Callable[..., Dataset]
 
-_FORMS: dict[str, ModuleType] = {
-    "mind": mind,
-    "movielens": movielens,
-    "sequences": sequences,
-    "tabular": tabular,
-    "taobao": taobao,
-}
-"""One module per form of data: `load`, and `SIGNS`, the file names that it recognises."""
-
-LOADERS: dict[str, Loader] = {name: form.load for name, form in _FORMS.items()}
+LOADERS: Registry[Loader] = Registry(registry.LOADERS)
 
 
 def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: object) -> Dataset:
@@ -82,8 +71,9 @@ def kind_of(path: Path) -> str:
     """Return the name of the loader for a path."""
     if not path.exists():
         raise DataError(f"{path}: cannot be read: there is no such file or folder")
-    for name, form in _FORMS.items():
-        if any((path.is_dir() and any(path.glob(sign))) or path.name == sign for sign in form.SIGNS):
+    for name in LOADERS:
+        signs: tuple[str, ...] = getattr(LOADERS.module(name), "SIGNS", ())
+        if any((path.is_dir() and any(path.glob(sign))) or path.name == sign for sign in signs):
             return name
     if path.is_file() and path.suffix.lower() in READERS:
         return "tabular"

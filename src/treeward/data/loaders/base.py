@@ -57,8 +57,7 @@ def loader(name: str) -> Callable[[Callable[..., Loaded]], Callable[..., Dataset
             reading = Reading(strict, progress)
             found = read(path, reading, **options)
             sizes = Sizes(
-                found.sizes.test if test is None else test,
-                found.sizes.validation if validation is None else validation,
+                found.sizes.test if test is None else test, found.sizes.validation if validation is None else validation
             )
             users = found.interactions.users.unique()
             users = users.cast(pl.Int64 if users.dtype.is_integer() else pl.String)

@@ -1,6 +1,11 @@
-"""Code of others by name: ``file.py:name`` or ``package.module:name``."""
+"""Bandits, policies, loaders and stores by name: treeward's own, and a user's: ``file.py:name`` or ``module:name``.
+
+Adding one to treeward takes a file, and a line in one of the tables below. Nothing is imported before it is asked for,
+so the command line can list all names at once.
+"""
 
 import sys
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
@@ -8,13 +13,72 @@ from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from treeward.core.errors import InvalidArgument, TreewardError
 
+T = TypeVar("T")
+
+BANDITS = {
+    "linucb": "treeward.bandit.rules:LinUCB",
+    "thompson": "treeward.bandit.rules:Thompson",
+    "epsilon": "treeward.bandit.rules:EpsilonGreedy",
+}
+TREE_POLICIES = {
+    "flat": "treeward.policy.hcb:Flat",
+    "cb-category": "treeward.policy.hcb:CBCategory",
+    "cb-leaf": "treeward.policy.hcb:CBLeaf",
+    "hcb": "treeward.policy.hcb:HCB",
+    "phcb": "treeward.policy.phcb:PHCB",
+    "beam": "treeward.policy.beam:Beam",
+}
+"""Policies that walk a tree with a posterior per user; they can be served."""
+BASELINES = {
+    "hmab": "treeward.policy.baselines.hmab:HMAB",
+    "ictr": "treeward.policy.baselines.ictr:ICTR",
+    "conucb": "treeward.policy.baselines.conucb:ConUCB",
+    "context-free": "treeward.policy.baselines.context_free:ContextFree",
+}
+"""Policies for simulations only."""
+LOADERS = {
+    "mind": "treeward.data.loaders.mind:load",
+    "movielens": "treeward.data.loaders.movielens:load",
+    "sequences": "treeward.data.loaders.sequences:load",
+    "tabular": "treeward.data.loaders.tabular:load",
+    "taobao": "treeward.data.loaders.taobao:load",
+}
+"""The module of a loader may have `SIGNS`: names of files by which a path is recognised."""
+
+
+class Registry(Mapping[str, T]):
+    """What a table names, each imported when it is asked for.
+
+    Examples
+    --------
+    >>> Registry({"root": "math:sqrt"})["root"](4)
+    2.0
+    """
+
+    def __init__(self, table: Mapping[str, str]) -> None:
+        self._table = table
+
+    def __getitem__(self, name: str) -> T:
+        found: T = getattr(self.module(name), self._table[name].partition(":")[2])
+        return found
+
+    def module(self, name: str) -> ModuleType:
+        """Return the module that has what goes by this name."""
+        return import_module(self._table[name].partition(":")[0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
 
 def is_own(name: str) -> bool:
-    """Tell whether a name is of somebody's own code, and not one that treeward has.
+    """Return whether a name is that of a user's own code, not one of treeward's.
 
     Examples
     --------
@@ -25,9 +89,9 @@ def is_own(name: str) -> bool:
 
 
 def find(owner: str, parameter: str, name: str, what: str) -> Any:
-    """Return what a name stands for; `what` says in words what it should be, for errors.
+    """Return what a name stands for; `what` says what it should be, for error messages.
 
-    A file is run as a program, once: take none from strangers.
+    The file is run as a program, once. Do not run files from people you do not trust.
     """
     where, _, last = name.rpartition(":")
     if where.endswith(".py") and not Path(where).is_file():
@@ -36,7 +100,7 @@ def find(owner: str, parameter: str, name: str, what: str) -> Any:
         module = _of_file(str(Path(where).resolve()), _digest(where)) if where.endswith(".py") else import_module(where)
     except TreewardError:
         raise
-    except (Exception, SystemExit) as error:  # whatever the code of others does
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise InvalidArgument(owner, parameter, f"{what} that can be imported ({why})", name) from error
     try:
@@ -54,7 +118,7 @@ def find_class(owner: str, parameter: str, name: str, kind: type, what: str) -> 
 
 
 def code_digest(*names: str) -> str:
-    """Return the SHA-256 of the files that names are of; empty if none is."""
+    """Return the SHA-256 of the files that names refer to; empty if there are none."""
     files = [where for name in names if (where := name.rpartition(":")[0]).endswith(".py")]
     return sha256("".join(map(_digest, files)).encode()).hexdigest() if files else ""
 
@@ -93,7 +157,7 @@ def _kind_of(made: object) -> str:
 
 
 def make(owner: str, parameter: str, name: str, kind: Any, *given: object, **options: object) -> Any:
-    """Return an object of a class that goes by a name; what goes wrong in somebody's own is told as one line."""
+    """Return an object of a named class; an error in a user's own class becomes one line."""
     try:
         return kind(*given, **options)
     except TreewardError:

@@ -1,4 +1,4 @@
-"""What requests tell: device, hour, place."""
+"""Contexts of requests: device, hour, place."""
 
 from contextlib import closing
 
@@ -47,21 +47,21 @@ def share_of_first(explorer, **context):
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_every_policy_learns_what_is_liked_where(policy, shop):
+def test_every_policy_learns_tastes_by_context(policy, shop):
     explorer = taught(with_features(policy, shop), shop, rounds=120)
     assert share_of_first(explorer, device="phone") > 0.7
     assert share_of_first(explorer, device="desk") < 0.3
 
 
 @pytest.mark.parametrize("policy", POLICIES[:4], ids=lambda policy: policy.name)
-def test_what_is_at_hand_is_what_the_events_make(policy, shop, tmp_path):
+def test_a_state_with_contexts_is_rebuilt_from_its_events(policy, shop, tmp_path):
     store = tw.SQLiteStore(tmp_path / "events.db")
     explorer = taught(with_features(policy, shop), shop, store)
     decider = explorer._snapshot.decider
-    [seat] = decider.seats.seat(["ada"]).tolist()
-    again = decider.state_after(decider.seats.events_for_plan(store.read(["ada"])[0]))
-    mine = state_bytes(decider.seats.state, seat, bytes(16))
-    assert mine == state_bytes(again, 0, bytes(16))
+    [seat] = decider.states.seat(["ada"]).tolist()
+    again = decider.state_after(decider.states.events_for_plan(store.read(["ada"])[0]))
+    mine = state_bytes(decider.states.state, seat)
+    assert mine == state_bytes(again, 0)
     [made] = explorer.recommend(["ada"], context={"device": "phone", "hour": 9})
     assert explorer.explain(made).reproduced
     log = explorer.log()
@@ -71,7 +71,7 @@ def test_what_is_at_hand_is_what_the_events_make(policy, shop, tmp_path):
     other = tw.Explorer(shop, explorer.tree, explorer.policy, store, seed=0, memory=1 << 22, exposures="all")
     [seat] = other._snapshot.decider.states.seat(["ada"]).tolist()
     theta = other._snapshot.decider.states.state.posterior.theta[seat]
-    assert np.allclose(theta, decider.seats.state.posterior.theta[decider.seats.seat(["ada"])[0]], atol=1e-3)
+    assert np.allclose(theta, decider.states.state.posterior.theta[decider.states.seat(["ada"])[0]], atol=1e-3)
     store.close()
 
 
@@ -84,14 +84,12 @@ def test_late_feedback_counts_in_the_context_of_its_decision(shop):
     one.feedback({made.id: 1.0})
     other.recommend(["ada"], context={"device": "desk"})
     other.feedback({same.id: 1.0})
-    states = [
-        each._snapshot.decider.states.state.posterior.theta[each._snapshot.decider.states.seat(["ada"])[0]]
-        for each in (one, other)
-    ]
+    seats = [each._snapshot.decider.states for each in (one, other)]
+    states = [each.state.posterior.theta[each.seat(["ada"])[0]] for each in seats]
     assert (states[0] == states[1]).all()
 
 
-def test_what_may_be_told(shop):
+def test_unknown_context_names_are_refused_and_unknown_values_ignored(shop):
     plain = tw.Explorer(shop, memory=1 << 22)
     assert plain.recommend(["ada"], context={})
     with pytest.raises(tw.InvalidArgument, match="context must be empty"):
@@ -105,7 +103,7 @@ def test_what_may_be_told(shop):
     assert told.ingest(log).events == 1
 
 
-def test_items_come_and_go_in_features(shop):
+def test_items_can_be_added_and_removed_with_features(shop):
     explorer = taught(with_features(POLICIES[0], shop), shop)
     explorer.add(tw.Catalogue([900], [[3.0, 0, 0, 0]]))
     explorer.remove([5])
@@ -116,7 +114,7 @@ def test_items_come_and_go_in_features(shop):
     assert share_of_first(explorer, device="desk") < 0.4
 
 
-def test_a_service_with_features(shop, tmp_path):
+def test_a_service_with_features_takes_contexts(shop, tmp_path):
     shop.save(tmp_path / "items")
     tw.Crossed.over(shop, {"device": ["phone", "desk"]}, dims=2).save(tmp_path / "features")
     with serving(tmp_path, tmp_path / "items", "--set", f"features={tmp_path / 'features'}") as running:
@@ -127,7 +125,7 @@ def test_a_service_with_features(shop, tmp_path):
             with pytest.raises(ServiceError, match="400 invalid"):
                 client.recommend("ada", context={"colour": "red"})
             document = client._http.get("/openapi.json").json()
-            asked = document["components"]["schemas"]["Ask"]["properties"]["context"]["anyOf"][0]
+            asked = document["components"]["schemas"]["RecommendRequest"]["properties"]["context"]["anyOf"][0]
             assert list(asked["properties"]) == ["device"]
         with Client(running.admin, timeout=60) as admin:
             swapped = admin.swap(features=str(tmp_path / "features"))
@@ -138,7 +136,7 @@ def test_a_service_with_features(shop, tmp_path):
         assert len(set(store.read(["ada"])[0]["snapshot"].tolist())) == 2
 
 
-def test_logs_of_contexts_can_be_learned_from(shop):
+def test_the_log_contains_contexts(shop):
     explorer = taught(with_features(POLICIES[0], shop), shop, rounds=20)
     told = explorer.log().with_columns(
         pl.col("context").str.json_decode(pl.Struct({"device": pl.String})).struct.unnest()
