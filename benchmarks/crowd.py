@@ -1,4 +1,4 @@
-"""What learning from everybody costs: folding a reward, an edition for a million items, and decisions meanwhile.
+"""Measure what the crowd costs: folding a reward, an edition for a million items, and decisions meanwhile.
 
 Targets: at most 3 us per folded reward; an edition for 1M items in 64 dimensions within 1 s in the background, with the
 99th percentile of `recommend` at most 1.3 times the usual while it happens; at most 32 bytes per item plus 64 MB.

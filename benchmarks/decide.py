@@ -1,10 +1,10 @@
-"""Deciding and learning against plain numpy and batched torch, in one run: ``python benchmarks/decide.py``.
+"""Compare deciding and learning with plain numpy and batched torch, in one run: ``python benchmarks/decide.py``.
 
-HCB on three levels of 25 arms each (25 nodes, 25 of theirs, 25 of 100 items), 64 dimensions, the state of one user hot
-in the cache. The numpy baseline keeps A^-1, b and theta of each level and does the same work, one user at a time; the
-torch baseline (measured only where torch is installed) does it for 1,000 users at once with batched products.
-Also: the rate of the scoring against a large sgemm, how time grows with users and with the catalogue, and how far
-float32 is from float64 after 100,000 updates on 25 arms.
+HCB on three levels of 25 arms each (25 nodes, 25 of their children, 25 of 100 items), 64 dimensions, with the state of
+one user hot in the cache. The numpy baseline keeps A^-1, b and theta of each level and does the same work, one user at
+a time. The torch baseline (only where torch is installed) does it for 1,000 users at once with batched products.
+Also measured: the floating-point rate of the scoring compared with a large sgemm, how time grows with users and with
+the catalogue, and how far float32 is from float64 after 100,000 updates on 25 arms.
 
 Prints a table and writes bench-out/decide.json; exits 1 if a target is missed.
 """
@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 import treeward as tw
 from treeward.bandit import Prior
-from treeward.engine.explore import Candidates, best_of
+from treeward.engine.explore import Belief, Candidates, Draws, best_of
 from treeward.engine.layout import CrowdArrays
 from treeward.engine.posterior import Posterior, learn, reset
 from treeward.simulate import World
@@ -143,7 +143,7 @@ def scoring() -> list[Row]:
 @numba.njit
 def _score(inverse: np.ndarray, theta: np.ndarray, alone: np.ndarray, candidates: Candidates, times: int) -> None:
     for turn in range(times):
-        best_of(0, 0.5, inverse, theta, alone, candidates.vectors, candidates, 0, 0, turn)
+        best_of(0, 0.5, Belief(inverse, theta, alone), candidates.vectors, candidates, Draws(0, 0, turn))
 
 
 def clock(act: Callable[[], object]) -> float:

@@ -1,9 +1,9 @@
-"""Linear against neural-linear: `python benchmarks/deep.py [DATA...] [--seeds 1,2,3] [--users 200] [--repeats 2]`.
+"""Linear and learned features: `python benchmarks/deep.py [DATA...] [--seeds 1,2,3] [--users 200] [--repeats 2]`.
 
-First made-up worlds whose rewards are not linear, one a seed, without a prior: what each of four policies earns in
-learned features, in all worlds together, against the same policy at the same budget in the items' own vectors. Then
-DATA, as `treeward data inspect` reads them, told as it is. All of it is `treeward experiment deep`; finished cells are
-not run again.
+First come synthetic worlds whose rewards are not linear, one per seed, without a prior: the reward of four policies
+with learned features, over all worlds, compared with the same policies at the same budget with the items' own vectors.
+Then comes DATA, as `treeward data inspect` reads it. All of it is `treeward experiment deep`; finished cells are not
+run again.
 """
 
 import argparse

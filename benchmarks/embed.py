@@ -1,7 +1,7 @@
-"""Item vectors: `python benchmarks/embed.py TITLES LOG...`, e.g. with mind, then sports and beauty.
+"""Measure item vectors: `python benchmarks/embed.py TITLES LOG...`, e.g. with mind, then sports and beauty.
 
-TITLES is data with titles, of which 10,000 are embedded: one by one as they come (a sample of them: the baseline),
-sorted and in batches, and again from the cache. Of every LOG, GRU vectors are compared with SVD vectors by next-click
+TITLES is data with titles. 10,000 of them are embedded: one by one in the given order (a sample of them: the baseline),
+sorted and in batches, and again from the cache. For every LOG, GRU vectors are compared with SVD vectors by next-click
 recall@20.
 """
 
@@ -84,7 +84,7 @@ def clicks(path: str) -> Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("titles", nargs="?", help="by default made-up ones")
+    parser.add_argument("titles", nargs="?", help="synthetic ones by default")
     parser.add_argument("logs", nargs="*")
     given = parser.parse_args()
     rows = texts(given.titles) + [clicks(path) for path in given.logs]

@@ -1,9 +1,9 @@
-"""Experiments: ``python benchmarks/experiment.py [FOLDER]``.
+"""Measure experiments: ``python benchmarks/experiment.py [FOLDER]``.
 
-The rate of the six arms of `experiment rewards` that do not share state, against a straightforward numpy version of
-each, one user at a time, in the same run; and a run that is killed twenty times at random, against one left alone.
-With FOLDER (Amazon's sports, in the docs), also the whole of `experiment rewards` on it without HMAB and ICTR: 1,000
-users, 2,000 rounds, 10 repeats.
+Two measurements: the rate of the six arms of `experiment rewards` that do not share state, compared in the same run
+with a straightforward numpy version of each, one user at a time; and whether a run that is killed twenty times at
+random ends like one left alone. With FOLDER (Amazon's sports, in the docs), also the time of all of `experiment
+rewards` on it without HMAB and ICTR: 1,000 users, 2,000 rounds, 10 repeats.
 
 Prints a table and writes bench-out/experiment.json; exits 1 if a target is missed.
 """

@@ -1,8 +1,9 @@
-"""The explorer's promises, measured: ``python benchmarks/explorer.py``.
+"""Measure the explorer: ``python benchmarks/explorer.py``.
 
-A million items of 64 dimensions. How long one user waits, how long a hundred do in one call, what a user costs who was
-away, what a million users with a hundred events each take in memory, and how soon a new process decides. Beside the
-time for one user stands the bare scoring of as many arms in numpy, beside the memory the bare events.
+The catalogue has a million items of 64 dimensions. Measured are the latency for one user and for a hundred in one call,
+the cost of a user whose state is not in memory, the memory of a million users with a hundred events each, and how soon
+a new process decides. The baseline of the latency is the bare scoring of as many arms in numpy, that of the memory the
+bare events.
 
 Prints a table and writes bench-out/explorer.json; exits 1 if a target is missed.
 """

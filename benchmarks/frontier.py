@@ -1,7 +1,7 @@
-"""Beam against what it must beat: `python benchmarks/frontier.py DATA... [--out FOLDER] [--users 200] [--repeats 5]`.
+"""Compare Beam with its rivals: `python benchmarks/frontier.py DATA... [--out FOLDER] [--users 200] [--repeats 5]`.
 
-DATA are sports, beauty, movielens-small and movietweetings, as `treeward data inspect` reads them; each is run with
-`treeward experiment frontier` (finished cells are not run again); then the cost of a decision is measured on made-up
+DATA are sports, beauty, movielens-small and movietweetings, as `treeward data inspect` reads them. Each is run with
+`treeward experiment frontier` (finished cells are not run again). Then the cost of a decision is measured on synthetic
 catalogues of 100,000 to 4,000,000 items.
 """
 

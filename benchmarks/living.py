@@ -1,9 +1,10 @@
-"""A living catalogue: ``python benchmarks/living.py [ITEMS]`` (1,000,000 by default, in 64 dimensions).
+"""Measure a changing catalogue: ``python benchmarks/living.py [ITEMS]`` (1,000,000 by default, in 64 dimensions).
 
-A service under load: first as it is, then while 10,000 items come and 10,000 go (over HTTP, 1,000 at a time), then
-while another snapshot of all items is swapped in. The load is 32 keep-alive connections at a fixed rate, about half of
-what the machine can do, the same in all of them; every answer is looked at. The baseline is the same service without
-changes, in the same run. Then the explorer alone: what a change costs, and a decision with and without free places.
+A service is under load: first without changes, then while 10,000 items are added and 10,000 removed (over HTTP, 1,000
+at a time), then while another snapshot of all items is swapped in. The load is 32 keep-alive connections at a fixed
+rate, about half of what the machine can do, the same in all three phases. Every answer is checked. The baseline is the
+first phase of the same run. Then comes the explorer alone: the cost of a change, and of a decision with and without
+free places.
 
 Prints a table and writes bench-out/living.json; exits 1 if a target is missed.
 """
@@ -39,7 +40,7 @@ def load(url: str, seconds: float, rate: float = RATE) -> dict:
 
 
 def during(url: str, seconds: float, work) -> tuple[dict, float]:
-    """Return what became of the load while something else was done, and how long that took."""
+    """Return the results of the load during some other work, and how long that work took."""
     took, failed = [], []
 
     def act() -> None:

@@ -1,6 +1,6 @@
 """A load generator: keep-alive connections that send the next request when the last is answered.
 
-On its own: ``python benchmarks/load.py URL CONNECTIONS SECONDS [RATE] < bodies``, one JSON body a line, taken in turn.
+On its own: ``python benchmarks/load.py URL CONNECTIONS SECONDS [RATE] < bodies``, one JSON body per line, used in turn.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import uvloop
 
 
 class Load(NamedTuple):
-    """What came of it."""
+    """The results of a run."""
 
     requests: int
     """Answered with 200; the times are theirs."""

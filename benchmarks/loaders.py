@@ -1,7 +1,8 @@
-"""Reading big logs: ``python benchmarks/loaders.py``.
+"""Measure reading of big logs: ``python benchmarks/loaders.py``.
 
-A made-up UserBehavior.csv of 20 million rows, parsed, filtered, split and indexed in a process of its own, beside a
-bare `polars.read_csv` of the same file; and a made-up behaviors.tsv of MIND-large's size (2.2 million impressions).
+A synthetic UserBehavior.csv of 20 million rows is parsed, filtered, split and indexed in a process of its own, and
+compared with a bare `polars.read_csv` of the same file. A synthetic behaviors.tsv has MIND-large's size (2.2 million
+impressions).
 
 Prints a table and writes bench-out/loaders.json; exits 1 if a target is missed.
 """

@@ -1,8 +1,8 @@
-"""Node vectors of length 1 compared with plain means: `python benchmarks/nodes.py RUN...`.
+"""Compare node vectors of length 1 with plain means: `python benchmarks/nodes.py RUN...`.
 
 RUN is the folder of an experiment on a log (`treeward experiment closed-loop` or `frontier`, for Beam's prior). Every
-policy is tried both ways on the run's world, tree and test users, over three seeds; the baseline of a ratio is the
-plain mean. Beam always uses means: here its search is given scaled nodes, to see whether it should.
+policy runs both ways on the run's world, tree and test users, over three seeds; the baseline of a ratio is the plain
+mean. Beam always uses means. Here its search also gets scaled nodes, to see whether it should.
 """
 
 import sys

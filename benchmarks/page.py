@@ -1,4 +1,4 @@
-"""The page in headless Chromium, on loopback, over 4,162,024 items: how soon it is there, and what it fetches.
+"""Measure the page in headless Chromium, on loopback, over 4,162,024 items: time to load, and what it fetches.
 
     python benchmarks/page.py [ITEMS]
 

@@ -1,27 +1,27 @@
-"""treeward and its peers, on the same tasks: ``python benchmarks/peers.py [--quick] [--stream RUN] [--write PAGE]``.
+"""Compare treeward with its peers: ``python benchmarks/peers.py [--quick] [--stream RUN] [--write PAGE]``.
 
-Needs package registries at first: every peer is installed in an environment of its own (``.peers/NAME``; the versions
+The first run needs package registries: every peer is installed in an environment of its own (``.peers/NAME``; versions
 are in ``benchmarks/peers.txt``). Every side then runs in its own interpreter, one after the other, one decision at a
-time; one that fails, or needs more than ``--limit`` seconds for a size, is told as that and tried on no larger one.
+time. A side that fails, or needs more than ``--limit`` seconds for a size, is reported so, and not run on larger ones.
 
 **The task.** A synthetic world of clear tastes (`treeward.simulate.synthetic.vivid`): N items with vectors of 32
-dimensions and length 1, 50 users nobody knows anything about, 200 rounds. Everybody is shown one item a round, out of
-the whole catalogue, and clicks or not, by a chance that goes with the vector; items may come again. All sides meet the
-same users, who toss the same coins. What counts is the expected clicks of what was shown. It is the job treeward was
-made for, and not what most peers were made for: a user's taste has to be found from their own clicks, among many items
-that nobody has tried. LinUCB has alpha 0.5 everywhere; Vowpal Wabbit's exploration was chosen on another world (seed 1,
-1,000 items). Libraries whose bandit cannot use item vectors run as documented and, where that is possible, turned round
-(`side/bandits.py`); those that cannot look at all items in time choose among 50 drawn ones, as their users must. The
+dimensions and length 1, 50 new users, 200 rounds. A round shows each user one item out of the whole catalogue, and the
+user clicks with a probability that depends on the vector. Items may repeat. All sides get the same users with the same
+random numbers. The result is the expected clicks of the items shown. It is the job treeward was made for, and not what
+most peers were made for: a user's taste has to be found from their own clicks, among many items without any clicks.
+LinUCB has alpha 0.5 everywhere; Vowpal Wabbit's exploration was chosen on another world (seed 1, 1,000 items).
+Libraries whose bandit cannot use item vectors run as documented and, where possible, the other way round
+(`side/bandits.py`). Those that cannot look at all items in time choose among 50 drawn items, as their users must. The
 sides that fit models to logs (implicit, treeward's population prior) also get a log of 1,000 earlier users who were
-shown 100 random items each. gorse and metarank are servers in Go and Scala, which no registry of Python, npm or Debian
-packages carries; they are named, and not run.
+shown 100 random items each. gorse and metarank are servers in Go and Scala and in no registry of Python, npm or Debian
+packages; they are named, and not run.
 
 **The stream.** A shop from its first day (`treeward experiment stream`): users arrive over 20 days, most of them a few
-times, and every visit shows an item that the user has not seen. It is played in a synthetic world of 5,000 items with
-1,000 users; ``--stream RUN`` plays nothing but the first seed of a finished run. Vowpal Wabbit and mabwiser choose
-among 50 drawn items and get feedback at once; treeward's arms get it in batches of 50 visits.
+times, and every visit shows an item that the user has not seen. It runs in a synthetic world of 5,000 items with 1,000
+users; ``--stream RUN`` runs only the first seed of a finished run. Vowpal Wabbit and mabwiser choose among 50 drawn
+items and get feedback at once; treeward's arms get it in batches of 50 visits.
 
-**The other job.** Open Bandit Pipeline is for off-policy evaluation: both estimate the same policy from the same log.
+**Off-policy evaluation**, the job of Open Bandit Pipeline: both estimate the same policy from the same log.
 
 Prints the tables as Markdown; writes bench-out/peers/peers.json (versions, seeds, settings, machine, reward by user).
 """
@@ -47,7 +47,7 @@ from task import Task  # noqa: E402
 import treeward as tw  # noqa: E402
 from treeward.experiment.stream import Stream, Streamed, load_stream, open_stage, run_stream  # noqa: E402
 from treeward.experiment.stream_report import size_of  # noqa: E402
-from treeward.experiment.stream_summary import lines_of  # noqa: E402
+from treeward.experiment.stream_summary import arm_summaries  # noqa: E402
 from treeward.simulate.random_log import random_log  # noqa: E402
 from treeward.simulate.synthetic import vivid  # noqa: E402
 
@@ -171,7 +171,7 @@ def stream_peers(folder: Path, limit: float, absent: dict[str, str], wanted: set
 def stream_table(streamed: Streamed, told: dict[str, Result]) -> str:
     """Return the stream as Markdown: treeward's arms, then the peers."""
     lines = [["", "clicks per visit", "last third", "time per visit"], ["---"] * 4]
-    for line in lines_of(streamed):
+    for line in arm_summaries(streamed):
         lines.append([line.arm, f"{line.clicks.mean:.3f}", f"{line.last.mean:.3f}", duration(line.microseconds / 1e6)])
     for key, result in told.items():
         if "clicks" in result:
@@ -386,7 +386,7 @@ def main() -> int:
         "off_policy": also,
         "stream": {
             "task": size_of(streamed),
-            "treeward": [line._asdict() for line in lines_of(streamed)],
+            "treeward": [line._asdict() for line in arm_summaries(streamed)],
             "peers": visited,
         },
         "table": shown,

@@ -1,6 +1,6 @@
-"""The service over PostgreSQL, against the service over SQLite, in the same run: `python benchmarks/postgres.py`.
+"""Compare the service over PostgreSQL with the service over SQLite, in the same run: `python benchmarks/postgres.py`.
 
-PostgreSQL is started as a private cluster; load generator, service and database share the machine.
+PostgreSQL is started as a private cluster. Load generator, service and database share the machine.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What `try_prior` says of priors, and what a tree built with the prior is worth: ``python benchmarks/priors.py``.
+"""Measure how well `try_prior` judges priors, and what a tree built with one is worth: ``python benchmarks/priors.py``.
 
-Shops: 2,000 products, 2,700 visitors in the log and 300 newcomers, whose real clicks are known; with categories and
-without. Worlds: those of `vivid`, 600 users in the log and 300 newcomers.
+Shops: 2,000 products, 2,700 visitors in the log and 300 new users, whose real clicks are known; with categories and
+without. Worlds: those of `vivid`, 600 users in the log and 300 new users.
 """
 
 import argparse

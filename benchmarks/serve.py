@@ -1,9 +1,9 @@
-"""The service: ``python benchmarks/serve.py [--soak MINUTES]``.
+"""Measure the service: ``python benchmarks/serve.py [--soak MINUTES]``.
 
 A catalogue of 1M items in 64 dimensions, 100,000 users with 100 events each, a cache for a fifth of them, users drawn
-by a Zipf law, 100 keep-alive connections, the load generator on the same machine; against a FastAPI endpoint that
-returns a constant body, in the same run. Then durable feedback, the store against a raw append and fdatasync of the
-same batches, a restart with 10M events of 1M users, and overload at three times the capacity.
+by a Zipf law, 100 keep-alive connections, the load generator on the same machine. The baseline of the same run is a
+FastAPI endpoint that returns a constant body. Also measured: durable feedback, the store compared with a raw append and
+fdatasync of the same batches, a restart with 10M events of 1M users, and overload at three times the capacity.
 
 Prints a table and writes bench-out/serve.json; exits 1 if a target is missed.
 """

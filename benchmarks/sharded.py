@@ -1,11 +1,11 @@
-"""A tree over vectors in shards: its memory, and its squared error against the tree of one machine on the same vectors.
+"""Measure a tree over vectors in shards: its memory, and its squared error compared with the tree of one machine.
 
     python benchmarks/sharded.py                      # 20 million x 32, in processes: most of an hour on two cores
     python benchmarks/sharded.py --items 2000000      # a few minutes
     python benchmarks/sharded.py --on ray             # the same by Ray, started here
 
 Targets: within 6 GB in all processes together, and within 2 % of the one machine's error at the leaves.
-Memory is the proportional set size of the build and all its workers, mapped files included, looked at twice a second.
+Memory is the proportional set size of the build and all its workers, mapped files included, sampled twice per second.
 """
 
 import argparse

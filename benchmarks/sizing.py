@@ -1,4 +1,4 @@
-"""What a deployment takes: memory a user and an item, bytes an event, decisions and events a second on one core.
+"""Measure what a deployment needs: memory per user and item, bytes per event, decisions and events per core second.
 
     python benchmarks/sizing.py      # some five minutes; PostgreSQL is started as a private cluster
 

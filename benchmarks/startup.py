@@ -1,4 +1,4 @@
-"""How long a program waits before treeward does anything, in processes of their own.
+"""Measure how long a program waits before treeward does anything, in separate processes.
 
     python benchmarks/startup.py [TIMES]
 

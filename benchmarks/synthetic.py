@@ -1,16 +1,16 @@
-"""What the synthetic world shares with real ones: ``python benchmarks/synthetic.py [WORLD | RUN ...]``.
+"""Compare the synthetic world with real ones: ``python benchmarks/synthetic.py [WORLD | RUN ...]``.
 
 Each argument is a saved world, or the folder of an experiment's run, which holds one in `world`. They are compared with
 `World.synthetic()` (100,000 items, and 12,000, about as many as the logs have) in one table: how likely rewards are,
 how unequal items are, how much of a taste is personal, how much of that is linear in the vectors that policies see, how
-items cluster, and what HCB, pHCB and flat LinUCB earn with 50 scores per round, on the default tree and on one of at
-most 20 children per node, of which 50 scores see more.
+items cluster, and the rewards of HCB, pHCB and flat LinUCB with 50 scores per round, on the default tree and on one of
+at most 20 children per node, of which 50 scores see more.
 
 Worlds fitted to public logs come from, for example,
 ``treeward experiment rewards ../shared/data/sports -o run --users 50 --rounds 50 --repeats 1``.
 
 Prints the table and writes bench-out/synthetic.json; exits 1 if a statistic of `World.synthetic()` is outside the range
-of the worlds given. What policies earn is reported, not a target.
+of the worlds given. The rewards of policies are reported, not a target.
 """
 
 import json

@@ -1,7 +1,9 @@
-"""Tree building against plain faiss, in one run: ``python benchmarks/tree_build.py [mid] [big]``.
+"""Compare tree building with plain faiss, in one run: ``python benchmarks/tree_build.py [mid] [big]``.
 
-mid  161,013 x 64 -> 10,000 -> 100, on clustered and on isotropic vectors, against ``faiss.Kmeans`` with 10 iterations.
-big  4,162,024 x 32 -> 50,000 -> 5,000 -> 50, memory-mapped, against one exact faiss assignment pass over the same data.
+mid  161,013 x 64 -> 10,000 -> 100, on clustered and on isotropic vectors; the baseline is ``faiss.Kmeans`` with 10
+     iterations.
+big  4,162,024 x 32 -> 50,000 -> 5,000 -> 50, memory-mapped; the baseline is one exact faiss assignment pass over the
+     same data.
 
 Prints a table and writes bench-out/tree_build.json; exits 1 if a target is missed.
 """

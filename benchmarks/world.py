@@ -1,10 +1,11 @@
-"""Worlds learned from logs: ``python benchmarks/world.py [FOLDER]``.
+"""Measure worlds learned from logs: ``python benchmarks/world.py [FOLDER]``.
 
-FOLDER holds `sequences.txt` (Amazon's sports, in the docs): how long the fit takes and how well it tells held-out
-events from items never touched, beside popularity alone, without weights and with them. And on a made-up world, whose
-truth is known, with clicks logged while some items are shown up to 300 times as often as others, for no reason of
-taste: the error of the weighted fit against that of the unweighted one, with propensities estimated from the clicks
-alone, and with propensities known. And off-policy estimates of a policy from another's log, against the truth.
+- FOLDER holds `sequences.txt` (Amazon's sports, in the docs): the time of a fit, and how well it separates held-out
+  events from items never touched, without weights and with them, compared with popularity alone.
+- A synthetic world, whose truth is known, with clicks logged while some items are shown up to 300 times as often as
+  others, independent of taste: the error of the weighted fit compared with the unweighted one, with propensities
+  estimated from the clicks alone, and with known propensities.
+- Off-policy estimates of a policy from another policy's log, compared with the truth.
 
 Prints a table and writes bench-out/world.json; exits 1 if a target is missed.
 """

@@ -1,4 +1,4 @@
-"""A service and a caller in one script: start `treeward serve`, let simulated users click, look at what was learned."""
+"""A service and a client in one script: start `treeward serve`, let simulated users click, show what was learned."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The service from a shell: make a catalogue up, serve it, ask, answer, look. Run it: sh examples/serve.sh
+# The service from a shell: generate a catalogue, serve it, ask for items, send feedback. Run it: sh examples/serve.sh
 set -e
 folder=$(mktemp -d)
 trap 'kill $service 2>/dev/null; wait $service 2>/dev/null; rm -rf "$folder"' EXIT
@@ -16,6 +16,6 @@ id=$(echo "$answer" | sed 's/.*"decision_id":"\([^"]*\)".*/\1/')
 echo "She liked the last one:"
 curl -s localhost:8765/v1/feedback -H 'content-type: application/json' -d "{\"decision_id\": \"$id\", \"reward\": 1}"
 echo
-echo "What is known of her:"
+echo "What is known about her:"
 curl -s localhost:8765/v1/users/ada
 echo

@@ -41,7 +41,7 @@ class Shop(BaseHTTPRequestHandler):
         self.answer(200, page + "".join(cards), ("set-cookie", f"user={user}; HttpOnly; SameSite=Strict"))
 
     def do_POST(self):
-        """Take what came of one."""
+        """Record a reward."""
         form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
         try:
             client.feedback(form["id"][0], float(form["reward"][0]))

@@ -1,9 +1,9 @@
 """Bandit libraries for Python: mabwiser, contextualbandits, river, Open Bandit Pipeline.
 
-Their LinUCB keeps a model an arm, of a context that all arms share. There are two ways to bring users and items to
-that. As documented: an item is an arm, and the context says what the user liked so far (`Items`). Or turned round: a
-user has a model of their own, of one arm, and items are contexts; the best item is the context with the highest bound
-(`Users`). The second learns across items, which the first cannot.
+Their LinUCB keeps one model per arm, over a context that all arms share. There are two ways to apply that to users and
+items. As documented (`Items`): an item is an arm, and the context describes what the user has liked so far. The other
+way round (`Users`): a user has a model with one arm, and items are contexts; the best item is the context with the
+highest bound. The second way learns across items, which the first cannot.
 """
 
 from typing import Any

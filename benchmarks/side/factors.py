@@ -23,7 +23,7 @@ class ALS(Arm):
         self.make, self.csr = implicit.als.AlternatingLeastSquares, scipy.sparse.csr_matrix
         liked = task.log[task.log[:, 2] > 0]
         self.pairs = list(zip(liked[:, 0].tolist(), liked[:, 1].tolist(), strict=True))
-        self.everybody = int(task.log[:, 0].max()) + 1
+        self.users = int(task.log[:, 0].max()) + 1
         self.clicked: list[list[int]] = [[] for _ in range(task.users)]
         self.shown = np.zeros(task.users, dtype=np.int64)
         self.popular = np.argsort(-np.bincount(liked[:, 1], minlength=task.items), kind="stable")
@@ -31,7 +31,7 @@ class ALS(Arm):
     def begin(self, turn: int) -> None:
         if turn % self.every == 0:
             users, rows = zip(*self.pairs, strict=True)
-            table = self.csr((np.ones(len(rows), np.float32), (users, rows)), shape=(self.everybody, self.task.items))
+            table = self.csr((np.ones(len(rows), np.float32), (users, rows)), shape=(self.users, self.task.items))
             self.model = self.make(factors=32, num_threads=1, random_state=self.task.seed)
             self.model.fit(table, show_progress=False)
 

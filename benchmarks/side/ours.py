@@ -1,4 +1,4 @@
-"""treeward, and the two ends of the scale."""
+"""treeward's sides, and the two ends of the scale: chance and an oracle."""
 
 import numpy as np
 from task import ALPHA, Arm, Task

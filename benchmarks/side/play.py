@@ -1,6 +1,6 @@
 """One side of the comparison, in an interpreter of its own: ``python play.py MODULE:CLASS TASK OUT LIMIT``.
 
-Reads the task's folder, plays all rounds, one decision at a time, and writes what came of it as JSON.
+Reads the task's folder, runs all rounds, one decision at a time, and writes the results as JSON.
 """
 
 import importlib

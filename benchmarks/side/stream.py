@@ -1,7 +1,7 @@
 """One side in a stream of visits, in an interpreter of its own: ``python stream.py MODULE:CLASS TASK OUT LIMIT``.
 
 The task's folder is that of `task.Task`, where a coin is a user's luck on a visit, with ``visits.npy``: the users in
-the order of their visits. A user is shown nothing twice. Feedback comes at once, before the next visit.
+the order of their visits. No item is shown to a user twice. Feedback comes at once, before the next visit.
 """
 
 import importlib

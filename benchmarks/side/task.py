@@ -1,4 +1,4 @@
-"""The task that every side is given: a world in a folder, and what an arm must be able to do. Needs numpy alone."""
+"""The task of every side: a world in a folder, and the interface of an arm. Needs numpy alone."""
 
 import json
 from pathlib import Path

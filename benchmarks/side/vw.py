@@ -1,7 +1,7 @@
 """Vowpal Wabbit: contextual bandits with action-dependent features.
 
-A user's name crossed with the item's vector (``-q UI``) gives every user a linear model of their own, beside one that
-all share.
+A user's name crossed with the item's vector (``-q UI``) gives every user a linear model, in addition to one that all
+users share.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""A bandit of your own: LinUCB whose alpha follows from how sure one wants to be, not from tuning.
+"""A bandit of your own: LinUCB whose alpha follows from a confidence level instead of tuning.
 
 Abbasi-Yadkori, Pal and Szepesvari (2011): after n events of noise R, the true reward of every arm lies within
 alpha * width of its estimate with probability 1 - delta, for

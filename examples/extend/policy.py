@@ -1,7 +1,7 @@
-"""A policy of your own: a cluster, then an item, at whichever level of the tree you say.
+"""A policy of your own: a cluster at a level of the tree that you choose, then an item in it.
 
-`CBLeaf` jumps from the root to the leaves, `HCB` stops at every level between. With few scores a round it may pay to
-decide twice only, among few and large clusters. A policy says which tree it walks; the rest is shared.
+`CBLeaf` jumps from the root to the leaves, `HCB` stops at every level between. With few scores per round it may pay to
+decide only twice, among few and large clusters. A policy says which tree it walks; the rest is shared.
 """
 
 from dataclasses import dataclass

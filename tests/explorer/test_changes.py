@@ -179,7 +179,7 @@ class Shop(RuleBasedStateMachine):
     def what_is_at_hand_is_what_the_events_make(self):
         if not hasattr(self, "explorer"):
             return
-        decider = self.explorer._now.decider
+        decider = self.explorer._snapshot.decider
         for user in ("ada", "bob"):
             [seat] = decider.states.seat([user]).tolist()
             again = decider.state_after(decider.states.events_for_plan(self.explorer.store.read([user])[0]))

@@ -224,7 +224,7 @@ def test_nothing_left_and_something_again(shop, tmp_path):
     explorer.save(tmp_path / "items", tmp_path / "tree")
     again = explorer_of(shop)
     assert again.add(tw.Catalogue.load(tmp_path / "items")) == 1
-    with pytest.raises(tw.UnknownId, match="taken away"):
+    with pytest.raises(tw.UnknownId, match="was removed"):
         explorer.adopt("ada", [3])
 
 

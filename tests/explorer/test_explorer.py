@@ -839,10 +839,10 @@ def test_a_merged_users_decisions_cannot_be_explained(shop, tree):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"policy": "hcb"}, "policy must be a Policy"),
-        ({"policy": tw.LinUCB()}, "policy must be a Policy"),
+        ({"policy": "hcb"}, "policy must be of type Policy"),
+        ({"policy": tw.LinUCB()}, "policy must be of type Policy"),
         ({"store": "events.db"}, "store must be an EventStore"),
-        ({"tree": np.eye(3)}, "tree must be an ItemTree"),
+        ({"tree": np.eye(3)}, "tree must be of type ItemTree"),
         ({"reward_range": (0, 1e300)}, "reward_range must be a finite number above 0.0 and of at most 1000000.0"),
     ],
 )

@@ -494,7 +494,7 @@ def test_held_out_users_are_shown_nothing_that_the_request_excludes(items, tmp_p
     settings = Settings(items=str(items), store=str(tmp_path / "events.db"), holdout=0.5, repeats=False)
     with open_explorer(settings) as explorer:
         service = Service(explorer, settings)
-        user = next(name for name in map(str, range(50)) if service.held_out(name))
+        user = next(name for name in map(str, range(50)) if service.groups.held_out(name))
         first, *others = explorer.catalogue.ids.to_list()[:6]
 
         def shown(**options):

@@ -396,7 +396,7 @@ def test_the_command_takes_a_table_and_code_of_ones_own(shop):
         (("none.parquet", "--items", "items", "-t", "no.csv"), "target must be one of uniform, popular, a table"),
         (("log.parquet", "--items", "items", "-t", "odd.csv"), "must have the columns item and probability"),
         (("log.parquet", "--items", "items", "-t", "half.csv"), "must be at least 0 and sum to 1, not 0.5"),
-        (("log.parquet", "--items", "items", "-t", "other.csv"), "has the item 77, which the catalogue does not have"),
+        (("log.parquet", "--items", "items", "-t", "other.csv"), "has the item 77, which the catalogue lacks"),
         (("log.parquet", "--items", "items", "-t", "mine.py:none"), "a function of the catalogue that mine.py has"),
         (("odd.parquet", "--items", "items"), "a table with the columns user, row, slot, propensity, reward"),
     ],

@@ -68,7 +68,7 @@ def _verdicts(outcome: "Outcome") -> None:
             )
         console.print(table)
     for claim in gaps(outcome, "auc"):
-        say(f"{claim} by AUC: {claim.gap.said(3)}")
+        say(f"{claim} by AUC: {claim.gap.answered('+.3f')}")
 
 
 def _deepened(outcome: "Outcome") -> None:

@@ -102,8 +102,7 @@ def serve(
 def _check(asked: "Settings", from_settings: bool) -> None:
     """Say whether what would be served is sound."""
     from treeward.core.errors import InvalidArgument, TreewardError
-    from treeward.serve.doubts import doubts
-    from treeward.serve.server import parts, unservable
+    from treeward.serve.server import parts, unservable, warnings_about
     from treeward.store.opening import without_password
 
     if not Path(asked.items).exists():
@@ -115,8 +114,8 @@ def _check(asked: "Settings", from_settings: bool) -> None:
         if settings is asked:
             raise
         raise unservable(settings.items, error) from error
-    for doubt in doubts(settings, *made):
-        warn(doubt)
+    for warning in warnings_about(settings, *made):
+        warn(warning)
     where = without_password(settings.store)
     say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}{why}")
     if settings.where:

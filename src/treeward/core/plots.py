@@ -48,7 +48,9 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def line_plot(lines: Iterable[Line], x: str, y: str, *, from_zero: bool = False, markers: bool = False) -> Any:
+def line_plot(
+    lines: Iterable[Line], x: str, y: str, *, from_zero: bool = False, log_x: bool = False, markers: bool = False
+) -> Any:
     """Return a plotly figure of curves over the same x, with their intervals as bands."""
     from plotly import graph_objects as go
 
@@ -68,6 +70,8 @@ def line_plot(lines: Iterable[Line], x: str, y: str, *, from_zero: bool = False,
     figure.update_layout(xaxis_title=x, yaxis_title=y, hovermode="x unified")
     if from_zero:
         figure.update_yaxes(rangemode="tozero")
+    if log_x:
+        figure.update_xaxes(type="log")
     return figure
 
 
@@ -98,7 +102,7 @@ def draw_lines(axes: "Axes", lines: Iterable[Line], x: str, y: str = "", **style
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def line_picture(lines: Iterable[Line], x: str, y: str, title: str = "") -> bytes:
+def line_picture(lines: Iterable[Line], x: str, y: str, title: str = "", *, log_x: bool = False) -> bytes:
     """Return a PNG of curves with their legend."""
     from matplotlib.figure import Figure
 
@@ -108,6 +112,8 @@ def line_picture(lines: Iterable[Line], x: str, y: str, title: str = "") -> byte
     for label in axes.legend(frameon=False, fontsize="small").get_texts():
         label.set_parse_math(False)
     axes.set_title(title, parse_math=False)
+    if log_x:
+        axes.set_xscale("log")
     return png(figure)
 
 

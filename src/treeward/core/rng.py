@@ -169,3 +169,14 @@ def sample(seed: int, stream: int, population: int, count: int) -> NDArray[np.in
     pool = np.arange(population)
     _swap_to_front(seed, stream, pool, count)
     return pool[:count].copy()
+
+
+def subset(seed: int, stream: int, population: int, most: int) -> NDArray[np.int64]:
+    """Return all integers below `population` in order, or `most` of them drawn at random if there are more.
+
+    Examples
+    --------
+    >>> subset(0, 0, 5, 3), subset(0, 0, 2, 3)
+    (array([1, 2, 4]), array([0, 1]))
+    """
+    return np.arange(population) if population <= most else np.sort(sample(seed, stream, population, most))

@@ -1,4 +1,4 @@
-"""`Catalogue`: the items, their ids, vectors and whatever else is known of them."""
+"""`Catalogue`: the items with their ids, vectors, titles, categories and further columns."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ from treeward.data.columns import Values, column
 from treeward.data.columns import ids as as_ids
 
 FORMAT, VERSION, CHANGED = "treeward.catalogue", 1, 2
-"""The second version knows what became of the items since."""
+"""Versions of the format; the second also records changes: items that are gone, and pages of changes."""
 _RESERVED = ("id", "title", "category")
 
 Id = int | str
@@ -29,11 +29,11 @@ class Catalogue:
     Parameters
     ----------
     ids
-        One unique id an item, all strings or all integers.
+        One unique id per item, all strings or all integers.
     vectors
         (items, dimensions) numbers; kept as float32, and as a memory map if they are one. None: no vectors yet.
     titles, categories
-        Optional, one an item, nulls allowed. A category may be a path such as ``"Apparel > Dresses"``.
+        Optional, one per item, nulls allowed. A category may be a path such as ``"Apparel > Dresses"``.
     columns
         Any further columns by name (stock, country, price, ...), kept for filters.
 
@@ -72,11 +72,11 @@ class Catalogue:
             ]
         )
         self.gone: list[Id] = []
-        """Ids of items that may not be shown any more, but that users may have met."""
+        """Ids of items that are not shown any more, but that users may have seen."""
         self.pages = 0
-        """How many pages of an explorer's changes it knows; see `Explorer.add`."""
+        """Pages of an explorer's changes that it includes; see `Explorer.add`."""
         self.made_at: int | None = None
-        """When the file it was read from was written, in seconds since 1970."""
+        """When the file was written that it was read from, in seconds since 1970."""
         self.ids_are_row_numbers = False
         """Whether it was read from a table without a column of ids, so that items go by their row numbers."""
         self._text = self.ids.dtype == pl.String
@@ -100,12 +100,12 @@ class Catalogue:
 
     @property
     def table(self) -> pl.DataFrame:
-        """One row an item: `id`, then `title` and `category` where given, then the further columns."""
+        """One row per item: `id`, then `title` and `category` where given, then the further columns."""
         return self._table
 
     @property
     def schema(self) -> pl.Schema:
-        """The table's columns and what they hold."""
+        """The table's columns and their types."""
         return self._table.schema
 
     @property
@@ -120,7 +120,7 @@ class Catalogue:
 
     @property
     def ids_are_integers(self) -> bool:
-        """Whether ids are integers, and not strings."""
+        """Whether ids are integers (otherwise strings)."""
         return self.schema["id"].is_integer()
 
     @property
@@ -143,12 +143,12 @@ class Catalogue:
         return vector
 
     def rows(self, ids: Iterable[Id]) -> NDArray[np.int64]:
-        """Return the dense row of each id; an id that is not there raises `UnknownId`."""
+        """Return the dense row of each id; raise `UnknownId` for one that is not there."""
         return np.fromiter((self.row(id) for id in ids), dtype=np.int64)
 
     def row(self, id: Id) -> int:
-        """Return the dense row of one id; an id that is not there raises `UnknownId`."""
-        # A sorted array of keys takes 16 bytes an item where a dict of strings takes well over 100.
+        """Return the dense row of one id; raise `UnknownId` if it is not there."""
+        # A sorted array of keys takes 16 bytes per item; a dict of strings takes well over 100.
         key = self._key(id)
         if key is not None:
             place = int(np.searchsorted(self._sorted, key))
@@ -258,7 +258,7 @@ def _names(columns: Mapping[str, Any] | pl.DataFrame) -> list[str]:
 
 
 def _text(name: str, values: pl.Series) -> pl.Series:
-    """Return titles and categories as text also where there are none."""
+    """Return titles and categories as text, also if all of them are null."""
     return values.cast(pl.String) if name in _RESERVED and values.dtype == pl.Null else values
 
 

@@ -1,4 +1,4 @@
-"""What a column of a table may be."""
+"""The roles that columns of a table may have."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,7 +9,7 @@ LOG_ROLES = ("user", "item", "reward", "action", "time")
 
 
 def check_roles(columns: Iterable[str], roles: Sequence[str]) -> None:
-    """Refuse a mapping of columns to a role that there is not."""
+    """Refuse a role that does not exist."""
     for role in columns:
         if role not in roles:
             raise DataError(f"cannot map a column to {role!r}: the roles are {', '.join(roles)}")

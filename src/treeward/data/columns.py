@@ -1,4 +1,4 @@
-"""Columns from whatever the caller has: lists, arrays or polars series, checked in one way."""
+"""Columns from lists, arrays or polars series, all checked in the same way."""
 
 from collections.abc import Iterable
 from typing import Any

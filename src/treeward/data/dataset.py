@@ -1,4 +1,4 @@
-"""`Dataset`: a catalogue, its log, which users are for what, and a card that says where it all came from."""
+"""`Dataset`: a catalogue, its log, the split of users, and where it all came from."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Self
@@ -28,7 +28,7 @@ class Dataset:
     Parameters
     ----------
     name
-        What to call it.
+        A name for reports.
     catalogue
         The items; they need no vectors yet.
     interactions
@@ -36,9 +36,9 @@ class Dataset:
     splits
         (user, split): every user of the log, once.
     dropped
-        What was left out, and how much of it.
+        What was left out, how often, and where first.
     source
-        How it was read: loader, options, digests of the files.
+        How it was read: loader, options, digest of the files.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Dataset:
         return self.interactions.of_users(self.users(split))
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Write everything to a directory, checksummed."""
+        """Write everything to a directory, with checksums."""
         contents = artefact.Contents(
             {"vectors": self.catalogue.vectors},
             {"items": self.catalogue.table, "events": self.interactions.table, "splits": self.splits},
@@ -96,7 +96,7 @@ class Dataset:
 
 
 class Sizes(NamedTuple):
-    """How many users are for what: numbers, or shares of all."""
+    """Users for test and validation: numbers, or shares of all users."""
 
     test: int | float
     validation: int | float

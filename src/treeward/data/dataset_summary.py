@@ -1,4 +1,4 @@
-"""A data card: what is in a data set, what was left out and why, compared with what the paper says of it."""
+"""What is in a data set, what was left out and why, compared with the paper's figures."""
 
 from typing import Literal, NamedTuple
 
@@ -14,16 +14,15 @@ PAPER = {
 }
 """Table 2 of the paper.
 
-What it calls interactions are, for MIND, clicks in impressions: the published count, 1.5 per impression, without skips
-and without the clicks of histories. Its figures for Taobao are those of the whole file before
-any filter: there, interactions are events of all actions.
+For MIND, its interactions are clicks in impressions: the published count, 1.5 per impression, without skips and without
+the clicks of histories. For Taobao, they are events of all actions in the whole file, before any filter.
 """
 
 _COUNTED = 20_000_000
 
 
 class Counts(NamedTuple):
-    """How many of each."""
+    """Numbers of users, items and events."""
 
     users: int
     items: int
@@ -45,8 +44,8 @@ class DatasetSummary(NamedTuple):
     name: str
     counts: Counts
     density: float
-    """Distinct pairs of a user and an item with an event, out of all pairs; from 20 million events on, all are taken
-    for distinct."""
+    """Distinct pairs of a user and an item with an event, as a share of all pairs. From 20 million events on, every
+    event counts as a distinct pair."""
     positive_share: float
     splits: dict[str, int]
     """Users per split."""
@@ -55,11 +54,11 @@ class DatasetSummary(NamedTuple):
     other_actions: dict[str, int]
     """Events of actions that the loader left out, per action, after its filter."""
     read: dict[str, int]
-    """The same counts for the file as it was, where the loader took them before its filter."""
+    """The same counts before the loader's filter, where it has one."""
     times: tuple[str, str] | None
     """First and last, if there are times."""
     dropped: dict[str, tuple[int, str]]
-    """How many of what was left out, and where the first was."""
+    """What was left out: how often, and where first."""
     source: dict[str, object]
     paper: dict[str, int] | None
     """The paper's table 2, where it applies."""
@@ -68,7 +67,7 @@ class DatasetSummary(NamedTuple):
 
     @property
     def kinds(self) -> dict[str, int]:
-        """Counts of events as the paper's table 2 has them, where the log tells them apart."""
+        """Counts of events as in the paper's table 2, where the log distinguishes them."""
         made = {}
         if {"history", "click"} <= set(self.actions):
             made["clicks in impressions"] = self.actions["click"]
@@ -79,7 +78,7 @@ class DatasetSummary(NamedTuple):
 
 
 def describe(data: Dataset) -> DatasetSummary:
-    """Return the card of a data set."""
+    """Summarise a data set."""
     log = data.interactions
     users = log.table.group_by("user").len()["len"].to_numpy().astype(np.int64)
     items = log.table.group_by("item").len()["len"].to_numpy().astype(np.int64)
@@ -124,7 +123,7 @@ def _span(table: pl.DataFrame) -> tuple[str, str] | None:
     times = table["time"]
     ends = pl.Series([times.min(), times.max()])
     if times.dtype.is_integer():
-        # By the middle one: a single wild time must not make milliseconds of seconds.
+        # The median decides: one absurd time must not turn seconds into milliseconds.
         unit: Literal["ms", "s"] = "ms" if float(times.median()) > 10**11 else "s"  # type: ignore[arg-type]
         ends = pl.from_epoch(ends.cast(pl.Int64), time_unit=unit)
     first, last = ends.cast(pl.String).str.replace(r"\.0+$", "")
@@ -132,7 +131,7 @@ def _span(table: pl.DataFrame) -> tuple[str, str] | None:
 
 
 def histogram(values: NDArray[np.int64]) -> list[tuple[str, int]]:
-    """Return how many values lie in 1, 2, 3-4, 5-8, 9-16, ...; empty ranges at the end left out."""
+    """Return how many values lie in 1, 2, 3-4, 5-8, 9-16, ..., up to the largest."""
     found = []
     low = 1
     while low <= int(values.max(initial=0)):

@@ -1,4 +1,4 @@
-"""`GrowingCatalogue`: a catalogue that items are added to; rows that were there stay as they are."""
+"""`GrowingCatalogue`: a catalogue to which items can be added while others read it; earlier rows never change."""
 
 from bisect import bisect_right
 from threading import Lock
@@ -14,12 +14,12 @@ from treeward.data.catalogue import Catalogue, Id
 
 
 class GrowingCatalogue(Catalogue):
-    """A catalogue's rows, and behind them those that came later; an id means the latest row that has it.
+    """The rows of a catalogue, followed by rows that were added later; an id refers to the latest row that has it.
 
     Parameters
     ----------
     base
-        The rows to begin with.
+        The first rows.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class GrowingCatalogue(Catalogue):
         self._lock = Lock()
 
     def append(self, table: pl.DataFrame, vectors: Floats) -> None:
-        """Add rows, whose columns are the catalogue's."""
+        """Add rows with the same columns."""
         ids = table["id"].to_list()
         with self._lock:
             first = len(self)
@@ -65,7 +65,7 @@ class GrowingCatalogue(Catalogue):
         return self.latest().__reduce__()
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Write every id's latest row to a directory; `Explorer.save` also writes what became of the items."""
+        """Write every id's latest row to a directory; `Explorer.save` also writes which items were removed."""
         self.latest().save(path, overwrite=overwrite)
 
     def with_vectors(self, vectors: ArrayLike) -> Catalogue:
@@ -74,12 +74,12 @@ class GrowingCatalogue(Catalogue):
 
     @property
     def schema(self) -> pl.Schema:
-        """The table's columns and what they hold."""
+        """The table's columns and their types."""
         return self.base.schema
 
     @property
     def ids_are_integers(self) -> bool:
-        """Whether ids are integers, and not strings."""
+        """Whether ids are integers (otherwise strings)."""
         return self.base.ids_are_integers
 
     @property
@@ -89,14 +89,14 @@ class GrowingCatalogue(Catalogue):
 
     @property
     def vectors(self) -> Floats:
-        """(items, dimensions), in row order; put together when asked for."""
+        """(items, dimensions), in row order; concatenated at every call."""
         with self._lock:
             parts = list(self._parts)
         return np.concatenate([self.base.vectors, *parts])
 
     @property
     def table(self) -> pl.DataFrame:
-        """One row an item, in row order."""
+        """One row per item, in row order."""
         with self._lock:
             known, table = self._whole
             if known < len(self._late_ids):
@@ -105,13 +105,13 @@ class GrowingCatalogue(Catalogue):
             return table
 
     def _late(self) -> pl.DataFrame:
-        """Return the later rows; whoever asks holds the lock."""
+        """Return the rows that were added; the caller holds the lock."""
         if len(self._tables) > 1:
             self._tables = [pl.concat(self._tables, rechunk=True)]
         return self._tables[0]
 
     def some(self, rows: AnyArray | list[int]) -> pl.DataFrame:
-        """Return some rows of the table; quicker than to ask for the whole."""
+        """Return some rows of the table, faster than by way of the whole table."""
         at, size = np.asarray(rows), len(self.base)
         early = at < size
         if early.all():
@@ -124,7 +124,7 @@ class GrowingCatalogue(Catalogue):
         return parts[order]
 
     def id_at(self, row: int) -> Id:
-        """Return the id of a row; quicker than to ask for the whole column."""
+        """Return the id of a row, faster than by way of the whole column."""
         late = row - len(self.base)
         found: Id = self._late_ids[late] if late >= 0 else self.base.ids[row]
         return found
@@ -138,7 +138,7 @@ class GrowingCatalogue(Catalogue):
         return vector
 
     def row(self, id: Id) -> int:
-        """Return the latest row of an id; an id that is not there raises `UnknownId`."""
+        """Return the latest row of an id; raise `UnknownId` if it is not there."""
         late = self._rows.get(id) if self._key(id) is not None else None
         return self.base.row(id) if late is None else late
 

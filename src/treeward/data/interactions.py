@@ -1,4 +1,4 @@
-"""`Interactions`: who did what with which item, and when."""
+"""`Interactions`: a log of events: user, item, reward, and perhaps action and time."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Self
@@ -14,7 +14,7 @@ from treeward.data.columns import Values, column, ids
 FORMAT, VERSION = "treeward.interactions", 1
 
 HISTORY, CLICK, SKIP = "history", "click", "skip"
-"""What the column `action` says of a log with impressions."""
+"""Values of the column `action` in a log with impressions."""
 
 _OWNER = "Interactions"
 
@@ -60,7 +60,7 @@ class Interactions:
         if times is not None:
             columns.append(_times(times, len(user)))
         self.table = pl.DataFrame(columns)
-        """One row an event: `user`, `item`, `reward`, then `action` and `time` where given."""
+        """One row per event: `user`, `item`, `reward`, then `action` and `time` where given."""
 
     def __len__(self) -> int:
         return self.table.height
@@ -70,31 +70,31 @@ class Interactions:
 
     @property
     def users(self) -> pl.Series:
-        """Who."""
+        """The user of each event."""
         return self.table["user"]
 
     @property
     def items(self) -> pl.Series:
-        """With which item."""
+        """The item of each event."""
         return self.table["item"]
 
     @property
     def rewards(self) -> pl.Series:
-        """To what effect."""
+        """The reward of each event."""
         return self.table["reward"]
 
     @property
     def has_impressions(self) -> bool:
-        """Whether the log tells histories from impressions: its actions include `history` and `skip`."""
+        """Whether the log distinguishes histories from impressions: its actions include `history` and `skip`."""
         return not self._missing_actions()
 
     def impressions(self) -> "Impressions":
-        """Return the history clicks, the clicks of impressions and the skips, each a log of its own, in order.
+        """Return three logs: clicks of the history, clicks on impressions, and skips.
 
         Raises
         ------
         DataError
-            If the log has no impressions; ask `has_impressions` first.
+            If the log has no impressions; see `has_impressions`.
 
         Examples
         --------
@@ -121,7 +121,7 @@ class Interactions:
         Parameters
         ----------
         actions
-            What each action is worth, 0 or more; 0 is a skip: something the user saw and did not want.
+            The reward of each action, 0 or more. 0 is a skip: the user saw the item and did not want it.
 
         Raises
         ------
@@ -201,7 +201,7 @@ class Interactions:
 
 
 class Impressions(NamedTuple):
-    """The parts of a log that says what was shown, such as MIND's."""
+    """The parts of a log that records what was shown, such as MIND's."""
 
     history: Interactions
     """Clicks from before the log began."""
@@ -212,7 +212,7 @@ class Impressions(NamedTuple):
 
 
 def checked_weights(owner: str, actions: object) -> dict[str, float]:
-    """Return what actions are worth, if that is what was given."""
+    """Return the rewards of actions, or raise `InvalidArgument`."""
     rule = "a weight for each action, such as {'view': 0.1, 'buy': 1}"
     if not isinstance(actions, Mapping) or not actions or not all(isinstance(name, str) for name in actions):
         raise InvalidArgument(owner, "actions", rule, actions)

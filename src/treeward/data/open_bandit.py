@@ -1,4 +1,4 @@
-"""A log of decisions in the layout of the Open Bandit data set, for the tools that read it."""
+"""A log of decisions, checked, and written in the layout of the Open Bandit data set."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
 
 COLUMNS = ("user", "row", "slot", "propensity", "reward")
-"""What a log of decisions has, whoever made it."""
+"""Columns that every log of decisions has."""
 
 
 def checked_log(owner: str, log: object) -> tuple[pl.DataFrame, int]:
     """Return a log of decisions whose propensities are probabilities, and how many were left out.
 
-    Left out is what was adopted: nobody drew it, so that its propensity says nothing. A reward that never came is 0.
+    Adopted decisions are left out: no policy drew them, so their propensity means nothing. A missing reward is 0.
     """
     if not isinstance(log, pl.DataFrame) or not set(COLUMNS) <= set(log.columns):
         found = log.columns if isinstance(log, pl.DataFrame) else type(log).__name__
@@ -41,7 +41,7 @@ def checked_log(owner: str, log: object) -> tuple[pl.DataFrame, int]:
 
 
 def _drawn(owner: str, log: pl.DataFrame) -> pl.DataFrame:
-    """Return the decisions that a policy drew: those that are not marked as adopted."""
+    """Return the decisions that a policy drew, which are not marked as adopted."""
     if "adopted" not in log.columns:
         return log
     if log["adopted"].dtype != pl.Boolean or log["adopted"].null_count():
@@ -56,19 +56,19 @@ def _drawn(owner: str, log: pl.DataFrame) -> pl.DataFrame:
 def write_open_bandit(
     log: pl.DataFrame, catalogue: Catalogue, folder: StrPath, *, behaviour: str = "bts", campaign: str = "all"
 ) -> Path:
-    """Write a log of decisions as ``FOLDER/<behaviour>/<campaign>/<campaign>.csv`` beside ``item_context.csv``.
+    """Write a log of decisions as ``FOLDER/<behaviour>/<campaign>/<campaign>.csv`` and ``item_context.csv``.
 
     Parameters
     ----------
     log
-        What `Explorer.log` or ``simulate(..., log=True).log`` returned. Rewards that never came are written as 0;
-        decisions that were adopted are left out.
+        What `Explorer.log` or ``simulate(..., log=True).log`` returned. Missing rewards are written as 0; adopted
+        decisions are left out.
     catalogue
-        The items. Items go by their row, as the readers of the layout number them from 0.
+        The items. They are named by their row, because readers of this layout number them from 0.
     folder
-        Where to.
+        The folder to write to.
     behaviour, campaign
-        Names of the two folders. Readers may insist on names of the original data set: ``random`` or ``bts``, and
+        Names of the two folders. Some readers only accept names of the original data set: ``random`` or ``bts``, and
         ``all``, ``men`` or ``women``.
 
     Returns

@@ -1,4 +1,4 @@
-"""A synthetic catalogue with a structure worth finding: topics, subtopics, and titles that speak of them."""
+"""A synthetic catalogue with structure: topics, subtopics, and titles made of their words."""
 
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ _FAMILY = 20
 
 
 class _Shape(NamedTuple):
-    """How a catalogue's vectors spread, per direction, around what; and how unequal its topics are."""
+    """Standard deviations per direction of a catalogue's vectors, level by level, and how unequal its topics are."""
 
     centre: float
     """The mean of all items."""
@@ -63,9 +63,9 @@ class _Shape(NamedTuple):
     """Groups of about 20 items within a subtopic."""
     items: float
     lean: float
-    """Topics and subtopics differ in direction k by 1 / k ** lean of what they differ by in the first."""
+    """In direction k, topics and subtopics differ by 1 / k ** lean of their difference in the first direction."""
     topic_sizes: float
-    """Sizes fall off like 1 / rank to this power."""
+    """Sizes fall like 1 / rank to this power."""
     subtopic_sizes: float
 
 
@@ -79,7 +79,7 @@ def synthetic_catalogue(items: int = 100_000, dim: int = 32, seed: int = 0, *, l
     Parameters
     ----------
     items, dim, seed
-        How many items, how long their vectors, and which draw.
+        Number of items, dimension of their vectors, and the seed.
     loose
         False: topics are tight, and a tree of them is easy to read. Vectors are a two-level Gaussian mixture: topics
         at unit spread, subtopics 0.5 around them, items 0.3 around those; topic sizes fall off like 1 / rank ** 0.5.

@@ -1,4 +1,4 @@
-"""Tables on disk (CSV, TSV, Parquet) and .npy matrices, by column mapping."""
+"""Tables on disk (CSV, TSV, Parquet) and .npy matrices, read with a mapping of columns to roles."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 
 
 def _read_text(path: Path, separator: str) -> pl.DataFrame:
-    """Read all of it as text first: a column is numbers only if every row is, and "007" is not a number but an id."""
+    """Read everything as text first: a column is numeric only if all its rows are, and "007" is an id."""
     table = pl.read_csv(path, separator=separator, infer_schema=False, glob=False)
     return table.select(_narrowed(column) for column in table)
 
@@ -71,7 +71,7 @@ def read_items(
         matrix = read_matrix(vectors)
         if len(matrix) != table.height:
             raise DataError(
-                f"{vectors} has {len(matrix)} rows, {path} has {table.height}: one vector an item is needed"
+                f"{vectors} has {len(matrix)} rows, {path} has {table.height}: one vector per item is needed"
             )
         return _with_ids(path, _rename(path, table, columns)), matrix
     named = columns.get("vector", "vector")
@@ -80,8 +80,8 @@ def read_items(
         raise DataError(
             f"{path}: no column {named!r} for the vector, nor numbered ones ({named}0, {named}1, ...); it has "
             f"{', '.join(table.columns)}. If one holds them: --column vector=NAME (columns={{'vector': 'NAME'}}). "
-            f"If there are none: treeward embed text {path} -o items makes them of what items say, "
-            f"treeward embed svd LOG --items {path} -o items of who did what with them"
+            f"If there are none: treeward embed text {path} -o items makes them from texts, "
+            f"treeward embed svd LOG --items {path} -o items from a log"
         )
     return _with_ids(path, _rename(path, table, {role: columns[role] for role in _without_vector(columns)})), found
 
@@ -146,13 +146,13 @@ def _rename(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str]) -> p
     _require_all(path, table, columns)
     if len(set(columns.values())) != len(columns):
         raise DataError(f"a column may have one role only, not {dict(columns)}")
-    # A column that has a role's name, but not the role, gives way to the one that has it.
+    # A column with the name of a role, but without the role, is dropped in favour of the column that has it.
     others = [name for name in table.columns if name not in columns and name not in columns.values()]
     return table.select(*(pl.col(column).alias(role) for role, column in columns.items()), *others)
 
 
 def _require_all(path: StrPath, table: pl.DataFrame, columns: Mapping[str, str]) -> None:
-    """Refuse a table that lacks a column of those named by role; say all that it lacks, and all that it has."""
+    """Refuse a table that lacks columns; name all that it lacks, and all that it has."""
     missing = {role: column for role, column in columns.items() if column not in table.columns}
     if missing:
         lacks = ", ".join(f"no column {column!r} for the {role}" for role, column in missing.items())

@@ -1,4 +1,4 @@
-"""What people use instead of exploring: a fixed list, factors that clicks are folded into, models of the next click."""
+"""Common alternatives to exploring: a fixed list, ALS with folding in, models of the next click."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,13 +19,13 @@ from treeward.data.item_rows import with_item_rows
 from treeward.learn.networks import KINDS
 from treeward.learn.next_click import NextClick
 from treeward.policy.base import Policy
-from treeward.policy.baselines.base import RoundPolicy, RoundSession
+from treeward.policy.baselines.base import RoundPolicy, RoundSession, Setup
 from treeward.policy.session import Decisions, Session, elsewhere
 from treeward.tree.item_tree import ItemTree
 
 FORMAT, VERSION = "treeward.factors", 1
 FORESEEING = {f"next-{kind}": kind for kind in KINDS}
-"""Policies that go by a model of the next click, and its kind."""
+"""Policies with a model of the next click, and the kind of model."""
 _REGULARIZATION = 0.05
 _CONFIDENCE = 1.0
 
@@ -38,7 +38,7 @@ class Factors(NamedTuple):
 
     @classmethod
     def fit(cls, interactions: Interactions, catalogue: Catalogue, dim: int, seed: int) -> "Factors":
-        """Factorise who rewarded what with `implicit`, as its users would."""
+        """Factorise the matrix of users and items with `implicit`."""
         log = with_item_rows("ALS", interactions, catalogue)
         pairs = log.filter(pl.col("reward") > 0).select("user", "row").unique().sort("user", "row").collect()
         users = pairs["user"].rank("dense").to_numpy().astype(np.int64) - 1
@@ -72,30 +72,42 @@ def factorise(seen: scipy.sparse.csr_matrix, dim: int, seed: int) -> tuple[Float
     return np.asarray(model.user_factors), np.asarray(model.item_factors)
 
 
-@dataclass(frozen=True, eq=False)
-class Listed(RoundPolicy):
-    """The same list for everybody, from the top: what is popular, or what the mean user would like.
-
-    Parameters
-    ----------
-    scores
-        One an item.
-    """
-
-    scores: NDArray[Any] | None = None
+class _Baseline(RoundPolicy):
+    """A policy that shows what has the highest score."""
 
     def session(
         self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
     ) -> Session:
         """Return the policy at work for users 0, 1, ... below `users`."""
         self.check_tree(tree, catalogue)
-        scores = np.zeros(len(catalogue)) if self.scores is None else np.asarray(self.scores)
-        return _Scored(np.repeat(scores[None].astype(np.float32), users, axis=0), once, rest, seed)
+        if rest:
+            raise InvalidArgument("experiment", "repeats", "True or False", rest)
+        return self._open(catalogue, users, once, seed)
+
+    def _open(self, catalogue: Catalogue, users: int, once: bool, seed: int) -> Session:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
-class FoldedIn(RoundPolicy):
-    """Alternating least squares: a user's factors are solved for anew whenever they clicked, all else as trained.
+class Listed(_Baseline):
+    """The same list for everybody, from the top: what is popular, or what the mean user would like.
+
+    Parameters
+    ----------
+    scores
+        One per item.
+    """
+
+    scores: NDArray[Any] | None = None
+
+    def _open(self, catalogue: Catalogue, users: int, once: bool, seed: int) -> Session:
+        scores = np.zeros(len(catalogue)) if self.scores is None else np.asarray(self.scores)
+        return _Scored(np.repeat(scores[None].astype(np.float32), users, axis=0), once, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedIn(_Baseline):
+    """Alternating least squares: a user's factors are recomputed after every click, items stay as trained.
 
     Parameters
     ----------
@@ -105,18 +117,13 @@ class FoldedIn(RoundPolicy):
 
     factors: Factors | None = None
 
-    def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
-    ) -> Session:
-        """Return the policy at work for users 0, 1, ... below `users`."""
-        self.check_tree(tree, catalogue)
-        factors = self.factors or Factors(catalogue.vectors, catalogue.vectors.mean(axis=0))
-        return _Folded(factors, users, once, rest, seed)
+    def _open(self, catalogue: Catalogue, users: int, once: bool, seed: int) -> Session:
+        return _Folded(self.factors or Factors(catalogue.vectors, catalogue.vectors.mean(axis=0)), users, once, seed)
 
 
 @dataclass(frozen=True, eq=False)
-class Foreseen(RoundPolicy):
-    """A model of the next click, asked for the likeliest item; a user's vector is made anew whenever they clicked.
+class Foreseen(_Baseline):
+    """A model of the next click, asked for the likeliest item; a user's vector is recomputed after every click.
 
     Parameters
     ----------
@@ -126,25 +133,21 @@ class Foreseen(RoundPolicy):
 
     model: NextClick | None = None
 
-    def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
-    ) -> Session:
-        """Return the policy at work for users 0, 1, ... below `users`."""
-        self.check_tree(tree, catalogue)
+    def _open(self, catalogue: Catalogue, users: int, once: bool, seed: int) -> Session:
         if self.model is None:
-            return _Scored(np.zeros((users, len(catalogue)), dtype=np.float32), once, rest, seed)
-        return _Foreseen(self.model, users, once, rest, seed)
+            return _Scored(np.zeros((users, len(catalogue)), dtype=np.float32), once, seed)
+        return _Foreseen(self.model, users, once, seed)
 
 
 class _Scored(RoundSession):
-    """Shows everybody what has the highest score and is not resting."""
+    """Shows every user what has the highest score and may still be shown."""
 
-    def __init__(self, scores: Floats, once: bool, rest: int, seed: int) -> None:
+    def __init__(self, scores: Floats, once: bool, seed: int, work: int = 0) -> None:
         users, items = scores.shape
-        if rest:
-            raise InvalidArgument("experiment", "repeats", "True or False", rest)
-        super().__init__(np.arange(items, dtype=np.int32), users, None, False, seed)
+        super().__init__(np.arange(items, dtype=np.int32), Setup(users, None, False, seed))
         self._scores, self._closes = scores, once
+        self._due = np.full(users, work)
+        """Multiplications since a user's last decision: only a click changes anything."""
 
     def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
         """Take the best."""
@@ -159,40 +162,36 @@ class _Scored(RoundSession):
         rows = np.where(np.isfinite(best), rows, -1)
         if self._closes:
             self._scores[who[rows >= 0], rows[rows >= 0]] = -np.inf
-        one, none = np.ones(len(who)), np.zeros(len(who), dtype=np.int64)
+        one, none, work = np.ones(len(who)), np.zeros(len(who), dtype=np.int64), self._due[who]
+        self._due[who] = 0
         return Decisions(
             who, np.full(len(who), nonce, dtype=np.int64), rows, rows, none - 1, best.astype(np.float32),
-            np.zeros(len(who), dtype=np.float32), one, one > 0, none, self._work(who),
+            np.zeros(len(who), dtype=np.float32), one, one > 0, none, work,
         )  # fmt: skip
 
     def met(self, users: ArrayLike, rows: ArrayLike) -> Decisions:
-        """Return what stands for items that users came across elsewhere."""
+        """Return decisions that stand for items which users saw elsewhere."""
         who, items = self.who(users), np.asarray(rows, dtype=np.int64)
         if self._closes:
             self._scores[who, items] = -np.inf
         return elsewhere(who, items, items)
 
     def rescore(self, users: NDArray[np.int64], scores: Floats) -> None:
-        """Think anew of what users may still be shown."""
+        """Replace the scores of what users may still be shown."""
         self._scores[users] = np.where(np.isfinite(self._scores[users]), scores, -np.inf)
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Learn nothing."""
         self.rewards(decisions, rewards)
 
-    def _work(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.zeros_like(who)
-
 
 class _Folded(_Scored):
-    def __init__(self, factors: Factors, users: int, once: bool, rest: int, seed: int) -> None:
+    def __init__(self, factors: Factors, users: int, once: bool, seed: int) -> None:
         self._items = np.asarray(factors.items, dtype=np.float32)
         scores = np.repeat((self._items @ factors.mean_user)[None].astype(np.float32), users, axis=0)
-        super().__init__(scores, once, rest, seed)
+        super().__init__(scores, once, seed, self._items.size)
         self._gram = (self._items.T @ self._items).astype(np.float64)
         self._liked: list[set[int]] = [set() for _ in range(users)]
-        self._due = np.full(users, self._items.size)
-        """Multiplications since the last decision: only a click changes anything."""
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
         """Fold clicks in."""
@@ -208,22 +207,16 @@ class _Folded(_Scored):
             self._due[user] += self._items.size + dim**3 // 3
             self.rescore(np.array([user]), (self._items @ theta.astype(np.float32))[None])
 
-    def _work(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
-        due = self._due[who]
-        self._due[who] = 0
-        return due
-
 
 class _Foreseen(_Scored):
-    def __init__(self, model: NextClick, users: int, once: bool, rest: int, seed: int) -> None:
+    def __init__(self, model: NextClick, users: int, once: bool, seed: int) -> None:
         nowhere = np.zeros((users, model.items.shape[1]), dtype=np.float32)
-        super().__init__(model.scores(nowhere), once, rest, seed)
+        super().__init__(model.scores(nowhere), once, seed, model.vectors.size)
         self._model = model
         self._histories = [np.zeros(0, dtype=np.int64) for _ in range(users)]
-        self._due = np.full(users, model.vectors.size)
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
-        """Let clicks lead on."""
+        """Recompute the vectors of users who clicked."""
         liked = np.flatnonzero(self.rewards(decisions, rewards) > 0)
         if not len(liked):
             return
@@ -234,11 +227,6 @@ class _Foreseen(_Scored):
         steps = np.array([len(self._histories[user]) for user in who])
         self._due[who] += self._model.vectors.size + len(self._model.weights) * steps
 
-    def _work(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
-        due = self._due[who]
-        self._due[who] = 0
-        return due
-
 
 BASELINES: dict[str, type[Policy]] = {
     "popularity": Listed,
@@ -246,4 +234,4 @@ BASELINES: dict[str, type[Policy]] = {
     "als": FoldedIn,
     **dict.fromkeys(FORESEEING, Foreseen),
 }
-"""Names that arms may have for a policy besides those of `POLICIES`."""
+"""Policies that arms may name besides those of `POLICIES`."""

@@ -26,7 +26,7 @@ from treeward.tree.item_tree import ItemTree
 
 KIND = Kind("treeward.cell", 6)
 SHARD = 250
-"""Users per cell; fixed, so that results do not depend on where or by how many processes they were computed."""
+"""Users per cell; fixed, so that results do not depend on the number of processes or machines."""
 _CHECKPOINTS = 40
 
 
@@ -38,17 +38,17 @@ class Cell(NamedTuple):
     """Counted over all worlds: the first world's repeats come first."""
     first: int
     last: int
-    """Which of the experiment's users."""
+    """The experiment's users from `first` to before `last`."""
 
     @property
     def name(self) -> str:
-        """A folder's name."""
+        """The name of its folder."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.arm.label.lower()).strip("-")
         return f"{slug}-{sha256(self.arm.label.encode()).hexdigest()[:6]}-{self.repeat}-{self.first}"
 
 
 def cells_of(spec: Spec, users: int) -> list[Cell]:
-    """List an experiment's cells; users who share a policy's state, or are judged together, stay together."""
+    """Return an experiment's cells; users who share a policy's state, or are judged together, stay together."""
     made = []
     for repeat in range(spec.runs):
         for arm in spec.arms:
@@ -150,7 +150,7 @@ def _shown(result: Result) -> NDArray[np.int64]:
 def _verdicts(
     spec: Spec, past: Past, begun: Trial, shown: NDArray[np.int64], result: Result, seed: int, first: bool
 ) -> pl.DataFrame:
-    """Return what every judge learned from what was collected.
+    """Return what every judge learned from what an arm collected.
 
     `first`: also what it learns from the clicks that users began with alone, the same for all arms of a repeat.
     """

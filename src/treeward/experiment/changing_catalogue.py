@@ -29,18 +29,18 @@ from treeward.tree.item_tree import ItemTree
 KIND = run_folder.Kind("treeward.living", 1)
 _EARLIER, _SHOWINGS = 2_000, 30
 _ITS_USERS = 0.002
-"""An item's users are those for whom it is among the best so many of what there is on the day it comes."""
+"""An item's users: those for whom it is in this best share of the catalogue on the day it comes."""
 
 
 class Way(NamedTuple):
-    """A way to keep the tree."""
+    """A way to keep the tree up to date."""
 
     label: str
     adds: bool = True
-    """Whether items that come are taken in."""
+    """Whether new items are added."""
     cold: float = 0.1
     every: int = 0
-    """Cluster anew every so many days; 0: never."""
+    """Rebuild the tree after this number of days; 0: never."""
 
 
 WAYS = (
@@ -77,7 +77,7 @@ class ChangingCatalogue:
 
     @property
     def digest(self) -> str:
-        """What tells this experiment from others."""
+        """What distinguishes this experiment from others."""
         return run_folder.digest(self)
 
 
@@ -131,7 +131,7 @@ def read_changing_catalogue(place: Path) -> ChangingCatalogue:
 
 
 def _cells(spec: ChangingCatalogue) -> dict[str, tuple[str, float, int]]:
-    """Return what every cell is about, by its name."""
+    """Return way, churn and repeat of every cell, by its name."""
     return {
         f"{number}-{share:g}-{repeat}": (way.label, share, repeat)
         for share in spec.churn
@@ -141,7 +141,7 @@ def _cells(spec: ChangingCatalogue) -> dict[str, tuple[str, float, int]]:
 
 
 def _prepare(spec: ChangingCatalogue, place: Path, report: Progress) -> None:
-    """Make the world, what earlier users say of newcomers, and the tree of the first day."""
+    """Make the world, a prior from earlier users, and the tree of the first day."""
     if (place / "tree").exists():
         return
     world = World.load(spec.world) if spec.world else World(*vivid(spec.items, spec.users + _EARLIER, 32, spec.seed))
@@ -182,7 +182,7 @@ def _stage(place: str) -> tuple[ChangingCatalogue, World, Crowd, ItemTree]:
 
 
 def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Contents:
-    """Compute a cell: one way to keep the tree, through all days."""
+    """Compute a cell: one way to keep the tree, over all days."""
     spec, world, prior, tree = _stage(str(shared.folder()))
     way = next(one for one in WAYS if one.label == label)
     seed = run_folder.cell_seed(spec.seed, repeat)
@@ -231,7 +231,7 @@ def _turnover(
 def _spend(
     explorer: Explorer, world: World, chances: NDArray[np.float32], rounds: int, seed: int, day: int, waits: "_Waits"
 ) -> NDArray[np.float64]:
-    """Return what every user earns on a day."""
+    """Return what each user earns on a day."""
     users, shop = list(range(len(chances))), world.catalogue
     total = np.zeros(len(users))
     for turn in range(rounds):
@@ -246,7 +246,7 @@ def _spend(
 
 
 class _Waits:
-    """Who waits for which item, and since when."""
+    """Which users wait for which new item, and since when."""
 
     def __init__(self, items: int) -> None:
         self._theirs: dict[int, set[int]] = {}
@@ -255,7 +255,7 @@ class _Waits:
         self._done: list[tuple[int, int | None]] = []
 
     def come(self, rows: NDArray[np.int64], day: int, chances: NDArray[np.float32], there: NDArray[np.bool_]) -> None:
-        """Note items that came for the first time, and whose they are."""
+        """Record items that came for the first time, and their users."""
         fresh = rows[~self._seen[rows]]
         self._seen[rows] = True
         limit = np.quantile(chances[:, there], 1 - _ITS_USERS, axis=1)
@@ -265,7 +265,7 @@ class _Waits:
                 self._theirs[row], self._since[row] = set(users.tolist()), day
 
     def shown(self, rows: NDArray[np.int64], day: int) -> None:
-        """Note what every user was shown."""
+        """Record what every user was shown."""
         for user, row in enumerate(rows.tolist()):
             if row in self._theirs and user in self._theirs[row]:
                 self._done.append((self._since[row], day - self._since[row]))

@@ -18,20 +18,20 @@ _AGAINST = WAYS[-1].label
 
 
 class WaySummary(NamedTuple):
-    """What one way earned at one churn."""
+    """What one way to keep the tree earned at one churn."""
 
     churn: float
     way: str
     reward: float
-    """A user, in all days."""
+    """Per user, over all days."""
     share: float
-    """Of what the tree that is clustered anew every day earned ..."""
+    """As a share of what the tree that is rebuilt every day earned ..."""
     half: float
     """... with a 95 % interval, paired by user."""
     last: float
     """The same share in the last quarter of the days."""
     within_1: float
-    """The share of new items that were seen by one of their users on the day they came ..."""
+    """Share of new items that one of their users saw on the day they came ..."""
     within_3: float
     """... or within three days."""
 
@@ -70,23 +70,23 @@ def _by_user(rewards: pl.DataFrame) -> "np.ndarray[tuple[int], np.dtype[np.float
 
 
 def _within(waits: pl.DataFrame, days: int) -> float:
-    """Return the share of items seen within so many days, of those that had as many."""
+    """Return the share of items seen within `days` days, of those that were there that long."""
     last = waits["day"].max() if waits.height else 0
     able = waits.filter(pl.col("day") <= (last if isinstance(last, int) else 0) - days + 1)
     return float((able["wait"] < days).fill_null(False).sum() / able.height) if able.height else float("nan")
 
 
 def write_changing_catalogue(lived: ChangingCatalogueResult, folder: StrPath) -> list[Path]:
-    """Write the page, and the tables beside it."""
+    """Write the page and the tables; return the paths."""
     place, lines = Path(folder), way_summaries(lived)
     spec = lived.spec
-    head = ("way", "reward a user", "of rebuilt every day", "in the last quarter", "seen on its day", "within 3 days")
+    head = ("way", "reward per user", "of rebuilt every day", "in the last quarter", "seen on its day", "within 3 days")
     parts = [
         text(
-            f"{spec.users:,} users get {spec.rounds} recommendations a day for {spec.days} days, no item twice. Every",
-            "day a share of the catalogue goes and as many items come. Static: what is gone is not shown, what is new",
-            "is not known. Overlay: what comes hangs on the nearest leaf; leaves are split and joined. Rebuilt:",
-            "besides, all is clustered anew.",
+            f"{spec.users:,} users get {spec.rounds} recommendations per day for {spec.days} days, no item twice.",
+            "Every day a share of the catalogue is removed and as many new items are added. Static: new items are",
+            "never shown. Overlay: a new item joins the nearest leaf; leaves are split and joined. Rebuilt: the same,",
+            "and the whole tree is rebuilt from time to time.",
         )
     ]
     for share in spec.churn:
@@ -99,7 +99,7 @@ def write_changing_catalogue(lived: ChangingCatalogueResult, folder: StrPath) ->
     parts += [
         heading("How this was made"),
         text(
-            "An item's users: those for whom it is among the best 0.2 % of what there is on the day it comes.",
+            "An item's users: those for whom it is among the best 0.2 % of the catalogue on the day it comes.",
             soft=True,
         ),
         facts([(name, getattr(spec, name)) for name in spec.__dataclass_fields__] + [("treeward", __version__)]),

@@ -1,4 +1,4 @@
-"""What an experiment runs on: item vectors and tree from training users, worlds from all, users to try it on."""
+"""Preparing an experiment: item vectors and tree from training users, worlds from all users, users to test."""
 
 from hashlib import sha256
 from importlib.util import find_spec
@@ -48,7 +48,7 @@ _AUCS = ("auc", "auc_popularity")
 
 
 def prepare(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None = None) -> dict[str, Any]:
-    """Make what is not there yet, and return what there is to say of it.
+    """Make what is not there yet, and return its description.
 
     `reused`: another run, whose vectors, worlds, tree and trained parts are taken as far as it has them.
     """
@@ -95,12 +95,12 @@ class _Stage(NamedTuple):
     worlds: list[World]
     tree: ItemTree
     users: NDArray[np.int64]
-    """Who may be tried."""
+    """The users that may be tested."""
     source: dict[str, Any]
 
 
 def _given(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None) -> _Stage:
-    """Take a world as it is."""
+    """Use a world as it is."""
     for name, usual, why in (("vectors", "auto", "a world brings its own"), ("worlds", 1, "there is one to try")):
         if getattr(spec, name) != usual:
             raise InvalidArgument("experiment", name, f"{usual}: {why}", getattr(spec, name))
@@ -131,7 +131,7 @@ def _given(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | Non
 
 
 def _world_of(spec: Spec) -> tuple[World, dict[str, Any]]:
-    """Return a saved or a synthetic world, and where it is from."""
+    """Return a saved or a synthetic world, and its origin."""
     if spec.data != SYNTHETIC:
         manifest = (Path(spec.data) / artefact.MANIFEST).read_bytes()
         return World.load(spec.data), {"world": spec.data, "sha256": sha256(manifest).hexdigest()}
@@ -144,13 +144,11 @@ def _world_of(spec: Spec) -> tuple[World, dict[str, Any]]:
 
 
 def _tried(spec: Spec, users: NDArray[np.int64]) -> NDArray[np.int64]:
-    if len(users) <= spec.users:
-        return users
-    return np.sort(users[rng.sample(spec.seed, rng.stream("tried users"), len(users), spec.users)])
+    return users[rng.subset(spec.seed, rng.stream("tried users"), len(users), spec.users)]
 
 
 def _made(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None) -> _Stage:
-    """Make everything of a log."""
+    """Make everything from a log."""
     torch_for("an experiment on a log")
     if "factors" in needed(spec) and find_spec("implicit") is None:  # said now, not when the world is fitted
         raise ExtraMissing.of("ALS", "implicit", "als")
@@ -237,7 +235,7 @@ def content_digest(data: Dataset) -> str:
 
 
 def _kind_of_vectors(spec: Spec, source: dict[str, Any]) -> str:
-    """Return what the item vectors are, where the spec leaves it open."""
+    """Return the kind of the item vectors, also where the spec leaves it open."""
     if spec.vectors != "auto":
         return spec.vectors
     return "the data's own" if source.get("own_vectors", True) else "svd of the training log"
@@ -250,7 +248,7 @@ def _fit(spec: Spec, data: Dataset, shop: Catalogue, number: int, progress: Prog
 
 
 def fit_world(data: Dataset, shop: Catalogue, exposure: str, negatives: int, seed: int, progress: Progress) -> World:
-    """Fit a world to all users of a log, over items with the vectors that policies are to see."""
+    """Fit a world to all users of a log, over items with the vectors that policies see."""
     return World.fit(
         data.interactions, shop, exposure=exposure, negatives=negatives, seed=seed, twin=False,
         device=usual_device(), progress=progress,
@@ -258,7 +256,7 @@ def fit_world(data: Dataset, shop: Catalogue, exposure: str, negatives: int, see
 
 
 def _begun(spec: Spec, data: Dataset) -> tuple[Recorded, list[int]]:
-    """Choose users who have clicks to begin with, and others to be tested on."""
+    """Choose users who have clicks to begin with, and more clicks to be tested on."""
     tested = recorded(data.part(spec.split), data.catalogue, spec.samples)
     able = eligible(tested, spec.start)
     if not able:
@@ -267,10 +265,7 @@ def _begun(spec: Spec, data: Dataset) -> tuple[Recorded, list[int]]:
         raise DataError(f"{what}: begin with fewer (--start {max(1, spec.start - 1)})")
     if spec.pick == "diverse":
         return tested, most_diverse(tested.start, able, data.catalogue, spec.users)
-    if len(able) > spec.users:
-        drawn = rng.sample(spec.seed, rng.stream("tried users"), len(able), spec.users)
-        able = [able[i] for i in np.sort(drawn).tolist()]
-    return tested, able
+    return tested, _tried(spec, np.array(able)).tolist()
 
 
 def _oracle(world: World, users: NDArray[np.int64], rounds: int, once: bool) -> float:
@@ -284,7 +279,7 @@ def _oracle(world: World, users: NDArray[np.int64], rounds: int, once: bool) -> 
 
 
 def is_world(data: str) -> bool:
-    """Tell whether data is a world, saved or synthetic."""
+    """Return whether data is a world, saved or synthetic."""
     if data == SYNTHETIC:
         return True
     try:

@@ -106,7 +106,7 @@ FRONTIER = (
     Arm("Beam, Thompson", "beam", "thompson", options={"budget": 16}, bandit_options={"v": 0.1}, prior=True),
     Arm("Beam, epsilon-greedy", "beam", "epsilon", options={"budget": 16}, prior=True),
 )
-"""Reward against work: what people use instead, the paper's, exact bandits, and ours."""
+"""Reward against work: common alternatives, the paper's policies, exact bandits, and ours."""
 
 
 def frontier(data: str, **options: Any) -> Spec:

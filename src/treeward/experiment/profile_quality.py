@@ -1,4 +1,4 @@
-"""How well what was collected tells a user's tastes: a factorisation learns from it, and is tested on other clicks."""
+"""How good user profiles become from what an arm collected: a judge learns from it and predicts other clicks."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -6,7 +6,6 @@ from typing import NamedTuple, Self
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from treeward.core import artefact, rng
 from treeward.core.artefact import StrPath
@@ -18,6 +17,7 @@ from treeward.data.interactions import Interactions
 from treeward.experiment.spec import Judge
 from treeward.learn.clicks import Clicks, clicks_of
 from treeward.learn.factorise import Events, Factors, factorise
+from treeward.simulate.fit_evidence import auc
 from treeward.simulate.world import World
 
 FORMAT, VERSION = "treeward.past", 3
@@ -25,12 +25,12 @@ _OWNER = "experiment closed-loop"
 _VALID = 0.1
 _RATE, _PASSES, _PATIENCE, _DIM = 0.004, 60, 4, 32
 _LABELLED, _LABELLED_SHARE = 100, 20
-"""At most so many items are drawn per user for the world to label, and at most one in so many of the catalogue: what an
-arm showed of them is kept from the judge."""
+"""Per user, at most 100 items and at most a twentieth of the catalogue are drawn for the world to label. The judge
+does not learn from those of them that an arm showed."""
 
 
 class Past(NamedTuple):
-    """What is known before anything is recommended: what others clicked and skipped, and what the tested users did."""
+    """What is known before anything is recommended: clicks and skips of training users, and of the tested users."""
 
     old_user: NDArray[np.int64]
     old_item: NDArray[np.int64]
@@ -64,11 +64,11 @@ class Past(NamedTuple):
 
     @property
     def users(self) -> int:
-        """How many are tested."""
+        """How many users are tested."""
         return len(self.ends) - 1
 
     def clicked(self, user: int) -> NDArray[np.int64]:
-        """Return the clicks somebody may start from."""
+        """Return the clicks that a user may start from."""
         return self.rows[self.ends[user] : self.ends[user + 1]]
 
 
@@ -102,7 +102,7 @@ class Verdict(NamedTuple):
 
 
 def gini(groups: NDArray[np.int64]) -> float:
-    """Return the Gini impurity: how likely two draws are of different groups; what is of none (-1) is left out.
+    """Return the Gini impurity: how likely two draws are of different groups; items of no group (-1) are left out.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def grouped(catalogue: Catalogue) -> NDArray[np.int64]:
 def most_diverse(clicks: Clicks, users: list[int], catalogue: Catalogue, count: int) -> list[int]:
     """Return the users whose clicks are spread over the most categories, the most diverse first."""
     if catalogue.categories is None:
-        rule = "with categories: who has the most diverse interests cannot be told without (Gini impurity)"
+        rule = "with categories: without them, the diversity of interests (Gini impurity) is unknown"
         raise InvalidArgument(_OWNER, "data", rule, "none; choose users at random: --pick random")
     group = grouped(catalogue)
     spread = np.array([gini(group[np.unique(clicks.of(user))]) for user in users])
@@ -256,9 +256,9 @@ def _labelled(past: Past, begins: NDArray[np.int64], seed: int, world: World | N
 def _never(
     past: Past, mine: NDArray[np.int64], count: int, seed: int, who: int, name: str = "never"
 ) -> NDArray[np.int64]:
-    """Draw items that are not among some, all different, as far as there are so many."""
+    """Draw `count` different items that are not among `mine`, or fewer if there are not enough."""
     if past.items <= len(mine):
-        raise DataError("somebody clicked every item there is: nothing is left to compare with")
+        raise DataError("a user clicked every item of the catalogue: none is left to compare with")
     drawn = rng.sample(seed, rng.stream(name, who), past.items, min(past.items, count + len(mine)))
     return drawn[~np.isin(drawn, mine)][:count]
 
@@ -315,11 +315,9 @@ def judge(
 
 
 def _non_clicks(past: Past, negatives: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return users and items of non-clicks: so many per old click."""
+    """Return users and items of non-clicks: `negatives` per old click."""
     wanted = negatives * int(past.old_shown.sum())
-    logged = np.arange(len(past.skip_user))
-    if len(logged) > wanted:
-        logged = np.sort(rng.sample(seed, rng.stream("judge", "skips"), len(logged), wanted))
+    logged = rng.subset(seed, rng.stream("judge", "skips"), len(past.skip_user), wanted)
     lacking = np.repeat(past.old_user[past.old_shown], negatives)[len(logged) :]
     whose = np.concatenate([np.repeat(past.old_user[~past.old_shown], negatives), lacking])
     drawn = (rng.uniforms(seed, rng.stream("judge", "others"), len(whose)) * past.items).astype(np.int64)
@@ -342,19 +340,6 @@ def _tested(made: Factors, first: int, samples: Samples, ratio: float) -> tuple[
 
 
 def log_loss(logits: Floats, truth: NDArray[np.bool_]) -> float:
-    """Return the mean surprise, in nats."""
+    """Return the mean negative log-likelihood, in nats."""
     signed = np.where(truth, logits, -logits).astype(np.float64)
     return float(np.logaddexp(0, -signed).mean())
-
-
-def auc(scores: Floats, truth: NDArray[np.bool_]) -> float:
-    """Return how likely a click is ranked above a non-click; ties count half.
-
-    Examples
-    --------
-    >>> auc(np.array([3.0, 2.0, 2.0, 1.0]), np.array([True, True, False, False]))
-    0.875
-    """
-    positive, negative = int(truth.sum()), int((~truth).sum())
-    ranks = rankdata(scores)
-    return float((ranks[truth].sum() - positive * (positive + 1) / 2) / (positive * negative))

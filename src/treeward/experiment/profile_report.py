@@ -73,7 +73,7 @@ def _claim(outcome: Outcome) -> list[str]:
     for judge in [one for one in outcome.spec.judges if one not in SENSITIVITY]:
         found = [gaps(outcome, name, judge.label) for name in names]
         if found[0]:
-            rows = [(str(same[0]), *(one.gap.said(3) for one in same)) for same in zip(*found, strict=True)]
+            rows = [(str(same[0]), *(one.gap.answered("+.3f") for one in same)) for same in zip(*found, strict=True)]
             head = ("explorer above exploiter", "by AUC", "by LogLoss (how much less)", "by AUC, world labels")
             parts.append(table(head, rows, f"Claims, judge {judge.label}; paired by repeat, 95 % intervals"))
     over = "worlds" if outcome.spec.worlds > 1 else "repeats"

@@ -16,10 +16,10 @@ from treeward.core.plots import Line, line_picture, line_plot
 from treeward.core.progress import Progress
 from treeward.experiment.run import Outcome, run
 from treeward.experiment.spec import SYNTHETIC, Arm, Spec
-from treeward.experiment.summary import Estimate, by_user, curves, estimate, said
+from treeward.experiment.summary import Estimate, by_user, curves, estimate
 
 SHRINK = 10
-"""m: every level of the tree has so many times fewer nodes than the one below; the items are the lowest."""
+"""m: every level of the tree has this many times fewer nodes than the level below; items are the lowest level."""
 DELTA = 0.05
 """The bounds hold with probability 1 - delta."""
 
@@ -145,7 +145,7 @@ def write_regret(measured: Measured, folder: StrPath) -> list[Path]:
     lines, what = _growth(measured), f"regret compared with {sizes.items[0]:,} items"
     return [
         write_file(place / "report.html", _page(measured)),
-        write_file(place / "report.png", line_picture(lines, "items", what)),
+        write_file(place / "report.png", line_picture(lines, "items", what, log_x=True)),
         write_file(place / "report.csv", pl.DataFrame(rows).write_csv().encode()),
     ]
 
@@ -162,10 +162,10 @@ def _growth(measured: Measured) -> list[Line]:
 
 def _page(measured: Measured) -> bytes:
     sizes = measured.sizes
-    figure = line_plot(_growth(measured), "items", f"compared with {sizes.items[0]:,} items", from_zero=True)
-    figure.update_xaxes(type="log")
+    what = f"compared with {sizes.items[0]:,} items"
+    figure = line_plot(_growth(measured), "items", what, from_zero=True, log_x=True)
     told = [
-        (row.arm, f"{row.items:,}", said(row.regret.mean, row.regret.half, ".1f"), f"{row.growth:.2f}",
+        (row.arm, f"{row.items:,}", row.regret.said(".1f"), f"{row.growth:.2f}",
          f"{row.late:.4f}", f"{row.best:.3f}")
         for arm in ARMS
         for row in measured.rows

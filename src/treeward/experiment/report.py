@@ -61,7 +61,7 @@ def render(outcome: Outcome) -> bytes:
 
 
 def warnings(outcome: Outcome) -> list[str]:
-    """Say what a reader must know before any figure: whether the world can tell policies apart at all."""
+    """Return what a reader must know first: whether the world can distinguish policies at all."""
     told = outcome.prepared
     made, poor = [], [f"AUC {world:.3f} against {popular:.3f}" for world, popular in told["aucs"] if world <= popular]
     if poor:
@@ -122,7 +122,7 @@ def _results(outcome: Outcome) -> list[str]:
 
 
 def _ceiling(outcome: Outcome) -> list[str]:
-    """Say what a policy without contexts could earn at most under this budget."""
+    """Return the most that a policy without contexts could earn under this budget."""
     spec, told = outcome.spec, outcome.prepared
     if spec.once or not any(arm.policy in ("ictr", "context-free") for arm in spec.arms):
         return []
@@ -136,7 +136,7 @@ def _ceiling(outcome: Outcome) -> list[str]:
 
 
 def _conditions(spec: Spec) -> list[str]:
-    """Say what intervals cover, and what they take as given."""
+    """Return what intervals cover, and what they take as given."""
     if spec.worlds > 1:
         over = f"over users and {spec.worlds} refitted worlds, each world's repeats averaged"
         given = "one tree and one set of item vectors"
@@ -158,7 +158,7 @@ def _claims(outcome: Outcome) -> list[str]:
     found = [claims(outcome, round) for round in late]
     if not found[0]:
         return []
-    rows = [(str(same[0]), *(one.gap.said() for one in same)) for same in zip(*found, strict=True)]
+    rows = [(str(same[0]), *(one.gap.answered() for one in same)) for same in zip(*found, strict=True)]
     head = ("claim of the paper", *(f"here at {round:,} rounds" for round in late))
     parts = [
         heading("The paper's claims"),
@@ -188,7 +188,7 @@ def _deep(outcome: Outcome) -> list[str]:
     for round in rounds_of(outcome):
         rows = [
             (
-                one.arm, f"{one.earned_plain:.2f}", f"{one.earned:.2f}", said(one.gap.mean, one.gap.half, "+.2f"),
+                one.arm, f"{one.earned_plain:.2f}", f"{one.earned:.2f}", one.gap.said("+.2f"),
                 f"{one.ratio:.3f}" + ("" if one.within is None else f" ({one.within[0]:.3f} to {one.within[1]:.3f})"),
                 _chance(one.gap.p_value),
             )
@@ -209,7 +209,7 @@ def _deep(outcome: Outcome) -> list[str]:
 
 
 def _is_grid(outcome: Outcome) -> bool:
-    """Tell whether this is figure 4, all of it."""
+    """Return whether this is all of figure 4."""
     return {arm.label for arm in outcome.spec.arms} == {f"q {q}, p {p:g}" for q in GRID_Q for p in GRID_P}
 
 

@@ -1,4 +1,4 @@
-"""Running an experiment: its cells in processes or on a cluster, each written once and never computed again."""
+"""Running an experiment: its cells in processes or on a cluster, and its results as tables."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -57,9 +57,9 @@ def run(
     Parameters
     ----------
     spec
-        What to try.
+        The experiment.
     folder
-        Where to: a new folder, or one where this very experiment was begun.
+        A new folder, or one where this experiment was begun.
     prepared
         The folder of another run on the same data: its vectors, world and tree are taken instead of made.
     processes
@@ -133,7 +133,7 @@ def load(folder: StrPath) -> Outcome:
 
 
 def _together(parts: Sequence[tuple[Cell, artefact.Contents]], items: int) -> dict[str, float]:
-    """Return what the cells of one arm and repeat took, as if they were one."""
+    """Return the work of the cells of one arm and repeat, as if they were one."""
     shares = np.array([cell.last - cell.first for cell, _ in parts]) / parts[-1][0].last
     told = {name: [part.info[name] for _, part in parts] for name in ("scores", "multiplications", "questions")}
     shown = np.unique(np.concatenate([part.arrays["shown"] for _, part in parts]))
@@ -148,7 +148,7 @@ def _together(parts: Sequence[tuple[Cell, artefact.Contents]], items: int) -> di
 
 
 def _claim(spec: Spec, place: Path) -> None:
-    """Make the folder this experiment's, or refuse: it is another's once that one is prepared."""
+    """Make the folder this experiment's; refuse one in which another experiment was prepared."""
     prepared = read_prepared(place)
     if prepared is not None and prepared["spec_sha256"] != spec.digest:
         differs = ", ".join(spec.differences(read_spec(place))) or "what it was prepared for"

@@ -1,4 +1,4 @@
-"""What an experiment is, as data: frozen dataclasses that are read from TOML and written to it."""
+"""The spec of an experiment: frozen dataclasses that are read from TOML and written to it."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ class TrainedParts(NamedTuple):
     """About the features."""
 
     def told_to(self, baseline: str) -> dict[str, Any]:
-        """Return what a baseline goes by."""
+        """Return the arguments of a baseline."""
         if baseline == "popularity":
             assert self.prior is not None
             return {"scores": self.prior.rates}
@@ -57,23 +57,23 @@ class TrainedParts(NamedTuple):
 
 @dataclass(frozen=True)
 class Arm:
-    """One policy with its bandit, as it is to be tried."""
+    """One policy with its bandit, to be compared with others."""
 
     label: str
     policy: str
-    """A name, or your own: ``file.py:Class``, which is run as a program. So is a bandit."""
+    """A name, or a class of your own: ``file.py:Class``, whose file is executed. A bandit likewise."""
     bandit: str = "linucb"
     baseline: bool = False
-    """What others are compared with."""
+    """Whether other arms are compared with it."""
     options: Mapping[str, Value] = field(default_factory=dict)
     """Of the policy; q and p are those of pHCB's expansion. A budget of its own may be among them; 0: everything."""
     bandit_options: Mapping[str, Value] = field(default_factory=dict)
     reward: Literal["", "probability", "click"] = ""
-    """If other than the experiment's."""
+    """If it differs from the experiment's."""
     prior: bool = False
-    """Whether it knows what training users say of new ones, and walks a tree made for that."""
+    """Whether it has a prior learned from training users, and walks a tree built for that."""
     features: bool = False
-    """Whether it learns in features that a network learned from training users, and walks a tree over them."""
+    """Whether it uses features that a network learned from training users, and walks a tree over them."""
 
     @property
     def kind(self) -> type[Policy]:
@@ -82,17 +82,17 @@ class Arm:
 
     @property
     def own(self) -> bool:
-        """Whether the policy is somebody's own: what it is, only its code knows."""
+        """Whether the policy is code of the user, about which nothing is known."""
         return is_own(self.policy)
 
     @property
     def code(self) -> str:
-        """The SHA-256 of the files it is made of, if there are any; results of other code are not its own."""
+        """The SHA-256 of the user's files it consists of, if any; results of other code do not count."""
         return code_digest(self.policy, self.bandit)
 
     @property
     def needs_log(self) -> bool:
-        """Whether it must be told something of training users."""
+        """Whether it needs something that is learned from training users."""
         return self.prior or self.features or self.policy in BASELINES
 
     @property
@@ -164,21 +164,21 @@ class Spec:
     loader: str = ""
     loader_options: Mapping[str, Value | Mapping[str, Value]] = field(default_factory=dict)
     users: Count = 1_000
-    """At most so many users of the split."""
+    """At most this number of users of the split."""
     split: Literal["test", "validation"] = "test"
     rounds: Annotated[int, Whole(1, 2**31 - 1)] = 2_000
     repeats: Count = 10
-    """How often, each with a seed of its own."""
+    """Repeats of every arm, each with its own seed."""
     worlds: Count = 1
-    """How many worlds are fitted to the log, each with other draws; every one of them is repeated so often."""
+    """How many worlds are fitted to the log, each with other draws; all repeats run in each of them."""
     seed: Seed = 0
     budget: Count = 50
     reward: Literal["probability", "click"] = "probability"
     once: bool = False
     dim: Count = 64
-    """Of item vectors that are made."""
+    """Dimensions of item vectors that are made."""
     widths: tuple[int, ...] = ()
-    """Of the tree's levels; by default of the catalogue's size."""
+    """Nodes per level of the tree; by default chosen by the catalogue's size."""
     nodes: Literal["unit", "mean"] = "unit"
     """Length of the node vectors of arms that score nodes: 1 (the paper), or plain means (its authors' code)."""
     exposure: Literal["auto", "impressions", "popularity", "none"] = "auto"
@@ -186,7 +186,7 @@ class Spec:
     vectors: str = "auto"
     """Of the items: ``"auto"`` (the data's own, else by SVD), one of `VECTORS`, or the path of a saved catalogue."""
     start: Natural = 0
-    """How many of their real clicks users begin with; who has no more than that is left out."""
+    """How many of their real clicks users begin with; users with too few are left out."""
     pick: Literal["random", "diverse"] = "random"
     """Which users: any, or those whose clicks have the highest Gini impurity of categories."""
     judges: tuple[Judge, ...] = ()
@@ -199,7 +199,7 @@ class Spec:
     log of training users. 0: there is none."""
 
     def check(self) -> None:
-        """Refuse what cannot be run, before anything is: every arm decides once, over a handful of items."""
+        """Refuse what cannot be run, before anything runs: every arm decides once, over a handful of items."""
         owner = "experiment"
         _typed(asdict(self))
         if not self.arms:
@@ -214,7 +214,7 @@ class Spec:
             checks.integer(owner, "start", self.start, low=1)
         self._check_judges(owner)
         _check_vectors(owner, self.vectors)
-        if self.loader and ":" not in self.loader:  # code of one's own runs when it is needed, not when it is named
+        if self.loader and ":" not in self.loader:  # code of the user runs when it is needed, not when it is named
             find_loader(owner, self.loader)
         shop = synthetic_catalogue(64, dim=4, seed=0)
         tree = ItemTree.build(shop.vectors, (4, 16), seed=0)
@@ -222,7 +222,7 @@ class Spec:
             session = self.policy(arm).session(tree, shop, 1)
             session.select([0], 0)
             if self.start and not isinstance(session, Begins):
-                rule = "0: it knows only what it showed itself"
+                rule = "0: it learns only from what it showed itself"
                 raise InvalidArgument(f"arm {arm.label!r}", "start", rule, self.start)
 
     def _check_judges(self, owner: str) -> None:
@@ -240,16 +240,16 @@ class Spec:
 
     @property
     def runs(self) -> int:
-        """How often every arm is run: so many repeats in each world."""
+        """How often every arm is run: the repeats of all worlds."""
         return self.repeats * self.worlds
 
     @property
     def digest(self) -> str:
-        """Tell this experiment from any other."""
+        """What distinguishes this experiment from any other."""
         return sha256(self.to_toml().encode()).hexdigest()
 
     def differences(self, other: "Spec", names: Iterable[str] | None = None) -> list[str]:
-        """Say which fields differ from those of another spec, with both values; arms and judges by their labels."""
+        """Return the fields that differ from another spec, with both values; arms and judges by their labels."""
         found = []
         for name in [one.name for one in fields(self)] if names is None else names:
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -272,7 +272,7 @@ class Spec:
 
     @classmethod
     def from_toml(cls, text: str) -> "Spec":
-        """Read what `to_toml` writes, or what somebody wrote by hand."""
+        """Read what `to_toml` writes, or a spec written by hand."""
         try:
             told = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -287,7 +287,7 @@ class Spec:
 
 
 def _tables(given: Any, name: str, kind: type, needed: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return the tables of a spec's arms or judges, all of whose keys have a meaning."""
+    """Return the tables of a spec's arms or judges; refuse unknown keys."""
     if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
         raise InvalidArgument("experiment", name, f"a list of tables: [[{name}]]", given)
     owner, made = name.removesuffix("s"), []
@@ -309,14 +309,14 @@ def _check_vectors(owner: str, vectors: str) -> None:
 
 
 def known(owner: str, parameter: str, given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return a mapping all of whose keys have a meaning."""
+    """Return a mapping; refuse unknown keys."""
     for name in given:
         checks.one_of(owner, parameter, name, sorted(names))
     return dict(given)
 
 
 def _typed(told: dict[str, Any]) -> Spec:
-    """Return a spec, if everything in it is of its type."""
+    """Return a spec; refuse values of another type."""
     for arm in told["arms"]:
         checks.choices("experiment", arm, Arm)
     checks.choices("experiment", told, Spec)

@@ -40,7 +40,7 @@ from treeward.tree.item_tree import ItemTree
 KIND = run_folder.Kind("treeward.stream", 1)
 STAGE = "treeward.stream.stage", 1
 FREE = ("arms", "repeats")
-"""What a run may be resumed with other values of: cells do not depend on them."""
+"""Fields that may differ when a run is resumed: cells do not depend on them."""
 _OWNER = "experiment stream"
 _NEGATIVES, _SHOWN = 4, 30
 """Non-clicks per click in a fitted world; shows per training user in a given one."""
@@ -60,7 +60,7 @@ class Stream:
     dim: Count = 64
     """Dimensions of item vectors that are made."""
     users: Annotated[int, Whole(low=2)] = 12_000
-    """At most so many users visit."""
+    """At most this number of users visit."""
     training: Annotated[float, Number(above=0, below=1)] = 0.5
     """Share of all users who do not visit; vectors and prior are made from their events."""
     days: Annotated[int, Whole(1, 2**15 - 1)] = 20
@@ -69,7 +69,7 @@ class Stream:
     tail: Annotated[float, Number(above=1)] = 3.5
     """Exponent of the tail: P(more than n visits) falls as n to the power of minus this."""
     batch: Count = 50
-    """So many visits, of different users, are decided before feedback on them comes."""
+    """Visits of different users that are decided before feedback on them comes."""
     arms: tuple[str, ...] = tuple(ARMS)
     repeats: Count = 3
     seed: Seed = 0
@@ -103,7 +103,7 @@ class Stream:
 
 
 def able_als() -> bool:
-    """Tell whether the extra `als` is installed."""
+    """Return whether the extra `als` is installed."""
     return find_spec("implicit") is not None
 
 
@@ -169,7 +169,7 @@ def read_stream(place: Path) -> Stream:
 
 
 def _cells(spec: Stream) -> dict[str, tuple[str, int]]:
-    """Return what every cell is about, by its name."""
+    """Return arm and repeat of every cell, by its name."""
     return {
         f"{''.join(c if c.isalnum() else '-' for c in label)}-{repeat}": (label, repeat)
         for repeat in range(spec.repeats)
@@ -243,7 +243,7 @@ def _with_vectors(spec: Stream, data: Dataset, report: Progress) -> Catalogue:
 
 
 def _given(spec: Stream, report: Progress) -> _Ready:
-    """Take a world as it is; training users were shown items at random."""
+    """Use a world as it is; training users were shown items at random."""
     if spec.vectors != "own":
         raise InvalidArgument(_OWNER, "vectors", "own: a world brings its vectors", spec.vectors)
     world = World.load(spec.data)
@@ -259,9 +259,7 @@ def _given(spec: Stream, report: Progress) -> _Ready:
 def _some_users(spec: Stream, users: NDArray[np.int64]) -> NDArray[np.int64]:
     if len(users) < 2:
         raise InvalidArgument(_OWNER, "data", "a log with at least 2 users besides those for training", spec.data)
-    if len(users) <= spec.users:
-        return users
-    return np.sort(users[rng.sample(spec.seed, rng.stream("stream", "users"), len(users), spec.users)])
+    return users[rng.subset(spec.seed, rng.stream("stream", "users"), len(users), spec.users)]
 
 
 def _popularity(world: World, users: NDArray[np.int64], report: Progress) -> NDArray[np.float64]:

@@ -125,7 +125,7 @@ class _Remembering(Player):
             self.seen[user].add(row)
 
     def uniforms(self, count: int) -> NDArray[np.float64]:
-        """Draw so many numbers that were not drawn before."""
+        """Draw `count` numbers that were not drawn before."""
         made = rng.uniforms(self._seed, self._stream, count, self._drawn)
         self._drawn += count
         return made

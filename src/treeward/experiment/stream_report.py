@@ -11,7 +11,8 @@ from treeward.core.plots import Line, draw_lines, line_plot, png
 from treeward.core.version import __version__
 from treeward.experiment.stream import Streamed
 from treeward.experiment.stream_arms import ARMS, BEAM, LIST
-from treeward.experiment.stream_summary import BINS, OFTEN, ArmSummary, Rate, arm_summaries, by_day, by_visit, tidy
+from treeward.experiment.stream_summary import BINS, OFTEN, ArmSummary, arm_summaries, by_day, by_visit, tidy
+from treeward.experiment.summary import Estimate
 
 _MADE_OF = {
     "clicks": "an SVD of training users' clicks",
@@ -51,7 +52,7 @@ def row_of(line: ArmSummary) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _gap(rate: Rate | None) -> str:
+def _gap(rate: Estimate | None) -> str:
     return "" if rate is None else rate.said("+.3f")
 
 

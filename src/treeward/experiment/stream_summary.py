@@ -10,37 +10,26 @@ from scipy.special import stdtrit
 from treeward.core import rng
 from treeward.experiment.stream import Streamed
 from treeward.experiment.stream_arms import BEAM, LIST
-from treeward.experiment.summary import said
+from treeward.experiment.summary import Estimate
 
 OFTEN = 10
-"""Coverage is also counted for items that were shown so many times."""
+"""Coverage is also counted for items that were shown at least this often."""
 BINS = {"1": (1, 1), "2": (2, 2), "3-4": (3, 4), "5-8": (5, 8), "9-16": (9, 16), "17+": (17, 2**31 - 1)}
 """Which visit of the user it was, first and last."""
 _DRAWS = 1_000
-
-
-class Rate(NamedTuple):
-    """Clicks per visit, or a difference of them, with half of a 95 % interval (None if nothing is known of it)."""
-
-    mean: float
-    half: float | None
-
-    def said(self, form: str = ".3f") -> str:
-        """Return it as text."""
-        return said(self.mean, self.half, form)
 
 
 class ArmSummary(NamedTuple):
     """One arm."""
 
     arm: str
-    clicks: Rate
+    clicks: Estimate
     """Per visit."""
-    last: Rate
+    last: Estimate
     """The same in the last third of the visits."""
-    over_beam: Rate | None
+    over_beam: Estimate | None
     """How many more per visit than Beam on the same visits, with the same luck; None for Beam itself ..."""
-    over_list: Rate | None
+    over_list: Estimate | None
     """... and than the popularity list."""
     shown: float
     """Share of the items that were shown at least once ..."""
@@ -96,7 +85,7 @@ def _played(streamed: Streamed) -> dict[str, list[_Played]]:
     return made
 
 
-def _gap(mine: list[_Played], theirs: list[_Played] | None) -> Rate | None:
+def _gap(mine: list[_Played], theirs: list[_Played] | None) -> Estimate | None:
     """Return the difference, paired visit by visit."""
     if theirs is None:
         return None
@@ -108,23 +97,23 @@ def _last_third(one: _Played) -> _Played:
     return _Played(one.clicks[first:], one.users[first:], one.rows[first:])
 
 
-def _rate(repeats: list[_Played]) -> Rate:
+def _rate(repeats: list[_Played]) -> Estimate:
     """Return the mean per visit: with an interval over repeats, or for one repeat by a bootstrap over users."""
     means = np.array([one.clicks.mean() for one in repeats])
     if len(means) > 1:
         error = means.std(ddof=1) / len(means) ** 0.5
-        return Rate(float(means.mean()), float(stdtrit(len(means) - 1, 0.975) * error))
+        return Estimate(float(means.mean()), float(stdtrit(len(means) - 1, 0.975) * error))
     users = np.unique(repeats[0].users, return_inverse=True)[1]
     count = int(users.max()) + 1
     if count < 2:
-        return Rate(float(means[0]), None)
+        return Estimate(float(means[0]))
     visits, clicks = np.bincount(users), np.bincount(users, weights=repeats[0].clicks)
     drawn = np.empty(_DRAWS)
     for at in range(_DRAWS):
         some = (rng.uniforms(0, rng.stream("stream", "bootstrap", at), count) * count).astype(np.int64)
         drawn[at] = clicks[some].sum() / visits[some].sum()
     low, high = np.quantile(drawn, (0.025, 0.975))
-    return Rate(float(means[0]), float(high - low) / 2)
+    return Estimate(float(means[0]), float(high - low) / 2)
 
 
 def by_day(streamed: Streamed) -> pl.DataFrame:

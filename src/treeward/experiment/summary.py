@@ -1,4 +1,4 @@
-"""What came of an experiment, in numbers: means, intervals, and differences paired by user."""
+"""Results of an experiment in numbers: means, intervals, and differences paired by user."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -22,17 +22,17 @@ class Score:
     round: int
     mean: float
     half: float | None
-    """Half the 95 % interval; None where there is nothing to tell it from (see `estimate`)."""
+    """Half of the 95 % interval; None where it cannot be estimated (see `estimate`)."""
     regret: float
     gain: float | None
-    """How much more than the best baseline with the same kind of reward, user by user; None for that one itself ..."""
+    """Gain over the best baseline with the same kind of reward, paired by user; None for that baseline itself ..."""
     gain_half: float | None
     p_value: float | None
-    """... and how likely so much of a difference would be by chance (two-sided)."""
+    """... and how likely such a difference would be by chance (two-sided)."""
 
 
 def rounds_of(outcome: Outcome) -> list[int]:
-    """Return the rounds to tell of: the paper's, as far as they were played, and the last."""
+    """Return the rounds to report: the paper's, as far as they were played, and the last."""
     return sorted({*(one for one in TABLE_ROUNDS if one <= outcome.spec.rounds), outcome.spec.rounds})
 
 
@@ -57,12 +57,12 @@ def said(mean: float, half: float | None, form: str = ".2f") -> str:
 
 
 class Estimate(NamedTuple):
-    """A mean and what is known of its error."""
+    """A mean and its error."""
 
     mean: float
-    half: float | None
-    """Half the 95 % interval."""
-    p_value: float | None
+    half: float | None = None
+    """Half of the 95 % interval; None if it is not known."""
+    p_value: float | None = None
     """How likely a mean so far from 0 would be by chance."""
 
     @property
@@ -72,9 +72,13 @@ class Estimate(NamedTuple):
             return "not distinguishable"
         return "yes" if self.mean > self.half else "no" if self.mean < -self.half else "not distinguishable"
 
-    def said(self, digits: int = 1) -> str:
+    def said(self, form: str = ".3f") -> str:
+        """Return the mean and its interval as text."""
+        return said(self.mean, self.half, form)
+
+    def answered(self, form: str = "+.1f") -> str:
         """Return the answer with the difference and its interval."""
-        return f"{self.answer}: {said(self.mean, self.half, f'+.{digits}f')}"
+        return f"{self.answer}: {self.said(form)}"
 
 
 def estimate(values: NDArray[np.float64], shared: bool) -> Estimate:
@@ -86,7 +90,7 @@ def estimate(values: NDArray[np.float64], shared: bool) -> Estimate:
     mean = float(values.mean())
     count, repeats = values.shape
     if count < 2 or (shared and repeats < 2):
-        return Estimate(mean, None, None)
+        return Estimate(mean)
     variance = by_users = float(values.mean(axis=1).var(ddof=1)) / count
     freedom = float(count - 1)
     if shared:
@@ -115,7 +119,7 @@ def estimated(outcome: Outcome, values: NDArray[np.float64], *arms: Arm) -> Esti
 
 
 def shares(outcome: Outcome, *arms: Arm) -> bool:
-    """Tell whether users of one of the arms learn from each other, by what was noted when they ran."""
+    """Return whether users of one of the arms learn from each other, as recorded when they ran."""
     mine = outcome.cells.filter(pl.col("arm").is_in([arm.label for arm in arms]))
     return bool(mine["shared"].any())
 
@@ -131,7 +135,7 @@ def scores(outcome: Outcome, round: int) -> list[Score]:
     made = []
     for arm in outcome.spec.arms:
         mine, rival = estimated(outcome, earned[arm.label], arm), best.get(arm.reward or outcome.spec.reward)
-        gain = Estimate(0.0, None, None)
+        gain = Estimate(0.0)
         if rival is not None and rival is not arm:
             gain = estimated(outcome, earned[arm.label] - earned[rival.label], arm, rival)
         told = gain.mean if rival is not None and rival is not arm else None
@@ -145,13 +149,13 @@ def _arm(outcome: Outcome, label: str) -> Arm:
 
 
 def paired(outcome: Outcome, one: str, other: str, round: int) -> Estimate:
-    """Return how much more one arm earned than another, user by user."""
+    """Return how much more one arm earned than another, paired by user."""
     earned = by_user(outcome, round)
     return estimated(outcome, earned[one] - earned[other], _arm(outcome, one), _arm(outcome, other))
 
 
 class Deepened(NamedTuple):
-    """An arm with learned features beside the same arm without."""
+    """An arm with learned features, compared with the same arm without."""
 
     arm: str
     plain: str
@@ -161,19 +165,19 @@ class Deepened(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times as much it earned."""
+        """What it earned, as a multiple of what the plain arm earned."""
         return self.earned / self.earned_plain if self.earned_plain else float("nan")
 
     @property
     def within(self) -> tuple[float, float] | None:
-        """The 95 % interval of the ratio, what the plain arm earned taken as known."""
+        """The 95 % interval of the ratio, with what the plain arm earned taken as exact."""
         if self.gap.half is None or not self.earned_plain:
             return None
         return self.ratio - self.gap.half / self.earned_plain, self.ratio + self.gap.half / self.earned_plain
 
 
 def deepened(outcome: Outcome, round: int) -> list[Deepened]:
-    """Return every arm with learned features that has a twin without, and by how much it earned more, user by user."""
+    """Return every arm with learned features that has a twin without, and the gain, paired by user."""
     earned = {label: float(values.mean()) for label, values in by_user(outcome, round).items()}
     twins = [arm for arm in outcome.spec.arms if not arm.features]
     made = []
@@ -190,7 +194,7 @@ def _plain(arm: Arm) -> Arm:
 
 
 def curves(outcome: Outcome, what: str = "cumulative_reward") -> dict[str, tuple[AnyArray, AnyArray, AnyArray]]:
-    """Return of every arm the checkpoints, the means there, and half the intervals (0 where there is none)."""
+    """Return for every arm the checkpoints, the means there, and half the intervals (0 where there is none)."""
     turns = outcome.rewards["round"].unique().sort().to_numpy()
     made: dict[str, tuple[AnyArray, AnyArray, AnyArray]] = {}
     for arm in outcome.spec.arms:
@@ -207,14 +211,14 @@ class Claim(NamedTuple):
     above: str
     below: str
     gap: Estimate
-    """How much more it earned here, user by user."""
+    """How much more it earned here, paired by user."""
 
     def __str__(self) -> str:
         return f"{self.above} above {self.below}"
 
 
 def paper_claims() -> list[tuple[str, str]]:
-    """Return all that the paper claims about who earns more, by the labels of `rewards` and `bases`."""
+    """Return the paper's claims, (arm that earns more, arm that earns less), by labels of `rewards` and `bases`."""
     others = ("HMAB", "ICTRUCB", "ConUCB")
     made = [(above, below) for above in ("HUCB", "pHUCB") for below in ("LinUCB", *others, "CB-Leaf", "CB-Category")]
     made += [(above, "LinUCB") for above in (*others, "CB-Leaf", "CB-Category")]
@@ -250,7 +254,7 @@ def ratios(outcome: Outcome, round: int) -> dict[str, float]:
 
 
 def tidy(outcome: Outcome) -> pl.DataFrame:
-    """Return one row per arm and round, with everything there is to say of it: what the CSV holds."""
+    """Return one row per arm and round with all its figures, for the CSV."""
     judged = [name for name in ("gini",) if name in outcome.cells.columns]
     rows = [vars(one) for round in rounds_of(outcome) for one in scores(outcome, round)]
     cells = outcome.cells.group_by("arm").agg(
@@ -271,14 +275,14 @@ VERDICT = ("log_loss", "auc", "log_loss_world", "auc_world")
 
 
 class Repeated(NamedTuple):
-    """A mean over repeats, and how far they are apart."""
+    """A mean over repeats, and their standard deviation."""
 
     mean: float
     deviation: float
 
     @classmethod
     def of(cls, values: pl.Series) -> "Repeated":
-        """Summarise one number a repeat."""
+        """Summarise one number per repeat."""
         given = values.drop_nulls().to_numpy()
         return cls(float(given.mean()), float(given.std(ddof=1)) if len(given) > 1 else 0.0)
 
@@ -293,7 +297,7 @@ class Found(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What a judge learned from what an arm collected, and what its users saw."""
+    """What a judge learned from what an arm collected, and what the arm's users saw."""
 
     arm: str
     found: Found
@@ -310,7 +314,7 @@ BEFORE = "nothing collected"
 
 
 def verdicts(outcome: Outcome, judge: str = "") -> list[Learned]:
-    """Return what a judge found, arm by arm; the first row is what the clicks that users began with tell alone.
+    """Return what a judge found for each arm; the first row is for the clicks that users began with alone.
 
     `judge`: its label; by default the first one's.
     """

@@ -1,4 +1,4 @@
-"""Requests of many connections, worked off together by one thread that is not the event loop's."""
+"""Collects requests of many connections, and answers them together in a thread of their own."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,20 +12,20 @@ Then = Callable[[Answered | Exception], None]
 
 
 class Full(Exception):
-    """Too many are waiting."""
+    """Too many requests are waiting."""
 
 
 class Batcher(Generic[Asked, Answered]):
-    """Hands what came in one turn of the event loop, and all that came while the thread was busy, to one call.
+    """Hands the requests of one turn of the event loop, and all that arrive while the thread is busy, to one call.
 
     Parameters
     ----------
     name
         Of the thread.
     work
-        Takes requests and returns as many answers; an answer that is an exception is raised to who asked.
+        Takes requests and returns as many answers; an answer that is an exception is raised for its request.
     most
-        How many may wait; `Full` is raised for more.
+        How many requests may wait; `Full` is raised for more.
     at_once
         How many one call gets at most.
     """
@@ -56,7 +56,7 @@ class Batcher(Generic[Asked, Answered]):
         self._fresh.append((asked, then))
 
     def ask(self, asked: Asked) -> "asyncio.Future[Answered]":
-        """Return what will be the answer."""
+        """Return a future of the answer."""
         future: asyncio.Future[Answered] = self._loop.create_future()
 
         def settle(answer: Answered | Exception) -> None:
@@ -71,7 +71,7 @@ class Batcher(Generic[Asked, Answered]):
         return future
 
     def ask_many(self, many: Sequence[Asked]) -> "list[asyncio.Future[Answered]]":
-        """Return what will be the answers, if there is room for all; a batch that finds nobody waiting always has."""
+        """Return futures of the answers, if there is room for all of them; an empty queue accepts any batch."""
         if self.waiting and self.waiting + len(many) > self._most:
             raise Full
         most, self._most = self._most, self.waiting + len(many)
@@ -81,7 +81,7 @@ class Batcher(Generic[Asked, Answered]):
             self._most = most
 
     async def passed(self) -> None:
-        """Return when what is being worked at now is answered."""
+        """Return when the requests that are being answered now have been."""
 
         def wait() -> None:
             with self._busy:
@@ -91,7 +91,7 @@ class Batcher(Generic[Asked, Answered]):
         await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Answer what is waiting, and end the thread."""
+        """Answer the waiting requests, and end the thread."""
         self._hand_over()
         self._queue.put(None)
         self._thread.join()

@@ -19,6 +19,7 @@ from treeward.explorer.explorer import Explorer
 from treeward.serve import wire
 from treeward.serve.hot import HotPath
 from treeward.serve.log import Log
+from treeward.serve.put_items import check_ids, put_items
 from treeward.serve.replies import Refused
 from treeward.serve.service import Served, Service
 from treeward.serve.snapshots import Choice, Snapshot, choice_of
@@ -64,7 +65,7 @@ class CatalogueAdmin:
         """Add items, or change what is known of them; they can be recommended when this returns."""
         self._hot.check_rows("items", rows)
         service = self._served.service
-        added = await asyncio.to_thread(service.put_items, rows)
+        added = await asyncio.to_thread(put_items, service.explorer, rows)
         self._withdrawn -= {row.item for row in rows}
         await self._repeat_for_successor(service)
         return wire.ItemsChanged(added, len(self._served.explorer))
@@ -73,9 +74,7 @@ class CatalogueAdmin:
         """Remove items; none is recommended once this has returned."""
         self._hot.check_rows("items", ids)
         service = self._served.service
-        if any(isinstance(id, str) == service.explorer.catalogue.ids_are_integers for id in ids):
-            kind = "integers" if service.explorer.catalogue.ids_are_integers else "strings"
-            raise InvalidArgument("items", "items", f"ids, which are {kind} here", ids)
+        check_ids(service.explorer, ids)
         if self._swapping.locked():
             self._withdrawn.update(ids)
         gone = await asyncio.to_thread(service.explorer.remove, ids)
@@ -160,7 +159,7 @@ class CatalogueAdmin:
             explorer.changes.catch_up()
             explorer.remove(list(self._withdrawn))
             self.choice = choice
-            self._served.service = Service.following(self._served.service, explorer)
+            self._served.service = Service(explorer, self._settings, former=self._served.service)
 
     # --- rebuilds ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The crowd in a service: editions made in the background, and what there is to see of them."""
+"""The crowd in a service: editions are published in the background, and shown on the page."""
 
 from random import uniform
 from threading import Lock
@@ -11,22 +11,22 @@ from treeward.explorer.explorer import Explorer
 from treeward.serve import wire
 
 _SHARE = 10.0
-"""Making editions takes at most one in so many seconds, so that a large catalogue does not take a core."""
+"""Publishing takes at most one in this many seconds, so that a large catalogue does not occupy a core."""
 _SHORTEST, _LONGEST = 0.01, 1.0
 _JITTER = 0.5
-"""Replicas wait for each other by up to so much of the time between editions, so that few make the same one."""
+"""Replicas wait longer by a random part of the time between editions, up to this: few then make the same one."""
 _RISEN, _NODES = 12, 6
-_WORTH_TELLING = 0.1
-"""An item whose effect is less than so much of the largest did not rise."""
+_WORTH_LISTING = 0.1
+"""Items are listed down to this part of the largest effect."""
 
 
 class Publisher:
-    """Makes editions of the crowd for an explorer, not too often, and follows those of other replicas.
+    """Publishes editions of an explorer's crowd, not too often, and follows those of other replicas.
 
     Parameters
     ----------
     explorer
-        Whose.
+        Has the crowd.
     every
         Seconds between editions.
     """
@@ -36,36 +36,36 @@ class Publisher:
         self._lock, self._closed = Lock(), False
         self._failure = ""
         self.took = 0.0
-        """Seconds that the last edition took."""
+        """Seconds it took to make the last edition."""
         self._next = monotonic() + every
         self._next_look = 0.0
 
     @property
     def pause(self) -> float:
-        """Seconds until there may be something to do."""
+        """Seconds between two calls of `tend`."""
         return min(_LONGEST, max(_SHORTEST, self._every / 2))
 
     @property
     def number(self) -> int:
-        """Of the present edition; 0: there is none."""
+        """Number of the present edition; 0: there is none."""
         keeper = self._explorer.crowd_keeper
         return 0 if keeper is None or keeper.latest is None else keeper.latest.number
 
     @property
     def problem(self) -> str:
-        """Why there is no newer edition, or what was wrong with the one in the store; nothing if all is well."""
+        """Why there is no newer edition, or what was wrong with the one in the store; empty if all is well."""
         keeper = self._explorer.crowd_keeper
         return self._failure or ("" if keeper is None else keeper.problem)
 
     @property
     def told(self) -> str:
-        """What readiness has to say of it: the service goes on with the last sound edition."""
+        """The problem in a sentence for `/readyz`: the service goes on with the last sound edition."""
         return f"edition {self.number} stays: {self.problem}" if self.problem else ""
 
     def tend(self) -> bool:
-        """Publish, if something came and it is time, or follow another replica; return whether there is a new edition.
+        """Publish if rewards came and it is time, or follow another replica; return whether there is a new edition.
 
-        Nothing that goes wrong gets out of here: the last edition stays, and `problem` says why.
+        Errors are not raised: the last edition stays, and `problem` says why.
         """
         with self._lock:
             if self._closed or self._explorer.crowd_keeper is None:
@@ -98,7 +98,7 @@ class Publisher:
         return True
 
     def _followed(self) -> bool:
-        """Take over another replica's edition, if there is a newer one; reading it is limited as making one is."""
+        """Take over a newer edition of another replica; reading takes no larger share of time than publishing."""
         if monotonic() < self._next_look:
             return False
         begun = monotonic()
@@ -106,17 +106,17 @@ class Publisher:
         new = keeper is not None and keeper.follow()
         took = monotonic() - begun
         self._next_look = monotonic() + max(min(self._every, _LONGEST), _SHARE * took)
-        if new:  # it is recent enough for a while; by this clock, since another machine's may differ
+        if new:  # by this clock: that of another machine may differ
             self._next = max(self._next, monotonic() + uniform(1.0, 1.0 + _JITTER) * self._every)
         return new
 
     def close(self) -> None:
-        """Finish what is being written, and begin nothing else."""
+        """Finish an edition that is being written, and begin no other."""
         with self._lock:
             self._closed = True
 
     def measured(self) -> dict[str, float]:
-        """Return what Prometheus gets to know."""
+        """Return the metrics of the crowd."""
         keeper = self._explorer.crowd_keeper
         now = None if keeper is None else keeper.latest
         if keeper is None or now is None:
@@ -131,7 +131,7 @@ class Publisher:
 
 
 def crowd_view(explorer: Explorer, publisher: Publisher) -> wire.CrowdView:
-    """Return what everybody taught so far."""
+    """Return what was learned from all users."""
     keeper = explorer.crowd_keeper
     now = None if keeper is None else keeper.latest
     if keeper is None or now is None:
@@ -145,16 +145,16 @@ def crowd_view(explorer: Explorer, publisher: Publisher) -> wire.CrowdView:
 
 
 def _risen(explorer: Explorer) -> list[wire.RisenItem]:
-    """Return the items with the largest effects, those that may be shown."""
+    """Return the items with the largest effects, of those that may be shown."""
     keeper, inspect = explorer.crowd_keeper, explorer.inspect
     assert keeper is not None
     assert keeper.latest is not None
     now, shop, found = keeper.latest, inspect.catalogue, list[wire.RisenItem]()
-    most = max(0, len(now.effects) - 4 * _RISEN)  # some may be gone
+    most = max(0, len(now.effects) - 4 * _RISEN)  # some may have been removed
     order = np.argpartition(now.effects, most)[most:] if most else np.arange(len(now.effects))
     order = order[np.argsort(-now.effects[order], kind="stable")]
     for at, row in zip(order.tolist(), inspect.rows_of(now.numbers[order]).tolist(), strict=True):
-        if row < 0 or not now.effects[at] > _WORTH_TELLING * now.effects[order[0]] > 0 or shop.ids[row] not in inspect:
+        if row < 0 or not now.effects[at] > _WORTH_LISTING * now.effects[order[0]] > 0 or shop.ids[row] not in inspect:
             continue
         title = item_name(shop, row) if shop.titles is not None else None
         times, earned = float(now.times[at]), float(now.earned[at])

@@ -1,4 +1,4 @@
-"""How the service is doing, second by second, for the last quarter of an hour."""
+"""What the service did, second by second, during the last quarter of an hour."""
 
 from collections import deque
 from time import time
@@ -15,7 +15,7 @@ _RECOMMEND, _FEEDBACK = "/v1/recommend", "/v1/feedback"
 
 
 class _Totals(NamedTuple):
-    """What only ever grows."""
+    """Totals since the start."""
 
     decisions: int
     bold: int
@@ -25,13 +25,13 @@ class _Totals(NamedTuple):
     refused: int
     covered: int
     asked: list[int]
-    """Requests for items by time to answer, as `Metrics` counts them ..."""
+    """Histogram of response times of recommend ..."""
     told: list[int]
-    """... and feedback."""
+    """... and of feedback."""
 
 
 class Live:
-    """Keeps a row a second of what the service did in it.
+    """Keeps one row per second.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Live:
         self._then = time()
 
     def sample(self) -> None:
-        """Add what happened since the last time."""
+        """Add a row of what happened since the last one."""
         now, totals, before = time(), self._totals(), self._before
         seconds = max(now - self._then, 1e-3)
         store = self._served.store
@@ -73,7 +73,7 @@ class Live:
         self._before, self._then = totals, now
 
     def since(self, after: float, reason: str) -> wire.LiveView:
-        """Return the rows after some time, as columns, and what there is in all."""
+        """Return the rows after a time, as columns, and the totals."""
         rows = [row for row in list(self._rows) if row.time > after]
         columns = {name: [getattr(row, name) for row in rows] for name in wire.Second.__struct_fields__}
         explorer, totals = self._served.explorer, self._totals()
@@ -93,7 +93,7 @@ class Live:
 
 
 def percentile(counts: list[int], share: float) -> float | None:
-    """Return milliseconds within which a share of requests was answered, from counts by time; None: there were none."""
+    """Return the milliseconds within which a share of requests was answered; None: there were no requests."""
     total = sum(counts)
     if not total:
         return None

@@ -1,4 +1,4 @@
-"""Counts for Prometheus."""
+"""Metrics for Prometheus."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -9,24 +9,24 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from treeward.serve.counts import GROUPS
+from treeward.serve.groups import GROUPS
 from treeward.serve.service import Served
 
 STEPS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-"""Edges of the times that requests are counted by, in seconds."""
+"""Upper edges of the histogram of response times, in seconds."""
 _GROUPED = {
     "decisions": "Items recommended, by group of users; all workers.",
     "rewards": "Decisions that got a reward, default rewards included, by group of users; all workers.",
     "earned": "Sum of all rewards, by group of users; all workers.",
 }
 _SINGLE = {
-    "matched": "Decisions of an apprentice that were what the caller showed; all workers.",
-    "compared": "Decisions of an apprentice; all workers.",
+    "matched": "Decisions in the mode apprentice that were the caller's own item; all workers.",
+    "compared": "Decisions in the mode apprentice; all workers.",
 }
 
 
 class Metrics(Collector):
-    """What there is to know of a running service."""
+    """Counts requests, and reports them together with what the service and the store count."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -44,16 +44,16 @@ class Metrics(Collector):
                 ("store_waiting_writes", "Writes that are not on disk yet."),
                 ("store_commits", "Commits since the start."),
                 ("store_ok", "1 as long as the store takes writes."),
-                ("crowd_edition", "Number of the crowd's edition; 0: every user is learned alone."),
-                ("crowd_rewards", "Rewards that the edition knows."),
-                ("crowd_publish_seconds", "Seconds that making the last edition took."),
-                ("crowd_waiting", "Rewards that came since the edition, and changes to them."),
+                ("crowd_edition", "Number of the crowd's edition; 0: there is no crowd."),
+                ("crowd_rewards", "Rewards in the edition."),
+                ("crowd_publish_seconds", "Seconds it took to make the last edition."),
+                ("crowd_waiting", "Rewards, and changes of rewards, since the edition."),
                 ("crowd_age_seconds", "Seconds since the edition was made."),
             )
         }
 
     def count(self, route: str, status: int, seconds: float) -> None:
-        """Count one request: here, because a counter and a histogram of the library's take ten times as long."""
+        """Count one request; not with the library's counter and histogram, which take ten times as long."""
         self._requests[route, status] = self._requests.get((route, status), 0) + 1
         times = self._times.get(route)
         if times is None:
@@ -63,19 +63,19 @@ class Metrics(Collector):
         self._seconds[route] += seconds
 
     def times(self, route: str) -> list[int]:
-        """Return how many requests for a route were answered within each of the steps, and beyond the last."""
+        """Return the histogram of response times of a route."""
         return list(self._times.get(route) or [0] * (len(STEPS) + 1))
 
     def refused(self) -> int:
-        """Return how many requests were refused for want of room, or failed."""
+        """Return how many requests were answered with 429 or 5xx."""
         return sum(count for (_, status), count in list(self._requests.items()) if status == 429 or status >= 500)
 
     def describe(self) -> list[Metric]:
-        """Nothing is known beforehand."""
+        """Return nothing: the metrics are not known beforehand."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Return the requests, as the library asks for them."""
+        """Return the metrics that are not gauges."""
         requests = CounterMetricFamily("treeward_requests", "Requests by route and status.", labels=("route", "status"))
         for (route, status), count in sorted(self._requests.items()):
             requests.add_metric((route, str(status)), count)
@@ -86,9 +86,9 @@ class Metrics(Collector):
             names = [*(str(float(step)) for step in STEPS), "+Inf"]
             seconds.add_metric((route,), list(zip(names, upto, strict=True)), self._seconds[route])
         yield seconds
-        counts = self._served.service.counts
+        counts = self._served.service.groups.counts
         for name, about in _GROUPED.items():
-            # Rewards may be negative, and be changed: their sum may fall.
+            # A gauge, since rewards may be negative or changed: the sum may fall.
             kind = GaugeMetricFamily if name == "earned" else CounterMetricFamily
             family = kind(f"treeward_{name}", about, labels=("group",))
             for group in GROUPS:
@@ -98,7 +98,7 @@ class Metrics(Collector):
             yield CounterMetricFamily(f"treeward_{name}_decisions", about, value=counts.total(name))
 
     def text(self, asks: int, rewards: int) -> bytes:
-        """Return what Prometheus reads."""
+        """Return all metrics in the text format."""
         store = self._served.store.status()
         values = {
             "users": store.users,

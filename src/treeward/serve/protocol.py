@@ -1,6 +1,7 @@
-"""HTTP for the hot routes: straight from the parser to the batch and back, without a task a request.
+"""HTTP for the hot routes: from the parser straight to the batch and back, without a task per request.
 
-Everything else, and everything unusual (pipelining behind another request, Expect, a full house), goes uvicorn's way.
+All other requests, and unusual ones (pipelined behind another request, with Expect or Upgrade), go uvicorn's way to
+the cold routes. For every request there are limits to the size and the time of its headers.
 """
 
 import asyncio
@@ -18,11 +19,11 @@ from treeward.serve.hot import HotPath, HotRoute
 from treeward.serve.replies import NOT_KEPT, Headers, Reply
 
 _MOST_HEAD = 64 << 10
-"""Bytes of a request's headers and trailers, together."""
+"""Bytes of a request's headers and trailers together."""
 _MOST_DRAINED = 64 << 10
-"""Bytes of a body that are read, and thrown away, of a caller who is refused anyway: so that the answer arrives."""
+"""Bytes that are read of the body of a refused request, so that its caller gets to the answer."""
 _PAUSE = 0.25
-"""Seconds until a request that finds no room is told so."""
+"""Seconds before a request is answered with 503 because too many wait."""
 _HEAD = (
     b"content-type: application/json\r\n"
     + b"".join(b"%s: %s\r\n" % pair for pair in NOT_KEPT)
@@ -35,8 +36,8 @@ _FULL = (
 )
 
 
-class _Going(NamedTuple):
-    """A request on its way."""
+class _HotRequest(NamedTuple):
+    """A hot request that is being read or answered."""
 
     route: HotRoute[Any, Any]
     headers: Headers
@@ -45,11 +46,11 @@ class _Going(NamedTuple):
     keep_alive: bool
     caller: str
     refusal: Reply | None
-    """What a caller gets who may not do this: the body is then not kept, and a long one not waited for."""
+    """The answer, if the caller may not do this: then the body is not kept, and a long one is not waited for."""
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's protocol, which waits for headers for ever, with an end to that and a short way for the hot routes."""
+    """uvicorn's protocol, with a time limit for headers, which it lacks, and a fast path for the hot routes."""
 
     hot: ClassVar[HotPath]
     """Set by a subclass, made for one application ..."""
@@ -57,7 +58,7 @@ class Protocol(HttpToolsProtocol):
     """... and the routes that take the fast path on its listener."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin, if there is room for one more."""
+        """Begin, unless there are too many connections."""
         super().connection_made(transport)
         self._application, self.app = self.app, self._answering
         self._running: Any = None
@@ -65,8 +66,8 @@ class Protocol(HttpToolsProtocol):
         self._head = 0
         self._moved = False
         self._drained = 0
-        self._arriving: _Going | None = None
-        self._waiting: _Going | None = None
+        self._arriving: _HotRequest | None = None
+        self._waiting: _HotRequest | None = None
         self._closing = False
         self._caller = "-"
         self._timer: asyncio.TimerHandle | None = None
@@ -78,7 +79,7 @@ class Protocol(HttpToolsProtocol):
         self._arm(self.hot.settings.header_timeout, self._cut)
 
     async def _answering(self, scope: Any, receive: Any, send: Any) -> None:
-        """Have the application answer, as long as somebody is there: uvicorn would write to a closed connection."""
+        """Have the application answer while the connection is open; uvicorn would write to a closed one."""
         self._running = send.__self__
 
         async def answer(message: Any) -> None:
@@ -88,7 +89,7 @@ class Protocol(HttpToolsProtocol):
         await self._application(scope, receive, answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; uvicorn knows this of the last request that came, which need not be the one that is answered."""
+        """End; uvicorn would tell only the last request, which need not be the one that is being answered."""
         self._disarm()
         if self._running is not None:
             self._running.disconnected = True
@@ -97,30 +98,30 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Take no more requests from somebody who does not read the answers."""
+        """Read no more requests from a caller who does not read the answers."""
         super().pause_writing()
         self.flow.pause_reading()
         self._watch()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Read again."""
         super().resume_writing()
         if not self._closing:
             self.flow.resume_reading()
 
     def _left(self) -> int:
-        """Return how much the caller has not taken, of what is kept here and in the kernel."""
+        """Return how many bytes the caller has not read yet, of those buffered here and in the kernel."""
         socket = self.transport.get_extra_info("socket")
         queued = struct.unpack("i", ioctl(socket.fileno(), TIOCOUTQ, bytes(4)))[0]
         return self.transport.get_write_buffer_size() + int(queued)
 
     def _watch(self) -> None:
-        """Look after answers that the kernel has no room for; one that is being closed waits for them as well."""
+        """Watch answers that the kernel has no room for, even on a connection that is being closed."""
         if self._unread is None and self.transport.get_write_buffer_size():
             self._unread = self.loop.call_later(self.hot.settings.body_timeout, self._look, self._left())
 
     def _look(self, before: int) -> None:
-        """Give up on answers of which nothing was read for a while; who reads slowly gets them."""
+        """Abort a connection if nothing was read for a while; a slow reader gets the whole answer."""
         self._unread = None
         if self.transport.get_write_buffer_size() and self._left() >= before:
             self.transport.abort()
@@ -128,12 +129,12 @@ class Protocol(HttpToolsProtocol):
             self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; whoever stops in the middle of a request, or before the next, has only so long to go on."""
+        """Take bytes, and limit the time until the rest of a request, or the next one, must arrive."""
         if self.transport.is_closing() or (self._closing and self._arriving is None):
             return
         self._moved = False
         super().data_received(data)
-        if not self._moved:  # all of it is part of one header or trailer
+        if not self._moved:  # all bytes belong to one header or trailer
             self._head += len(data)
         if self._head > _MOST_HEAD:
             self.transport.close()
@@ -149,7 +150,7 @@ class Protocol(HttpToolsProtocol):
                 self._arm(self.hot.settings.header_timeout, self._cut)
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, unless the last one was answered before all of it was there."""
+        """Go on to the next request, unless this one was answered before all of it had arrived."""
         self._watch()
         if self.cycle.more_body:
             self.transport.close()
@@ -161,22 +162,22 @@ class Protocol(HttpToolsProtocol):
         self._in_headers, self._head, self._moved = True, 0, True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, or a trailer, up to what is allowed of both."""
+        """Take a header or a trailer, up to the limit of both."""
         self._moved = True
         self._head += len(name) + len(value) + len(b": \r\n")
         if self._head <= _MOST_HEAD:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Choose the way."""
+        """Choose the fast path or uvicorn's."""
         self._in_headers, self._moved = False, True
         self._disarm()
-        if self._head > _MOST_HEAD:  # and not all of it was kept: the connection is about to be closed
+        if self._head > _MOST_HEAD:  # not all headers were kept, and the connection is about to be closed
             self._closing = True
             return
         route = self.routes.get((self.parser.get_method(), self.url))
         busy = self._waiting is not None or (self.cycle is not None and not self.cycle.response_complete)
-        if self._waiting is not None:  # somebody does not wait for answers: one at a time, then a new connection
+        if self._waiting is not None:  # pipelined: this one is answered, then the connection closed
             self._closing = True
             self.flow.pause_reading()
             return
@@ -190,11 +191,11 @@ class Protocol(HttpToolsProtocol):
         except Exception as error:
             refusal = self.hot.refusal(error, headers.request_id)
             announced = next((value for name, value in self.headers if name == b"content-length"), b"0")
-            self._drained = int(announced) if int(announced) > _MOST_DRAINED else 0  # no use waiting for a long one
-        self._arriving = _Going(route, headers, perf_counter(), bytearray(), keep_alive, caller, refusal)
+            self._drained = int(announced) if int(announced) > _MOST_DRAINED else 0  # a long body is not waited for
+        self._arriving = _HotRequest(route, headers, perf_counter(), bytearray(), keep_alive, caller, refusal)
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body, up to what is allowed."""
+        """Take a part of a body, up to the limit."""
         self._moved = True
         going = self._arriving
         if going is not None:
@@ -208,7 +209,7 @@ class Protocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_chunk_header(self) -> None:
-        """Note that a chunk begins: its size is no header."""
+        """Note that a chunk begins: the line with its size is not a header."""
         self._moved = True
 
     def on_chunk_complete(self) -> None:
@@ -216,7 +217,7 @@ class Protocol(HttpToolsProtocol):
         self._moved = True
 
     def on_message_complete(self) -> None:
-        """Hand a whole request on."""
+        """Answer a request that has arrived completely."""
         self._moved = True
         going, self._arriving = self._arriving, None
         if going is None:
@@ -229,7 +230,7 @@ class Protocol(HttpToolsProtocol):
             self._write(going.refusal)
             return
         if going.route.full:
-            # Before anything is looked at, and not at once: who comes right back must not keep others waiting.
+            # Before the body is decoded, and with a pause: callers who retry at once must not slow others down.
             self.loop.call_later(_PAUSE, self._write, self.hot.busy)
             return
         try:
@@ -238,7 +239,7 @@ class Protocol(HttpToolsProtocol):
             self._write(self.hot.refusal(error, going.headers.request_id))
 
     def shutdown(self) -> None:
-        """Close as soon as nothing waits for an answer."""
+        """Close as soon as no request waits for its answer."""
         if self._waiting is not None or self._arriving is not None:
             self._closing = True
         else:
@@ -279,7 +280,7 @@ class Protocol(HttpToolsProtocol):
         self.hot.count(going.route.path, "POST", reply.status, took, self._caller, going.headers.request_id)
 
     def _refuse(self, reply: Reply) -> None:
-        """Answer before all of the request is there, and close."""
+        """Answer before all of the request has arrived, and close."""
         self._waiting, self._arriving = self._arriving, None
         self._closing = True
         self._write(reply)

@@ -1,4 +1,4 @@
-"""Reports of past experiments: pages in a folder, listed, and opened by links that soon expire."""
+"""Reports of past experiments: pages in a folder, which are listed, and opened by links that expire."""
 
 import os
 import re
@@ -36,7 +36,7 @@ class Reports:
     Parameters
     ----------
     folder
-        Where they are; nothing: there are none.
+        Where they are; empty: there are none.
     """
 
     def __init__(self, folder: str) -> None:
@@ -44,23 +44,23 @@ class Reports:
         self._secret = secrets.token_bytes(32)
 
     def listed(self) -> wire.ReportList:
-        """Return what there is, the latest first."""
+        """Return all reports, the latest first."""
         found = []
         for name, path in self._paths().items():
-            with suppress(OSError):  # it is gone meanwhile
+            with suppress(OSError):  # it was deleted meanwhile
                 found.append(wire.Report(name, _title(path) or name, round(path.stat().st_mtime, 3)))
         return wire.ReportList(self._folder is not None, sorted(found, key=lambda one: -one.modified)[:_MOST])
 
     def link(self, name: str) -> wire.ReportLink:
-        """Return where a report can be opened for the next ten minutes, by whoever has the link."""
+        """Return a link by which anybody can open a report during the next ten minutes."""
         self._path(name)
         until = int(time()) + _OPEN_FOR
         return wire.ReportLink(f"/reports/{quote(name, safe='')}?until={until}&ticket={self._ticket(name, until)}")
 
     def read(self, name: str, until: int, ticket: str) -> bytes:
-        """Return a report, given a link's ticket; with the plotting library taken out of it, which is here already."""
+        """Return a report, given a link's ticket. Its copy of the plotting library is replaced by a link to ours."""
         if not compare_digest(ticket.encode(), self._ticket(name, until).encode()) or until < time():
-            raise UnknownId("this link is not good any more: open the report from the list again")
+            raise UnknownId("this link has expired: open the report from the list again")
         body = self._path(name).read_bytes()
         return body.replace(
             b"<script>" + plotly() + b"</script>", b'<script src="/assets/%s"></script>' % PLOTLY.encode()
@@ -72,13 +72,13 @@ class Reports:
         found = {}
         for path in sorted([*self._folder.glob("*.html"), *self._folder.glob("*/*.html")]):
             name = str(path.relative_to(self._folder))
-            inside = path.resolve().is_relative_to(self._folder.resolve())  # a link may lead anywhere
+            inside = path.resolve().is_relative_to(self._folder.resolve())  # a symbolic link may lead anywhere
             if inside and path.is_file() and os.access(path, os.R_OK) and name.isprintable():
                 found[name] = path
         return found
 
     def _path(self, name: str) -> Path:
-        # Looked up, never put together: no name leads out of the folder.
+        # Looked up in the list, never joined to a path: no name leads out of the folder.
         found = self._paths().get(name)
         if found is None:
             raise UnknownId(f"there is no report {name[:80]!r}")

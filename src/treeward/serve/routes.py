@@ -267,7 +267,7 @@ class Routes:
     @route("GET", "/v1/lift", "read")
     async def lift(self) -> wire.Lift:
         """Compare users who are explored for with those held out."""
-        return await self._look(self._served.service.lift)
+        return await self._look(self._served.service.groups.lift)
 
     @route("GET", "/v1/crowd", "read")
     async def crowd(self) -> wire.CrowdView:

@@ -1,10 +1,11 @@
-"""A service from its settings to its last request: load, warm, listen, drain."""
+"""Runs a service from its settings to its last request: load, warm up, listen, drain."""
 
 import asyncio
 import resource
+import shlex
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -12,16 +13,16 @@ import numpy as np
 import uvicorn
 from threadpoolctl import threadpool_limits
 
+from treeward.bandit.changed_vectors import check_vectors
 from treeward.bandit.crowd import Crowd
-from treeward.bandit.sampled import check_vectors
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue
 from treeward.embed.features import load_features
 from treeward.explorer.explorer import Explorer
-from treeward.policy.base import Policy
+from treeward.policy.base import PRIOR, Policy
 from treeward.serve.app import App
-from treeward.serve.counts import Counts
+from treeward.serve.groups import GroupCounts
 from treeward.serve.log import capturing
 from treeward.serve.protocol import Protocol
 from treeward.serve.service import Service
@@ -32,12 +33,12 @@ from treeward.store.opening import open_store
 from treeward.tree.item_tree import ItemTree
 
 _EXPOSED_WITHIN = 0.02
-"""Of the 50 ms in which an exposure is on disk, what it may wait for company; a commit takes the rest."""
-_DRAIN = 20
+"""How long an exposure may wait for others to share a commit; the commit takes the rest of the promised 50 ms."""
+_SECONDS_TO_DRAIN = 20
 
 
 def open_explorer(settings: Settings, progress: Progress = silent, *, chosen: bool = False) -> Explorer:
-    """Return the explorer that settings ask for or, if `chosen`, the one whose snapshot took the place of theirs."""
+    """Return the explorer of the settings or, if `chosen`, of the snapshot that a swap or a rebuild chose instead."""
     store = open_store(settings.store, progress)
     try:
         choice = choice_of(store, settings) if chosen else None
@@ -55,36 +56,65 @@ def open_explorer(settings: Settings, progress: Progress = silent, *, chosen: bo
 
 
 def unservable(items: str, error: TreewardError) -> TreewardError:
-    """Return an error that says who chose the items that cannot be served, and the way out."""
+    """Return an error that says why the chosen items cannot be served, and what to do."""
     told = f"what a swap or a rebuild put in place, as the store notes ({items}), cannot be served: {error}"
     return TreewardError(f"{told}. Bring it back, or serve what the settings name: treeward serve --from-settings")
 
 
 def parts(settings: Settings, *, accepted: bool = False) -> tuple[Catalogue, Policy, ItemTree | None]:
-    """Return the items, the policy and, if there is one, the tree that settings name, where they fit together.
+    """Return the items, the policy and, if there is one, the tree of the settings; refuse them if they do not fit.
 
-    `accepted`: they were served before. Items may have got other vectors since, one by one, so the prior's sample of
-    them says nothing.
+    `accepted`: they were served before. Items may have got other vectors one by one since, so they are not compared
+    with the sample of vectors that the prior has.
     """
     catalogue = settings.load_items()
     prior = Crowd.load(settings.prior) if settings.prior else None
     features = load_features(settings.features) if settings.features else None
     policy = settings.make_policy(prior=prior, features=features)
     if prior is not None and len(catalogue):
-        policy.catalogue_for(Catalogue.of_table(catalogue.table[:1], catalogue.vectors[:1]))  # dimensions, ids
-        if not settings.features and not accepted:  # else it was fitted to what they make of the vectors
+        policy.catalogue_for(
+            Catalogue.of_table(catalogue.table[:1], catalogue.vectors[:1])
+        )  # refuses other dimensions, and other ids
+        if not settings.features and not accepted:  # with features, the prior was fitted to their vectors
             check_vectors("serve", prior, catalogue, settings.prior)
     tree = ItemTree.load(settings.tree) if settings.tree else None
-    if tree is not None and (len(tree) != len(catalogue) or (features is None and _is_of_others(tree, catalogue))):
+    if tree is not None and (len(tree) != len(catalogue) or (features is None and _is_foreign(tree, catalogue))):
         rule = f"built of these {len(catalogue):,} items, in this order"
         raise InvalidArgument("serve", "tree", rule, f"{settings.tree}, of {len(tree):,}")
     settings.fulfilling(catalogue)
     return catalogue, policy, tree
 
 
-def _is_of_others(tree: ItemTree, catalogue: Catalogue) -> bool:
-    """Tell whether most leaves are far from the mean of what are said to be their items, beside those items' length."""
-    if tree.dim != catalogue.dim:  # it was grown over what a prior makes of the vectors
+def warnings_about(settings: Settings, catalogue: Catalogue, policy: Policy, tree: ItemTree | None) -> Iterator[str]:
+    """Return sentences about settings that can be served, but are hardly what the operator meant."""
+    if catalogue.ids_are_row_numbers:
+        yield (
+            f"{settings.items}: no column is called id, so items go by their row numbers, 0 to {len(catalogue) - 1}; "
+            f"--column id=NAME says which holds their ids (it has {', '.join(catalogue.table.columns[1:])})"
+        )
+    prior = policy.prior
+    if not isinstance(prior, Crowd):
+        return
+    if prior.provenance.get("trial", {}).get("worse"):
+        found = prior.provenance["trial"]
+        yield (
+            f"the prior {settings.prior} may do harm: when it was fitted, it earned {found['prior']:.4f} per "
+            f"recommendation, a list of the most popular items {found['popularity']:.4f}, no prior "
+            f"{found['nothing']:.4f}"
+        )
+    clustered = tree is not None and policy.features is None and tree.provenance.get("made_by") == "build"
+    if tree is not None and clustered and tree.provenance.get(PRIOR) != prior.digest:
+        what = "another prior" if PRIOR in tree.provenance else "no prior"
+        fix = shlex.join(
+            ["treeward", "tree", "build", settings.items, "--prior", settings.prior, "-o", settings.tree, "--force"]
+            + [word for one in settings.columns for word in ("--column", one)]
+        )
+        yield f"the tree {settings.tree} was built with {what}; one that fits {settings.prior}: {fix}"
+
+
+def _is_foreign(tree: ItemTree, catalogue: Catalogue) -> bool:
+    """Return whether a tree was built of other items: most leaves are far from the mean of the items they contain."""
+    if tree.dim != catalogue.dim:  # it was built over vectors that a prior has changed
         return False
     some, far = tree.leaves[:: max(1, len(tree.leaves) // 50)], 0
     for leaf in some:
@@ -99,7 +129,7 @@ def _is_of_others(tree: ItemTree, catalogue: Catalogue) -> bool:
 def explorer_over(
     store: EventStore, settings: Settings, progress: Progress = silent, *, accepted: bool = False
 ) -> Explorer:
-    """Return the explorer that settings ask for, over a store that is open; `accepted`: as for `parts`."""
+    """Return the explorer of the settings over an open store, warm; `accepted`: as for `parts`."""
     catalogue, policy, tree = parts(settings, accepted=accepted)
     made = Explorer(
         catalogue,
@@ -123,8 +153,8 @@ def explorer_over(
         half_life=settings.half_life or None,
         publishes=False,
     )
-    with suppress(NothingLeft):  # of what is in stock, perhaps
-        made.preview("")  # decided for nobody, so that nobody waits for a first time
+    with suppress(NothingLeft):  # nothing may be in stock
+        made.preview("")  # compiles and loads what the first request would have to wait for
     return made
 
 
@@ -139,7 +169,7 @@ def _grown(policy: Policy, catalogue: Catalogue, progress: Progress) -> ItemTree
 
 
 def listening(host: str, port: int, *, shared: bool = False, name: str = "port") -> socket.socket:
-    """Return a socket that listens, with other processes of ours if `shared`, or say why there is none."""
+    """Return a listening socket; `shared`: other processes may listen on the same port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -158,9 +188,9 @@ def serve(
     *,
     progress: Progress = silent,
     ready: Callable[[str, str, str], None] = lambda *_: None,
-    counts: Counts | None = None,
+    counts: GroupCounts | None = None,
 ) -> None:
-    """Run a service until SIGTERM or SIGINT; `ready` is told both addresses and which items, once it does."""
+    """Run a service until SIGTERM or SIGINT; `ready` is called with both addresses and the items once it listens."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, settings.max_connections + 512)), hard))
     sockets = [listening(settings.host, settings.port, shared=settings.workers > 1)]
@@ -169,15 +199,15 @@ def serve(
     explorer = open_explorer(settings, progress, chosen=True)
     app = App(Service(explorer, settings, counts), explorer_over)
     try:
-        threadpool_limits(1)  # products are small: threads that wait for each other would take the cores from requests
+        threadpool_limits(1)  # products are small: BLAS threads would only take the cores from requests
         with capturing(app.log), asyncio.Runner(loop_factory=_loop()) as runner:
             served = app.catalogue.choice.now
             app.log.note({"snapshot": served.items, "tree": served.tree, "prior": served.prior})
             runner.run(_serve(app, sockets, lambda public, admin: ready(public, admin, served.items)))
     finally:
-        app.served.explorer.close()  # which may be another than at the start
+        app.served.explorer.close()  # not `explorer`: a swap may have replaced it
     failed = explorer.store.status().problem
-    if failed is not None and not explorer.store.shared:  # a database may be back by now, and lacks nothing
+    if failed is not None and not explorer.store.shared:  # a database loses nothing, and may be back by now
         raise failed
 
 
@@ -196,7 +226,7 @@ async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, s
         config = uvicorn.Config(
             application, http=ours, interface="asgi3", ws="none", lifespan="off",
             proxy_headers=False, access_log=False, log_config=None, log_level="error", server_header=False,
-            date_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_DRAIN, backlog=2048,
+            date_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_SECONDS_TO_DRAIN, backlog=2048,
         )  # fmt: skip
         servers.append(_Server(config))
     app.start()
@@ -220,13 +250,13 @@ async def _serve(app: App, sockets: list[socket.socket], ready: Callable[[str, s
 
 
 class _Server(uvicorn.Server):
-    """One of two in a process: signals are handled for both."""
+    """One of two servers in a process, whose signals are handled for both."""
 
     def capture_signals(self) -> Any:
         return nullcontext()
 
 
 def address_of(listener: socket.socket) -> str:
-    """Return the address of a socket, as one would type it."""
+    """Return the address of a socket, as it is typed into a browser."""
     host, port, *_ = listener.getsockname()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

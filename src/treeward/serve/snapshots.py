@@ -1,7 +1,7 @@
-"""Which items, tree and prior are served: those of the settings, until others take their place.
+"""Which items, tree, prior and features are served: those of the settings, until a swap or a rebuild chooses others.
 
-The choice is a note in the store: every replica finds it there, at its start and within a second or two of a change. A
-service that is started with other settings than the choice was made for goes by its settings.
+The choice is kept in the store, where every replica finds it at its start and within two seconds of a change. It is
+ignored by a service whose settings have changed since it was made.
 """
 
 from dataclasses import replace
@@ -17,21 +17,21 @@ _NOTE = "snapshot"
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What recommendations are made of."""
+    """Paths of what recommendations are made from."""
 
     items: str
     tree: str = ""
-    """Empty: grown from the items when they are loaded."""
+    """Empty: built from the items when they are loaded."""
     prior: str = ""
     features: str = ""
 
     @classmethod
     def of(cls, settings: Settings) -> "Snapshot":
-        """Return what settings ask for."""
+        """Return the snapshot that settings name."""
         return cls(*map(_absolute, (settings.items, settings.tree, settings.prior, settings.features)))
 
     def into(self, settings: Settings) -> Settings:
-        """Return settings that ask for this."""
+        """Return settings that name this snapshot."""
         return replace(settings, items=self.items, tree=self.tree, prior=self.prior, features=self.features)
 
 
@@ -40,24 +40,24 @@ def _absolute(path: str) -> str:
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What is served, what was before, and what the settings said when that was decided."""
+    """The snapshot that is served, the one before, and the one in the settings when that was chosen."""
 
     now: Snapshot
     before: Snapshot
     settings: Snapshot
 
     def after(self, snapshot: Snapshot) -> "Choice":
-        """Return the choice of another; of the same again, with the same way back."""
+        """Return the choice of another snapshot; the same one again leaves the one before as it is."""
         return self if snapshot == self.now else Choice(snapshot, self.now, self.settings)
 
     def back(self) -> Snapshot:
-        """Return what was served before."""
+        """Return the snapshot that was served before."""
         if self.before == self.now:
             raise InvalidArgument("snapshot", "back", "used after another snapshot was served", "there was none")
         return self.before
 
     def named(self, items: str, tree: str, prior: str, features: str) -> Snapshot:
-        """Return a snapshot that somebody names; where the items stay, so does what is not named."""
+        """Return the snapshot of a request; if it names no items, whatever it does not name stays."""
         if not (items or tree or prior or features):
             raise InvalidArgument("snapshot", "items", "a saved catalogue, or a file of item vectors", "nothing")
         given, now = Snapshot(*map(_absolute, (items, tree, prior, features))), self.now
@@ -66,12 +66,12 @@ class Choice(msgspec.Struct, frozen=True):
         return Snapshot(now.items, given.tree or now.tree, given.prior or now.prior, given.features or now.features)
 
     def keep(self, store: EventStore) -> None:
-        """Write it down for everybody."""
+        """Note the choice in the store, for all replicas."""
         store.metadata.put({_NOTE: msgspec.json.encode(self)})
 
 
 def choice_of(store: EventStore, settings: Settings) -> Choice:
-    """Return what is to be served over a store."""
+    """Return what to serve over a store."""
     asked, found = Snapshot.of(settings), store.metadata.get(_NOTE)
     if found is not None:
         try:

@@ -1,4 +1,4 @@
-"""Several processes behind one port, over one database: started, watched, started again when one dies, and stopped."""
+"""Several processes behind one port, over one database: started, watched, restarted when one dies, and stopped."""
 
 import signal
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from types import FrameType
 from typing import Any
 
 from treeward.core.errors import StoreError, TreewardError
-from treeward.serve.counts import WIDTH, Counts
+from treeward.serve.groups import GroupCounts
 from treeward.serve.log import Log
 from treeward.serve.server import address_of, listening, serve
 from treeward.serve.settings import Settings
 
 _PAUSE = 1.0
-"""Seconds before a worker that died is started again."""
+"""Seconds before a worker that died is restarted."""
 _PATIENCE = 30.0
-"""Seconds a worker has to end."""
+"""Seconds that a worker has to end."""
 
 
 def serve_many(settings: Settings, *, ready: Callable[[str, str, str], None] = lambda *_: None) -> None:
-    """Run `settings.workers` services behind one port until SIGTERM or SIGINT; `ready` is told once all are."""
-    held = listening(settings.host, settings.port, shared=True)  # the port is ours as long as this is open
+    """Run `settings.workers` services behind one port until SIGTERM or SIGINT; `ready` is called once all listen."""
+    held = listening(settings.host, settings.port, shared=True)  # keeps the port while workers come and go
     held_admin = listening("127.0.0.1", settings.admin_port) if settings.admin_port >= 0 else None
     public, admin = address_of(held), address_of(held_admin) if held_admin is not None else ""
     if held_admin is not None:
@@ -43,35 +43,35 @@ def serve_many(settings: Settings, *, ready: Callable[[str, str, str], None] = l
 
 
 class _Crew:
-    """The workers, and what became of them."""
+    """The worker processes."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._context = settings, get_context("spawn")
         self._workers: list[tuple[BaseProcess, Connection]] = []
         self._ended = Event()
-        self._counts = self._context.RawArray("d", settings.workers * WIDTH)
+        self._counts = self._context.RawArray("d", settings.workers * GroupCounts.WIDTH)
         self._log = Log()
 
     def end(self, number: int = 0, frame: FrameType | None = None) -> None:
-        """Tell all to finish what they were asked, and go."""
+        """Have all workers answer what is waiting, and end."""
         self._ended.set()
         for process, _ in self._workers:
             if process.is_alive():
                 process.terminate()
 
     def run(self, ready: Callable[[str], None]) -> None:
-        """Start all, and see to it that all are there, until told to end."""
+        """Start all workers, and restart those that die, until `end` is called."""
         try:
             for index in range(self._settings.workers):
                 self._workers.append(self._start(index))
-            items = self._greet()
+            items = self._wait_until_ready()
             if not self._ended.is_set():
                 ready(items)
             while not self._ended.is_set():
                 wait([process.sentinel for process, _ in self._workers], timeout=0.5)
                 gone = [index for index, (process, _) in enumerate(self._workers) if not process.is_alive()]
                 for index in gone if not self._ended.is_set() else []:
-                    self._tell(index)
+                    self._log_death(index)
                 if gone and not self._ended.wait(_PAUSE):
                     for index in gone:
                         self._workers[index] = self._start(index)
@@ -79,19 +79,19 @@ class _Crew:
             self.end()
             self._join()
 
-    def _tell(self, index: int) -> None:
-        """Log that a worker died, and of what: by itself, one that was killed tells nobody."""
+    def _log_death(self, index: int) -> None:
+        """Log that a worker died, and why: a killed process cannot log it itself."""
         process, told = self._workers[index]
         code, why = process.exitcode, ""
         with suppress(EOFError):
             while told.poll():
                 why = told.recv()[1] or why
         why = why or (signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}")
-        self._log.note({"error": "a worker died, and is started again", "worker": index, "pid": process.pid, "of": why})
+        self._log.note({"error": "a worker died, and is restarted", "worker": index, "pid": process.pid, "of": why})
         self._log.flush()
 
-    def _greet(self) -> str:
-        """Wait until all take requests, or one says why it does not; return which items they serve."""
+    def _wait_until_ready(self) -> str:
+        """Wait until all workers listen, or one reports why it does not; return the items they serve."""
         items = ""
         for process, told in self._workers:
             while not told.poll(0.1) and process.is_alive() and not self._ended.is_set():
@@ -122,8 +122,10 @@ class _Crew:
 
 
 def _work(settings: Settings, told: Connection, held: Any, index: int) -> None:
-    """Be one of the workers."""
+    """Run one worker."""
     try:
-        serve(settings, ready=lambda *which: told.send((which[-1], "")), counts=Counts(held, index, settings.workers))
+        serve(
+            settings, ready=lambda *which: told.send((which[-1], "")), counts=GroupCounts(held, index, settings.workers)
+        )
     except (TreewardError, OSError) as error:
         told.send(("", str(error)))

@@ -1,4 +1,4 @@
-"""Who visits a shop when: a few users come very often, most of them only a few times."""
+"""Visits of users to a shop: a few users come very often, most of them only a few times."""
 
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple

@@ -1,4 +1,4 @@
-"""How much a policy can earn that knows what is good for everybody, and nothing about anybody."""
+"""The most that a policy can earn that knows what is good on average, and nothing about single users."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def context_free_ceiling(world: World, users: Sequence[int], budget: int) -> flo
     Each round such a policy is given `budget` items, drawn uniformly without replacement. At best it shows the item
     of the sample with the highest mean probability over `users`. Out of N items the k-th best is the best of the
     sample with probability C(N - k, budget - 1) / C(N, budget). The result is the mean under these probabilities: it
-    is exact, nothing is simulated. Multiply it by the number of rounds to compare it with a cumulative reward.
+    is exact, not simulated. Multiply it by the number of rounds to compare it with a cumulative reward.
 
     Items may be shown again, all users count equally, and the policy does not tell users apart. A policy that does,
     or that looks at more items, can earn more.
@@ -24,7 +24,7 @@ def context_free_ceiling(world: World, users: Sequence[int], budget: int) -> flo
     Parameters
     ----------
     world
-        What answers.
+        The world that answers.
     users
         The users' numbers in the world: those the policies are tried on.
     budget

@@ -1,4 +1,4 @@
-"""`Fidelity`: how far to trust a world, and how much there is in it to personalise."""
+"""`Fidelity`: how far to trust a world, and how much personalisation can gain in it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -34,7 +34,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Account:
-    """How one way to score held-out events did."""
+    """How well one way to score held-out events did."""
 
     name: str
     auc: float
@@ -48,7 +48,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean reward of a list of so many items: each user's own best, the best one for everybody, a random one."""
+    """Mean reward of a list of `size` items: each user's own best, the best list for all users, a random one."""
 
     size: int
     own: float
@@ -58,18 +58,18 @@ class Spread:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """What there is to say of a world; `save` writes it as a page or as JSON."""
+    """The figures of a world; `save` writes them as a page or as JSON."""
 
     users: int
     items: int
     looked_at: int
-    """So many users were looked at, with every item, for the spread."""
+    """Users whose probabilities were computed for every item, for the spread."""
     provenance: Mapping[str, Any]
     accounts: tuple[Account, ...]
     """Of a learned world: with weights, without, popularity alone, a constant. Of another: none."""
     spread: tuple[Spread, ...]
     gains: tuple[float, ...] = field(repr=False)
-    """For each user looked at: how much more their best item earns than the best common one."""
+    """For each of these users: how much more their best item earns than the best common one."""
     points: Mapping[str, list[float]] = field(repr=False)
     """Of some items: rewarded, chance, and perhaps unweighted."""
 
@@ -91,7 +91,7 @@ class Fidelity:
 
 @checks.checked("World.fidelity")
 def fidelity(world: World, users: Count = 500, seed: Seed = 0) -> Fidelity:
-    """Tell of a world; `World.fidelity` says what the parameters mean."""
+    """Return the figures of a world; `World.fidelity` documents the parameters."""
     chosen = some_users(world.users, users, seed)
     spread, gains = _spread(world, chosen)
     return Fidelity(
@@ -150,7 +150,7 @@ def _rank_correlation(one: pl.Series, other: pl.Series) -> float | None:
 
 
 def _spread(world: World, chosen: NDArray[np.int64]) -> tuple[tuple[Spread, ...], NDArray[np.float64]]:
-    """Return the spread over the chosen users, and every one's gain."""
+    """Return the spread over the chosen users, and the gain of each."""
     sizes = [size for size in _LISTS if size <= len(world.catalogue)]
     appeal = np.mean([world.probabilities(user) for user in chosen.tolist()], axis=0)
     common = np.argsort(-appeal, kind="stable")[: sizes[-1]]

@@ -28,12 +28,12 @@ def _reading(told: Fidelity) -> str:
         f"everybody's own best {first.own:.3f}. "
     )
     if first.own < _HARDLY * first.common:
-        said += "There is hardly anything to personalise: this world cannot tell a good policy from a popularity list."
+        said += "Personalisation gains hardly anything: this world cannot tell a good policy from a popularity list."
     elif first.common > 0:
-        said += f"To know the users is worth {first.own / first.common:.1f} times the best common choice."
+        said += f"Knowing the users is worth {first.own / first.common:.1f} times the best common choice."
     if told.accounts:
         best, popular = told.accounts[0], next(one for one in told.accounts if one.name == "popularity alone")
-        said += f" It tells held-out events with an AUC of {best.auc:.3f}; popularity alone reaches {popular.auc:.3f}."
+        said += f" It ranks held-out events with an AUC of {best.auc:.3f}; popularity alone reaches {popular.auc:.3f}."
     return said
 
 
@@ -48,8 +48,8 @@ def _trust(told: Fidelity) -> list[str]:
     parts = [
         heading("Events it has not seen"),
         text(
-            "Held-out rewards against skips, or against items drawn that the user never touched. A log carries its own",
-            "bias, so weights that take it out may cost AUC here; what they are for is the last column.",
+            "Held-out rewards against skips, or against drawn items that the user never touched. A log has a bias of",
+            "its own, so weights that remove it may cost AUC here; the last column shows what they are for.",
         ),
         table(head, rows),
     ]
@@ -84,8 +84,8 @@ def _trust(told: Fidelity) -> list[str]:
         plot(curve, "Calibration: ten bins of equally many held-out events."),
         heading("Popularity"),
         text(
-            "What was rewarded often was also shown often. The steeper the cloud, the more of the log's exposure the",
-            "world takes for taste.",
+            "Items that were rewarded often were also shown often. The steeper the cloud, the more the world mistakes",
+            "exposure for taste.",
         ),
         plot(cloud, f"{len(told.points['rewarded']):,} items; appeal is the mean chance over some users."),
     ]
@@ -106,7 +106,7 @@ def _room(told: Fidelity) -> list[str]:
     gains.update_layout(xaxis_title="own best item less the best common one", yaxis_title="users", showlegend=False)
     rows = [(f"{one.size}", *(f"{value:.4f}" for value in (one.own, one.common, one.random))) for one in told.spread]
     return [
-        heading("How much there is to personalise"),
+        heading("How much personalisation can gain"),
         text(
             f"Over {told.looked_at:,} users, every item of each. The common list is the best there is for these users."
         ),

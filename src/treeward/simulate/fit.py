@@ -25,7 +25,7 @@ _HELD_OUT = 0.1
 
 
 class Fitted(NamedTuple):
-    """A fitted world's parts, and what is needed to tell how good it is."""
+    """A fitted world's parts, and what is needed to evaluate it."""
 
     factors: Factors
     users: pl.Series
@@ -33,7 +33,7 @@ class Fitted(NamedTuple):
     propensity: Floats
     """(items,): relative to the mean."""
     shown: NDArray[np.int64]
-    """(items,): by how many users an item was seen, as far as the log tells ..."""
+    """(items,): how many users saw an item, according to the log ..."""
     liked: NDArray[np.int64]
     """... and rewarded."""
     train: Events
@@ -61,16 +61,16 @@ def fit(
     progress: Progress | None = None,
     stage: str = "fitting the world",
 ) -> Fitted:
-    """Fit the factors of a world to a log; `World.fit` says what the parameters mean."""
+    """Fit the factors of a world to a log; `World.fit` documents the parameters."""
     rows = _rows(interactions, catalogue)
     positive = rows.reward > 0
-    # Skips set the base rate where there are enough of them; otherwise items nobody touched are drawn besides.
+    # Skips set the base rate where there are enough of them; otherwise untouched items are drawn as well.
     has_skips = int((~positive).sum()) >= negatives * int(positive.sum())
     kind = exposure if callable(exposure) else checks.one_of("World.fit", "exposure", exposure, get_args(Source))
     if kind == "auto":
         kind = "impressions" if (~positive).sum() >= positive.sum() else "popularity"
     held = rng.uniforms(seed, rng.stream("held out"), len(rows.user)) < _HELD_OUT
-    # From what is learned from alone: what is held out must not be told by its weight.
+    # Counted on training events only: a weight must not reveal what is held out.
     shown = np.bincount(rows.item[~held], minlength=len(catalogue))
     liked = np.bincount(rows.item[positive & ~held], minlength=len(catalogue))
     propensity = _propensity(kind, shown, liked, power, clip)
@@ -135,12 +135,12 @@ def _propensity(kind: object, shown: NDArray[np.int64], liked: NDArray[np.int64]
 
 
 def _row_weights(rows: _Rows, propensity: Floats, has_skips: bool) -> Floats:
-    """Return what the rows of the log count.
+    """Return the weights of the rows of the log.
 
-    A click of an item is to count 1 / propensity times as much as a negative that was drawn without regard to
-    exposure. Where negatives are drawn that is left to their weights (see `_drawn`): only the ratio matters, and
-    weights on the negatives, which are many and cheap, cost far less variance than weights on the clicks. A skip was as
-    exposed as a click of the same item, so both count alike: 1 / propensity, for rare items to have an equal say.
+    A click should count 1 / propensity times as much as a negative that was drawn without regard to exposure. Where
+    negatives are drawn, their weights do that (see `_drawn`): only the ratio matters, and weights on the many cheap
+    negatives cost far less variance than weights on the clicks. A skip was as exposed as a click of the same item, so
+    both have the weight 1 / propensity, which gives rare items an equal say.
     """
     weight = np.ones(len(rows.reward), dtype=np.float32)
     if has_skips:
@@ -153,15 +153,13 @@ def _row_weights(rows: _Rows, propensity: Floats, has_skips: bool) -> Floats:
 def _thinned(part: Events, negatives: int, seed: int, held: bool) -> Events:
     """Return all positives, and of the skips at most `negatives` times as many."""
     positive, skipped = np.flatnonzero(part.reward > 0), np.flatnonzero(part.reward <= 0)
-    wanted = negatives * len(positive)
-    if len(skipped) > wanted:
-        stream = rng.stream("skips", "held out" if held else "train")
-        skipped = np.sort(skipped[rng.sample(seed, stream, len(skipped), wanted)])
-    return _take(part, np.concatenate([positive, skipped]))
+    stream = rng.stream("skips", "held out" if held else "train")
+    kept = skipped[rng.subset(seed, stream, len(skipped), negatives * len(positive))]
+    return _take(part, np.concatenate([positive, kept]))
 
 
 def _drawn(rows: _Rows, items: int, negatives: int, propensity: Floats, seed: int) -> Events:
-    """Return items drawn for every click that its user never touched, as many as skips leave wanting."""
+    """Draw items that users never touched as negatives for their clicks, as many as there are too few skips."""
     positive = np.flatnonzero(rows.reward > 0)
     skips = len(rows.reward) - len(positive)
     wanted = negatives * len(positive) - skips

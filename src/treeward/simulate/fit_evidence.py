@@ -1,4 +1,4 @@
-"""What a learned world was tried on: events it has not seen, and how exposed items were."""
+"""What a learned world was tested on: events it has not seen, and the exposure of items."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import rng
-from treeward.core.types import Floats
+from treeward.core.types import AnyArray, Floats
 
 if TYPE_CHECKING:
     from treeward.simulate.fit import Fitted
@@ -26,7 +26,7 @@ class Evidence(NamedTuple):
     """Of every item: shown, rewarded, propensity, chance (the mean over some users), and perhaps unweighted."""
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures that say most, for `World.provenance`."""
+        """Return the main figures, for `World.provenance`."""
         held = self.held_out
         rewards = held["reward"].to_numpy()
         told: dict[str, Any] = {
@@ -42,11 +42,9 @@ class Evidence(NamedTuple):
 
 
 def gather(made: "Fitted", world: "World", twin: "World | None") -> Evidence:
-    """Return what a fitted world, and its twin if there is one, tell of what was held out."""
+    """Return what a fitted world, and its twin if there is one, predict for the held-out events."""
     held = made.held_out
-    rows = np.arange(len(held.user))
-    if len(rows) > _MOST_ROWS:
-        rows = np.sort(rng.sample(0, rng.stream("evidence"), len(rows), _MOST_ROWS))
+    rows = rng.subset(0, rng.stream("evidence"), len(held.user), _MOST_ROWS)
     popular = np.bincount(made.train.item[made.train.reward > 0], minlength=len(made.liked))
     user, item = held.user[rows], held.item[rows]
     tried = {"reward": held.reward[rows], "chance": world.chances(user, item), "popular": popular[item]}
@@ -58,7 +56,7 @@ def gather(made: "Fitted", world: "World", twin: "World | None") -> Evidence:
 
 def some_users(users: int, wanted: int, seed: int) -> NDArray[np.int64]:
     """Return some users, drawn at random, in order."""
-    return np.sort(rng.sample(seed, rng.stream("some users"), users, min(users, wanted)))
+    return rng.subset(seed, rng.stream("some users"), users, wanted)
 
 
 def _appeal(world: "World") -> NDArray[np.float64]:
@@ -71,7 +69,7 @@ def _appeal(world: "World") -> NDArray[np.float64]:
     return total / len(chosen)
 
 
-def auc(scores: NDArray[np.floating], rewards: Floats) -> float:
+def auc(scores: NDArray[np.floating], rewards: AnyArray) -> float:
     """Return the probability that a positive scores above a negative; ties count half.
 
     Examples

@@ -1,4 +1,4 @@
-"""What another policy would have earned, estimated from a log of decisions: IPS, self-normalised, doubly robust."""
+"""Estimates of what another policy would have earned, from a log of decisions: IPS, SNIPS, doubly robust."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -21,7 +21,7 @@ Guess = Callable[[Any], ArrayLike]
 
 
 class Estimate(NamedTuple):
-    """An estimate of the mean reward of a decision, with its 95 % interval over users drawn again."""
+    """An estimate of the mean reward per decision, with a 95 % interval from a bootstrap over users."""
 
     name: str
     value: float
@@ -33,23 +33,23 @@ class Estimate(NamedTuple):
 
 
 class OffPolicy(NamedTuple):
-    """What a log says of another policy."""
+    """What a log says about another policy."""
 
     ips: Estimate
     snips: Estimate
     dr: Estimate
     logged: Estimate
-    """What the policy that made the log earned itself."""
+    """What the policy that made the log earned."""
     weight: Estimate
-    """Mean weight of a decision. It is 1, give or take, if whatever the target does the log could have done."""
+    """Mean weight of a decision. It is about 1 if the log's policy could have done everything that the target does."""
     effective: float
-    """How many decisions of the other policy's own the log is worth. See `too_few`."""
+    """The effective sample size: as many decisions of the target itself would be worth as much. See `too_few`."""
     decisions: int
     exact: float
-    """Share of the decisions whose propensity is exact, as far as the log tells."""
+    """Share of the decisions whose propensity is exact, according to the log."""
     users: int
     left_out: int
-    """Decisions that do not count, because nobody drew them: users held out, callers' own items."""
+    """Decisions that no policy drew, which do not count: users held out, callers' own items."""
 
     @property
     def supported(self) -> bool:
@@ -70,12 +70,12 @@ class OffPolicy(NamedTuple):
 
     @property
     def too_few(self) -> bool:
-        """Whether so few decisions count that no number here is to be believed: fewer than 200."""
+        """Whether the effective sample size is below 200, so that no number here can be believed."""
         return self.effective < _FEW_DECISIONS
 
     @property
     def notes(self) -> list[str]:
-        """What to know before believing any of it, in words; nothing if all is well."""
+        """Warnings in words; none if all is well."""
         found = []
         if self.left_out:
             found.append(f"{self.left_out:,} decisions left out: users held out, or items that the caller chose")
@@ -106,20 +106,20 @@ def off_policy(
     draws: Annotated[int, Whole(low=2)] = 1_000,
     seed: Seed = 0,
 ) -> OffPolicy:
-    """Estimate the mean reward of a fixed policy from what another one was shown to earn.
+    """Estimate the mean reward of a fixed policy from the log of another one.
 
     IPS weighs a decision by how much likelier the target was to make it; it is unbiased, and wide where the two
     policies differ. Self-normalised IPS divides by the weights' sum instead of the number: a little bias for much less
-    variance. Doubly robust adds to a model's guess what the weighted decisions say it is off by: right if either the
-    propensities or the model is. Intervals come from drawing users again with all their decisions, because a user's are
-    not independent.
+    variance. Doubly robust corrects a model's guess by the weighted errors of that guess: it is right if either the
+    propensities or the model are. Intervals come from a bootstrap over users, because a user's decisions are not
+    independent.
 
     Parameters
     ----------
     log
         What `Explorer.log` or ``simulate(..., log=True).log`` returned. Every item must have had a chance in every
-        decision: one item a call, no filters, repeats allowed, and a policy that draws (epsilon-greedy or Thompson
-        sampling, not LinUCB). See `OffPolicy.supported`. What was adopted is left out, and counted.
+        decision: one item per call, no filters, repeats allowed, and a policy that draws (epsilon-greedy or Thompson
+        sampling, not LinUCB). See `OffPolicy.supported`. Adopted decisions are left out, and counted.
     target
         For a user, as the log names them, the probability of every item of the catalogue under the policy in question.
         Items that were added while the log was made have rows too, after the others; give them 0.
@@ -129,9 +129,9 @@ def off_policy(
     clip
         The largest weight; by default none is cut, and IPS is unbiased.
     draws
-        How often to draw the users again.
+        Number of bootstrap samples.
     seed
-        Where draws come from.
+        The seed of the bootstrap.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def _told(
 
 
 def _too_short(made: pl.DataFrame, last: int) -> str:
-    """Say how many items a target must know, and by which of them the log says so."""
+    """Return how many items a target must know, and the item of the log that shows it."""
     named = made.filter(row=last)["item"][0] if "item" in made.columns else None
     shown = f"row {last}" if named is None else f"row {last}, item {named!r}"
     return (
@@ -225,9 +225,9 @@ def _means(rows: NDArray[np.int64], rewards: NDArray[np.float64], items: int) ->
 
 
 def _estimate(name: str, up: NDArray[np.float64], down: NDArray[np.float64], draws: int, seed: int) -> Estimate:
-    """Return the ratio of two sums over users, and its interval when users are drawn again."""
+    """Return the ratio of two sums over users, with its interval from a bootstrap over users."""
     users, made = len(up), []
-    if users < 2:  # nobody to draw instead
+    if users < 2:  # no bootstrap without other users
         value = float(up.sum() / down.sum()) if down.sum() > 0 else float("nan")
         return Estimate(name, value, float("nan"), float("nan"))
     size = max(1, min(draws, _MOST_DRAWN // users))

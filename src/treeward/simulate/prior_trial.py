@@ -1,4 +1,4 @@
-"""`try_prior`: what a prior is expected to earn with users it was not fitted to, compared with having none."""
+"""`try_prior`: what a prior is expected to earn with users it was not fitted to, compared with no prior."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -24,7 +24,7 @@ _MARGIN = 0.1
 
 
 class Compared(NamedTuple):
-    """What something else earns per recommendation, and what the prior earns beyond that, paired by user."""
+    """What an alternative earns per recommendation, and what the prior earns beyond that, paired by user."""
 
     earned: float
     gain: float
@@ -42,7 +42,7 @@ class Compared(NamedTuple):
         return self.gain - self.half > 0
 
     def said(self, name: str) -> str:
-        """Say it in words."""
+        """Return the comparison in words."""
         word = "more than" if self.better else "less than" if self.worse else "about as much as"
         return f"{word} {name} ({self.earned:.4f}; difference {self.gain:+.4f} ± {self.half:.4f})"
 
@@ -63,7 +63,7 @@ class PriorTrial(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """What to expect of the prior, in a sentence."""
+        """The result in one sentence."""
         others = f"{self.popularity.said('a list of the most popular items')}, {self.nothing.said('no prior')}"
         begins = "This prior may do harm: it earns" if self.worse else "This prior is expected to earn"
         return f"{begins} {self.prior:.4f} per recommendation, {others}."
@@ -92,11 +92,11 @@ def try_prior(
 ) -> PriorTrial:
     """Compare a prior with none, and with a list of the most popular items, on users it was not fitted to.
 
-    Every user is a newcomer and gets `rounds` items of the whole catalogue, none twice: of `Beam` with the prior, of
-    `Beam` without one, and of the list. An item earns the reward that the log has for that user and item, and 0 if it
-    has none; what it has none for teaches nothing either. So all three earn less than they will, and the list has an
-    advantage, since users of the log met what was popular more often than anything else. A prior that is level with the
-    list here is usually ahead of it in service; one that is a tenth behind may do harm.
+    Every user is a newcomer and gets `rounds` items of the whole catalogue, none twice: from `Beam` with the prior,
+    from `Beam` without one, and from the list. An item earns the reward that the log has for this user and item;
+    without one it earns 0 and teaches nothing. So all three earn less than in service, and the list has an advantage,
+    because users of the log saw popular items most often. A prior that equals the list here is usually better in
+    service; one that is a tenth worse may do harm.
 
     Parameters
     ----------
@@ -107,11 +107,11 @@ def try_prior(
     catalogue
         The items, with the vectors it was fitted to.
     users
-        At most so many of the log's users, drawn at random.
+        At most this number of the log's users, drawn at random.
     rounds
         Recommendations per user.
     seed
-        Where draws come from.
+        The seed of all draws.
     progress
         Called with (stage, done, total).
     """
@@ -128,7 +128,7 @@ def try_prior(
 
 
 class _Answers(NamedTuple):
-    """What the log has for users and items."""
+    """The rewards of the log, by user and item."""
 
     users: int
     items: int
@@ -142,21 +142,20 @@ class _Answers(NamedTuple):
         liked = pairs.filter(pl.col("reward") > 0)["user"].unique().sort()
         if len(liked) < _LEAST:
             raise DataError(f"{len(liked)} users of the log reward an item of the catalogue; {_LEAST} are needed")
-        if len(liked) > users:
-            liked = liked[np.sort(rng.sample(seed, rng.stream("newcomers"), len(liked), users))]
+        liked = liked[rng.subset(seed, rng.stream("newcomers"), len(liked), users)]
         who = pl.DataFrame({"user": liked}).with_row_index("at")
         mine = pairs.join(who, on="user").with_columns(key=pl.col("at").cast(pl.Int64) * len(catalogue) + pl.col("row"))
         mine = mine.sort("key")
         return cls(len(liked), len(catalogue), mine["key"].to_numpy(), mine["reward"].cast(pl.Float64).to_numpy())
 
     def known(self, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return by user whether the log has anything for them and the row."""
+        """Return for each user whether the log has a reward for their row."""
         wanted, at = self._at(rows)
         found: NDArray[np.bool_] = self.keys[at] == wanted
         return found
 
     def rewards(self, rows: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return by user what the row earns."""
+        """Return for each user what their row earns."""
         wanted, at = self._at(rows)
         return np.where(self.keys[at] == wanted, self.values[at], 0.0)
 
@@ -168,7 +167,7 @@ class _Answers(NamedTuple):
 def _earned(
     policy: Beam, tree: ItemTree, catalogue: Catalogue, answers: _Answers, rounds: int, seed: int, stage: Stage
 ) -> NDArray[np.float64]:
-    """Return by user what a policy earns per recommendation."""
+    """Return for each user what a policy earns per recommendation."""
     session = policy.session(tree, catalogue, answers.users, once=True, seed=seed)
     total, everybody = np.zeros(answers.users), np.arange(answers.users)
     for turn in range(rounds):

@@ -1,4 +1,4 @@
-"""What a shop that does not personalise has in its log: items shown at random, and who clicked."""
+"""A log of items shown at random, as of a shop that does not personalise."""
 
 from collections.abc import Sequence
 
@@ -13,16 +13,16 @@ from treeward.simulate.world import World
 
 @checks.checked()
 def random_log(world: World, users: Sequence[int], shown: Count = 100, seed: Seed = 0) -> Interactions:
-    """Return clicks (1) and skips (0) of some of a world's users, each of whom was shown items drawn from all.
+    """Return clicks (1) and skips (0) of some of a world's users on items drawn uniformly from the catalogue.
 
     Parameters
     ----------
     world
-        What answers.
+        The world that answers.
     users
-        Which users, by number; in the log they go by their ids if they have any.
+        Which users, by number; the log has their ids if the world has any.
     shown
-        How many items each was shown; the same may come twice.
+        How many items each user was shown; an item may occur twice.
     seed
         Same seed: same log.
 

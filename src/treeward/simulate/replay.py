@@ -1,4 +1,4 @@
-"""`replay`: a policy chooses among what a log shows was at hand, and gets the reward that the log has for it."""
+"""`replay`: a policy chooses among the items that a log shows together, and gets the reward that the log has."""
 
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ class Replayed(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean reward of a choice, over users and then over a user's choices, as below."""
+        """Mean reward of a choice: over a user's choices, then over users."""
         return float(self._by_user()["reward"].mean())  # type: ignore[arg-type]
 
     @property
@@ -52,7 +52,7 @@ class Replayed(NamedTuple):
 
     def __repr__(self) -> str:
         return (
-            f"{self.policy}: {self.mean:.4f} a choice (random {self.random:.4f}, best {self.best:.4f}), "
+            f"{self.policy}: {self.mean:.4f} per choice (random {self.random:.4f}, best {self.best:.4f}), "
             f"{self.mean - self.random:+.4f} ± {1.96 * self.error:.4f} beyond random"
         )
 
@@ -70,14 +70,14 @@ def replay(
 ) -> Replayed:
     """Try a policy on a log, with no model of users in between.
 
-    What a user was shown at one time is a slate. The policy chooses one item of each slate, in the order of the log, is
-    told the reward that the log has for it, learns, and does not choose it again. It never sees what the log's own
-    system would not have shown: a replay compares ways to choose among that, not ways to explore the catalogue.
+    What a user was shown at one time is a slate. The policy chooses one item of each slate, in the order of the log,
+    gets the reward that the log has for it, learns, and does not choose it again. It only sees what the log's own
+    system has shown: a replay compares ways to choose among that, not ways to explore the catalogue.
 
     Parameters
     ----------
     policy
-        What decides.
+        The policy.
     interactions
         A log with skips. Rows of one user at one time are a slate; without times, all rows of a user are, and items are
         taken from it one after another until half of it is gone.
@@ -86,9 +86,9 @@ def replay(
     tree
         The tree to walk; by default one is built from the catalogue's vectors.
     users
-        At most so many of the log's users, drawn at random.
+        At most this number of the log's users, drawn at random.
     seed
-        Where draws come from.
+        The seed of all draws.
     progress
         Called with (stage, done, total).
     """
@@ -122,13 +122,9 @@ def replay(
     user = names[np.array(made.pop("who"), dtype=np.int64)]
     places = {"user": user, "round": rounds, "item": catalogue.ids[chose], "row": chose, "slot": np.zeros_like(chose)}
     settings = {
-        "policy": repr(policy),
-        "users": len(names),
-        "seed": seed,
-        "treeward": __version__,
-        "vectors_sha256": artefact.digest(catalogue.vectors),
-        "tree_sha256": artefact.digest(grown.items),
-    }
+        "policy": repr(policy), "users": len(names), "seed": seed, "treeward": __version__,
+        "vectors_sha256": artefact.digest(catalogue.vectors), "tree_sha256": artefact.digest(grown.items),
+    }  # fmt: skip
     return Replayed(policy.name, pl.DataFrame({**places, **made}), settings)
 
 
@@ -136,7 +132,7 @@ Slate = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 def _left(slate: Slate, gone: set[int]) -> Slate:
-    """Return a slate without what was chosen before."""
+    """Return a slate without the items that were chosen before."""
     rows, rewards = slate
     if not gone:
         return slate
@@ -145,7 +141,7 @@ def _left(slate: Slate, gone: set[int]) -> Slate:
 
 
 def _untouched(mine: list[Slate], turn: int) -> tuple[float, float]:
-    """Return what a random choice and the best one would earn: the same for every policy, whatever it chose before."""
+    """Return what a random and the best choice would earn, whatever the policy chose before."""
     _, rewards = mine[turn]
     before = turn if len(mine) > 1 and mine[0] is mine[1] else 0  # one slate for all rounds: its best go first
     return float(rewards.mean()), float(np.sort(rewards)[-1 - before])
@@ -168,9 +164,8 @@ def _slates(log: Interactions, catalogue: Catalogue, users: int, seed: int) -> t
     if not slates.height or slates["reward"].list.min().min() > 0:  # type: ignore[operator]
         raise DataError("the log has no slates of two items and more with one that was skipped: nothing to choose")
     names = slates["user"].unique(maintain_order=True)
-    if len(names) > users:
-        names = names[np.sort(rng.sample(seed, rng.stream("replayed users"), len(names), users))]
-        slates = slates.filter(pl.col("user").is_in(names.implode()))
+    names = names[rng.subset(seed, rng.stream("replayed users"), len(names), users)]
+    slates = slates.filter(pl.col("user").is_in(names.implode()))
     made: dict[Any, list[Slate]] = {user: [] for user in names}
     for user, row, reward in zip(slates["user"], slates["row"], slates["reward"], strict=True):
         made[user] += [(row.to_numpy(), reward.to_numpy())] * (1 if timed else len(row) // 2)

@@ -11,7 +11,7 @@ from treeward.core.errors import InvalidArgument
 
 
 class Result(NamedTuple):
-    """One policy's run: every reward of every user, and what it took."""
+    """One policy's run: every reward of every user, and the work it took."""
 
     policy: str
     rewards: NDArray[np.float32]
@@ -21,9 +21,9 @@ class Result(NamedTuple):
     expected: NDArray[np.float32]
     """(users, rounds): expected reward of what was shown."""
     scores: NDArray[np.float64]
-    """(rounds,): score computations a user, on average."""
+    """(rounds,): score computations per user, on average."""
     shown: NDArray[np.bool_]
-    """(items,): which items anybody was shown."""
+    """(items,): whether any user was shown the item."""
     seconds: float
     """Wall time of the run, without compiling."""
     settings: Mapping[str, Any]
@@ -58,11 +58,11 @@ class Result(NamedTuple):
 
     @property
     def coverage(self) -> float:
-        """Share of the catalogue that anybody was shown."""
+        """Share of the catalogue that was shown to any user."""
         return float(self.shown.mean())
 
     def __repr__(self) -> str:
         return (
             f"{self.policy}: {self.cumulative[-1]:.2f} ± {self.error:.2f} in {self.rewards.shape[1]} rounds, "
-            f"{self.scores.mean():.1f} scores a round, {self.coverage:.1%} of the catalogue"
+            f"{self.scores.mean():.1f} scores per round, {self.coverage:.1%} of the catalogue"
         )

@@ -18,7 +18,7 @@ from treeward.tree.item_tree import ItemTree
 
 
 class Run:
-    """What a simulation is given, and room for what comes of it: (users, rounds)."""
+    """The inputs of a simulation, and arrays (users, rounds) for its results."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Run:
         self.asked = 0
         self.start = np.zeros((len(who), 0), dtype=np.int64)
         self.upkeep = 0
-        """Multiplications a reward takes, where known."""
+        """Multiplications that learning from one reward takes, where known."""
 
     def session(self, users: int) -> Session:
         """Return the policy at work."""
@@ -52,8 +52,8 @@ class Run:
 def by_rounds(run: Run, log: bool, progress: Progress) -> tuple[float, list[Decisions]]:
     """Run all users through one round after the other, on one thread; return the seconds it took.
 
-    A policy whose users learn from each other can run in no other way; one that asks questions asks them here. Also
-    return the decisions, if they are to be logged.
+    Policies whose users learn from each other, or that ask questions, need this loop. Also return the decisions, if
+    they are to be logged.
     """
     kept: list[Decisions] = []
     stage = Stage(progress, run.policy.name, run.rounds)
@@ -68,7 +68,7 @@ def _play(run: Run, kept: list[Decisions] | None, stage: Stage) -> None:
     who = np.array(run.who)
     seats = np.arange(len(who))
     session = run.session(len(who))
-    if hasattr(session, "streams"):  # draws go by who somebody is, not by their place in the session
+    if hasattr(session, "streams"):  # draws depend on the user, not on the user's place in the session
         session.streams = np.array([rng.stream("user", user) for user in who.tolist()], dtype=np.int64)
     coins, answers = (
         np.array([rng.stream(name, user) for user in who.tolist()], dtype=np.int64) for name in ("coin", "answer")
@@ -97,7 +97,7 @@ def _play(run: Run, kept: list[Decisions] | None, stage: Stage) -> None:
 
 
 def _begin(run: Run, session: Session) -> None:
-    """Teach what users liked before."""
+    """Teach the session what users liked before."""
     if not run.start.size:
         return
     if not isinstance(session, Begins):
@@ -108,9 +108,9 @@ def _begin(run: Run, session: Session) -> None:
 
 
 def _warm(run: Run) -> None:
-    """Have everything compiled, so that the time of the run is its own."""
+    """Compile everything, so that the measured time is that of the run."""
     session = run.session(1)
-    for turn in range(3):  # the third round has a first question, for whoever asks
+    for turn in range(3):  # policies that ask questions ask the first one in the third round
         if isinstance(session, Asks) and (asked := session.ask([0], turn)) is not None:
             session.hear(asked, [0.5])
         made = session.select([0], turn)

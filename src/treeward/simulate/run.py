@@ -1,6 +1,6 @@
 """The loop: every user through every round, one user at a time so that their state stays in the cache."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Literal
 
@@ -46,13 +46,13 @@ def simulate(
     Parameters
     ----------
     policy
-        What decides.
+        The policy.
     world
-        What answers.
+        The world that answers.
     tree
         The tree to walk; by default one is built from the catalogue's vectors.
     rounds
-        Recommendations a user gets.
+        Recommendations per user.
     users
         How many of the world's users, from the first, or which; by default all.
     seed
@@ -60,15 +60,15 @@ def simulate(
     reward
         ``"probability"``: the expected reward itself, as in the paper's authors' code; ``"click"``: a coin flip.
     repeats
-        Whether an item may be shown to a user again (the paper) or only once (real life); a number: after so many
+        Whether an item may be shown to a user again (the paper) or only once (real life); a number: after that many
         others.
     regret
         Also find the best item of every round, which looks at every item for every user.
     log
         Also return every decision with its propensity, for `off_policy`; runs round by round, which is slower.
     start
-        (users, k): rows of items that each user is known to have liked before; taught with reward 1, and not shown
-        where items are shown once. Runs round by round.
+        (users, k): rows of items that each user is known to have liked before. They are taught with reward 1, and not
+        shown again where items are shown once. Runs round by round.
     threads
         By default the cores this process may use. What runs round by round uses one: the baselines (HMAB, ICTR, ConUCB,
         ContextFree), logs, and users with a past.
@@ -100,7 +100,7 @@ def simulate(
         seconds, decisions = by_rounds(run, log, progress or silent)
         made = logged(run, decisions) if log else None
     else:
-        seconds = _by_users(run, _walker(run), threads, progress or silent)
+        seconds = _by_users(run, threads, progress or silent)
     best = np.zeros((0, 0), dtype=np.float32)
     if regret:
         best = np.zeros_like(run.rewards)
@@ -110,59 +110,37 @@ def simulate(
     shown = np.zeros(len(world.catalogue), dtype=np.bool_)
     shown[run.rows] = True
     settings = {
-        "policy": repr(policy),
-        "rounds": rounds,
-        "users": len(who) if who == list(range(len(who))) else who,
-        "seed": seed,
-        "reward": reward,
-        "repeats": repeats,
-        "questions": run.asked / len(who),
-        "most_scores": int(run.scores.max()),
-        "multiplications": float(run.work.mean()) + run.upkeep,
-        "treeward": __version__,
-        "vectors_sha256": artefact.digest(world.catalogue.vectors),
+        "policy": repr(policy), "rounds": rounds, "users": len(who) if who == list(range(len(who))) else who,
+        "seed": seed, "reward": reward, "repeats": repeats, "questions": run.asked / len(who),
+        "most_scores": int(run.scores.max()), "multiplications": float(run.work.mean()) + run.upkeep,
+        "treeward": __version__, "vectors_sha256": artefact.digest(world.catalogue.vectors),
         "tree_sha256": artefact.digest(grown.items),
-    }
+    }  # fmt: skip
     return Result(policy.name, run.rewards, best, run.expected, run.scores.mean(axis=0), shown, seconds, settings, made)
 
 
-_Live = Callable[[int, int], None]
-"""Runs somebody (the i-th of the run) through so many rounds, with room of its own."""
+def _by_users(run: Run, threads: int | None, progress: Progress) -> float:
+    """Run a policy that walks a tree user by user, on several threads; return the seconds it took, without compiling.
 
-
-def _walker(run: Run) -> Callable[[], _Live]:
-    """Return what makes a `_Live` for a policy that walks a tree."""
+    One user at a time, so that their state stays in the processor's cache.
+    """
     plan = run.policy.plan(run.tree, run.world.catalogue, once=run.once, rest=run.rest)
     run.upkeep = plan.upkeep
 
-    def make() -> _Live:
-        loop, places = UserLoop(plan, run.rounds), np.zeros(run.rounds, dtype=np.int32)
-
-        def live(i: int, turns: int) -> None:
+    def piece(first: int, turns: int = run.rounds) -> None:
+        loop, places = UserLoop(plan, run.rounds), np.zeros(turns, dtype=np.int32)
+        for i in range(first, min(first + _USERS_A_PIECE, len(run.who))):
             stream, coins = rng.stream("user", run.who[i]), rng.stream("coin", run.who[i])
             loop.run(
                 Rounds(
                     run.world.tastes, run.who[i], run.clicks, run.seed, stream, coins, run.rewards[i, :turns],
-                    run.expected[i, :turns], run.scores[i, :turns], run.work[i, :turns], places[:turns],
+                    run.expected[i, :turns], run.scores[i, :turns], run.work[i, :turns], places,
                 )
             )  # fmt: skip
-            run.rows[i, :turns] = plan.tree.items[places[:turns]]
-
-        return live
-
-    return make
-
-
-def _by_users(run: Run, make: Callable[[], _Live], threads: int | None, progress: Progress) -> float:
-    """Run user by user, on several threads; return the seconds it took, without compiling."""
-
-    def piece(first: int) -> None:
-        live = make()
-        for i in range(first, min(first + _USERS_A_PIECE, len(run.who))):
-            live(i, run.rounds)
+            run.rows[i, :turns] = plan.tree.items[places]
 
     with workers(threads) as pool:
-        make()(0, 0)  # compiles, so that the time below is the run's own
+        piece(0, 0)  # compiles, so that the time below is the run's own
         pieces = range(0, len(run.who), _USERS_A_PIECE)
         stage = Stage(progress, run.policy.name, len(pieces))
         start = perf_counter()
@@ -190,7 +168,7 @@ def _start(start: ArrayLike | None, users: int, items: int) -> NDArray[np.int64]
 
 
 def _find_best(run: Run, at: int, best: Floats) -> None:
-    """Write the best expected reward there was at each round: of all items, or of those that were not resting."""
+    """Write the best expected reward of each round: of all items, or of those that could be shown."""
     chances, rows = run.world.probabilities(run.who[at]), run.rows[at].tolist()
     if not run.once:
         best[:] = chances.max()

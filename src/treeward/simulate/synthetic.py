@@ -1,7 +1,7 @@
-"""What synthetic worlds are made of: a catalogue, and the true tastes of users for its items.
+"""The parts of synthetic worlds: a catalogue, and the true tastes of users for its items.
 
 The constants of `like_logs` are chosen by statistics of worlds that `World.fit` learned from public logs. What policies
-earn in them was no criterion (`benchmarks/synthetic.py`, `docs/worlds.md`).
+earn was no criterion (`benchmarks/synthetic.py`, `docs/worlds.md`).
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ _WAVES = 64
 
 
 class Parts(NamedTuple):
-    """What `World` takes."""
+    """The arguments of `World`."""
 
     catalogue: Catalogue
     users: Floats

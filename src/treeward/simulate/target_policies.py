@@ -1,4 +1,4 @@
-"""Fixed policies by name, to be judged from a log: what is popular, chance, a table of probabilities, or your own."""
+"""Fixed policies by name, to be evaluated from a log: popular items, uniform, a table, or your own."""
 
 from collections.abc import Callable
 from hashlib import blake2b
@@ -19,7 +19,7 @@ _TOP, _SHARE, _PRIOR_EVENTS = 10, 0.8, 10
 
 
 class Candidate(NamedTuple):
-    """A policy that does not change with what it sees."""
+    """A policy that does not learn."""
 
     name: str
     words: str
@@ -28,7 +28,7 @@ class Candidate(NamedTuple):
 
 
 def check_name(owner: str, name: str) -> None:
-    """Refuse a name that stands for no policy, before anything is read."""
+    """Refuse an unknown name before anything is read."""
     if name in NAMES or is_own(name) or (Path(name).suffix.lower() in READERS and Path(name).is_file()):
         return
     rule = f"one of {', '.join(NAMES)}, a table of items and probabilities (.csv, .parquet), or FILE.py:FUNCTION"
@@ -41,13 +41,13 @@ def candidate(owner: str, name: str, catalogue: Catalogue, may: NDArray[np.bool_
     Parameters
     ----------
     owner, name
-        Who asks, and what for. A function gets the catalogue, and returns a function of a user.
+        The caller, and the policy's name. A function of your own gets the catalogue and returns a function of a user.
     catalogue
         The items, by row.
     may
-        Which of the rows chance and popularity choose from.
+        The rows that ``uniform`` and ``popular`` choose from.
     log
-        The decisions; popularity for a user is what earned most with *other* users, a half of all.
+        The decisions. Popular for a user is what earned most in the half of the users that they are not in.
     """
     if name == "uniform":
         chances = may / may.sum()
@@ -83,7 +83,7 @@ def _popular(may: NDArray[np.bool_], log: pl.DataFrame, top: int) -> Callable[[A
 
 
 def _half(user: object) -> bool:
-    """Tell which half of the users somebody is in: the same for ever."""
+    """Return which half of all users a user is in; it never changes."""
     return bool(blake2b(repr(user).encode(), digest_size=1).digest()[0] & 1)
 
 
@@ -98,7 +98,7 @@ def _of_table(path: str, catalogue: Catalogue) -> Callable[[Any], ArrayLike]:
     row_of = {item: row for row, item in enumerate(catalogue.ids.to_list())}
     rows = [row_of.get(item, -1) for item in table["item"].to_list()]
     if -1 in rows:
-        raise DataError(f"{path}: has the item {table['item'][rows.index(-1)]!r}, which the catalogue does not have")
+        raise DataError(f"{path}: has the item {table['item'][rows.index(-1)]!r}, which the catalogue lacks")
     users = table["user"].to_list() if "user" in table.columns else [None] * len(rows)
     held: dict[object, NDArray[np.float64]] = {}
     for user, row, chance in zip(users, rows, chances.to_list(), strict=True):
@@ -111,7 +111,7 @@ def _of_table(path: str, catalogue: Catalogue) -> Callable[[Any], ArrayLike]:
     def target(user: object) -> ArrayLike:
         found = held.get(None if "user" not in table.columns else user)
         if found is None:
-            raise DataError(f"{path}: has no probabilities for the user {user!r}, whom the log has")
+            raise DataError(f"{path}: has no probabilities for the user {user!r} of the log")
         return found
 
     return target

@@ -39,13 +39,13 @@ class World:
     users, items
         (users, k) and (items, k): the true vectors, which policies never see.
     user_bias, item_bias
-        One number a user and an item.
+        One number per user, and one per item.
     user_ids
-        Who the users are, if they are somebody's.
+        The users' ids, if they have any.
     provenance
         Where the world came from.
     evidence
-        What a learned world was tried on; `fidelity` tells it.
+        What a learned world was tested on; see `fidelity`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class World:
         return f"World({self.users:,} users, {len(self.catalogue):,} items)"
 
     def probabilities(self, user: int) -> NDArray[np.float32]:
-        """Return the probability of a reward for every item, for the user of this number."""
+        """Return the probability of a reward for every item, for a user by number."""
         checks.integer("World.probabilities", "user", user, low=0, high=self.users - 1)
         people, things, user_bias, item_bias, table = self.tastes
         chances: NDArray[np.float32]
@@ -99,7 +99,7 @@ class World:
         return chances
 
     def chances_of(self, user: int | str) -> NDArray[np.float32]:
-        """Return the probability of a reward for every item, for the user of this id; of this number without ids."""
+        """Return the probability of a reward for every item, for a user by id (by number if the world has no ids)."""
         if self.user_ids is None:
             return self.probabilities(checks.integer("World.chances_of", "user", user, low=0, high=self.users - 1))
         if self._numbers is None:
@@ -112,13 +112,13 @@ class World:
         """Return the probability of a reward for pairs of a user and an item's row."""
         who, rows = _numbers("users", users, self.users), _numbers("items", items, len(self.catalogue))
         if len(who) != len(rows):
-            raise InvalidArgument("World.chances", "items", f"{len(who)} of them, one a user", f"{len(rows)}")
+            raise InvalidArgument("World.chances", "items", f"{len(who)} of them, one per user", f"{len(rows)}")
         made = np.empty(len(who))
         fill_chances(self.tastes, who, rows, made)
         return made
 
     def opinions(self, users: Sequence[int], groups: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-        """Return (users, groups): what users would say of groups of rows, by a group's mean vector and mean bias."""
+        """Return (users, groups): users' answers about groups of rows, by a group's mean vector and mean bias."""
         people, things, user_bias, item_bias, table = self.tastes
         made = np.empty((len(users), len(groups)))
         if len(table):
@@ -127,7 +127,7 @@ class World:
             return made
         means = np.array([things[rows].mean(axis=0) for rows in groups], dtype=np.float64)
         biases = np.array([item_bias[rows].mean() for rows in groups], dtype=np.float64)
-        for i, user in enumerate(users):  # one by one: what somebody says does not depend on who else is asked
+        for i, user in enumerate(users):  # one by one, so that an answer does not depend on which others are asked
             made[i] = 1 / (1 + np.exp(-(means @ people[user] + user_bias[user] + biases)))
         return made
 
@@ -137,17 +137,17 @@ class World:
 
     @classmethod
     def from_matrix(cls, rewards: ArrayLike, catalogue: Catalogue, *, user_ids: pl.Series | None = None) -> Self:
-        """Make a world of what is known of (nearly) every user and item: no model stands in between.
+        """Make a world from a nearly complete matrix of rewards, without a model.
 
         Parameters
         ----------
         rewards
-            (users, items), from 0 to 1: what a user would give, or how likely it is. NaN where it is not known, in at
-            most a tenth of the cells: those become the user's mean plus what the item has over the mean of all.
+            (users, items), from 0 to 1: the reward, or its probability. NaN where it is unknown, in at most a tenth of
+            the cells: there it becomes the user's mean plus the item's difference from the overall mean.
         catalogue
             The items, in the order of the columns.
         user_ids
-            Who the users are.
+            The users' ids.
 
         Examples
         --------
@@ -191,23 +191,23 @@ class World:
     def fit(cls, interactions: Interactions, catalogue: Catalogue, *, twin: bool = True, **options: Any) -> Self:
         """Learn a world from a log: logistic factorisation with inverse-propensity weights (needs torch).
 
-        A click counts in inverse proportion to how exposed its item was, so that what was shown everywhere does not
-        pass for what everybody likes. Pairs of a user and an item count once. A tenth of them is held out, to stop
-        early, and as evidence of how well the world tells what it has not seen: see `fidelity`.
+        A click counts in inverse proportion to the exposure of its item, so that items that were shown everywhere do
+        not look like items that everybody likes. Pairs of a user and an item count once. A tenth of them is held out,
+        to stop early, and as evidence of how well the world predicts unseen events: see `fidelity`.
 
         Parameters
         ----------
         interactions
-            The log: a reward above 0 is positive. Rows without a reward are negatives; where there are fewer of them
-            than `negatives` a positive, items are drawn besides that the user never touched.
+            The log: a reward above 0 is positive. Rows without a reward are negatives. Where there are fewer than
+            `negatives` per positive, more are drawn from items that the user never touched.
         catalogue
-            The items; with the vectors that policies are to see, if it is for a simulation.
+            The items, with the vectors that policies see in a simulation.
         twin
-            Also fit a world without weights, to be compared in the evidence. It takes as long again.
+            Also fit a world without weights, for comparison in the evidence; this doubles the time.
         options
             dim (32); exposure: ``"auto"``, ``"impressions"`` (how often an item was shown), ``"popularity"`` (rewards
             to the `power`, 0.5), ``"none"`` (no weights), or a function of how often each item was shown and rewarded;
-            clip (0.1: no propensity below a tenth of the mean); negatives (4 a positive: they set the base rate);
+            clip (0.1: no propensity below a tenth of the mean); negatives (4 per positive: they set the base rate);
             decay, rate, passes and patience of the optimiser; seed; device (``"cpu"`` or ``"cuda"``); progress.
         """
         from treeward.simulate.fit import fit
@@ -228,14 +228,14 @@ class World:
         return cls(catalogue, users, items, user_bias, item_bias, user_ids=made.users, provenance=told)
 
     def fidelity(self, users: int = 500, seed: int = 0) -> "Fidelity":
-        """Tell how far to trust this world, and how much there is in it to personalise.
+        """Return how far to trust this world, and how much personalisation can gain in it.
 
         Parameters
         ----------
         users
-            How many, drawn at random, to look at every item for.
+            How many users, drawn at random, to compute all probabilities for.
         seed
-            Which ones.
+            Draws the users.
         """
         from treeward.simulate.fidelity import fidelity
 

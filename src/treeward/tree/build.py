@@ -1,4 +1,4 @@
-"""Growing a tree bottom-up: items to leaves, leaves to parents, parents to the root."""
+"""Building a tree bottom-up: items to leaves, leaves to parents, parents to the root."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Trees that people drew: category labels and taxonomy paths."""
+"""Trees from category labels and taxonomy paths."""
 
 from collections.abc import Iterable, Sequence
 
@@ -56,7 +56,7 @@ def _as_path(owner: str, parameter: str, label: object, separator: str | None) -
 
 
 def _free_name(path: Path, inner: set[Path]) -> str:
-    """Name the leaf for what ends at an inner node, so that it is not itself an inner node."""
+    """Name the leaf for items whose path ends at an inner node; no inner node may have that name."""
     names = (OTHER, *(f"{OTHER} {number}" for number in range(2, len(inner) + 3)))
     return next(name for name in names if (*path, name) not in inner)
 
@@ -80,7 +80,7 @@ def hang(vectors: Floats, paths: list[Path], *, normalize: bool) -> tuple[TreeAr
 
 
 def purity(tree: TreeArrays, labels: pl.Series) -> tuple[float, float]:
-    """Return the share of items that are of their leaf's main category, and that of the commonest category of all."""
+    """Return the share of items in the main category of their leaf, and the share of the commonest category."""
     ends = leaves(tree)
     held = np.repeat(np.arange(len(ends)), np.diff(tree.item_range[ends]).ravel())
     table = pl.DataFrame({"leaf": held, "label": labels[tree.items]}).drop_nulls()

@@ -1,4 +1,4 @@
-"""What a tree looks like in numbers."""
+"""A tree in numbers: sizes, balance and error, level by level."""
 
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ class LevelDescription(NamedTuple):
     empty: int
     """Nodes without items."""
     balance: float
-    """Entropy of the items over the nodes of this level, as a share of the most there could be: 1 is perfectly even."""
+    """Entropy of the items over the nodes of this level, as a share of its maximum: 1 is perfectly even."""
     error: float | None
     """Mean squared distance of an item from its node here (from its leaf, if that is higher up)."""
     explained: float | None

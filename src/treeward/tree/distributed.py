@@ -9,7 +9,7 @@ The cut into bundles follows from the vectors alone, so that results do not depe
 computed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from treeward.core import rng
 from treeward.core.parallel import workers
 from treeward.core.progress import Progress, Stage
 from treeward.core.tasks import Ref, Tasks
-from treeward.core.types import Floats, Integers, TreeArrays
+from treeward.core.types import AnyArray, Floats, Integers, TreeArrays
 from treeward.tree import distributed_tasks as remote
 from treeward.tree.build import rise, seed_of
 from treeward.tree.distributed_tasks import Counts, Taking
@@ -46,7 +46,7 @@ _LEAST_BUNDLES = 8
 
 
 class Bundle(NamedTuple):
-    """Some cells and their rows, which lie with the tasks."""
+    """Some cells and their rows; the tasks hold these."""
 
     cells: Integers
     sizes: Counts
@@ -57,7 +57,7 @@ class Bundle(NamedTuple):
 
 
 class Leaves(NamedTuple):
-    """Where rows ended, piece by piece, and the sums of every leaf as `remote.summed` has them."""
+    """The leaves of all rows, piece by piece, and the sums of every leaf as `distributed_tasks.summed` returns them."""
 
     vectors: list[Ref]
     rows: list[Ref]
@@ -98,26 +98,24 @@ class _Builder:
     def stage(self, name: str, total: int) -> Stage:
         return Stage(self.progress, f"leaves: {name}", total)
 
+    def collect(self, started: Iterable[list[Ref]], stage: Stage | None = None) -> Iterator[list[AnyArray]]:
+        """Yield what tasks return, in their order, and free it; they all run meanwhile."""
+        for refs in list(started):
+            yield [np.array(self.tasks.get(one)) for one in refs]
+            self.tasks.free(refs)
+            if stage is not None:
+                stage.step()
+
     def survey(self, count: int, normalize: bool) -> tuple[Floats, Taking]:
         """Read every shard once: return the centres that a sample has, and how rows are to be scaled."""
-        chosen = np.arange(self.total)
-        if self.total > SAMPLE_PER_CLUSTER * count:
-            picked = rng.sample(self.seed, rng.stream("sample", -1), self.total, SAMPLE_PER_CLUSTER * count)
-            chosen = np.sort(picked)
-        stage, found = self.stage("sample", len(self.shards)), []
+        chosen = rng.subset(self.seed, rng.stream("sample", -1), self.total, SAMPLE_PER_CLUSTER * count)
         cuts = np.searchsorted(chosen, [shard.first for shard in self.shards[1:]])
         asked = [
             self.tasks.start(remote.survey, shard, part - shard.first, parts=3)
             for shard, part in zip(self.shards, np.split(chosen, cuts), strict=True)
         ]
-        sha, told = sha256(), []
-        for one in asked:
-            found.append(np.array(self.tasks.get(one[0])))
-            sha.update(str(self.tasks.get(one[1])).encode())
-            told.append(np.array(self.tasks.get(one[2])))
-            self.tasks.free(one)
-            stage.step()
-        self.digest = sha.hexdigest()
+        found, digests, told = zip(*self.collect(asked, self.stage("sample", len(asked))), strict=True)
+        self.digest = sha256("".join(map(str, digests)).encode()).hexdigest()
         numbers = np.stack(told)
         taking = Taking(normalize)
         if not normalize:
@@ -148,16 +146,13 @@ class _Builder:
         owner = np.repeat(np.arange(len(coarse), dtype=np.int32), wanted)
         own = group(owner, len(coarse))
         centres = np.empty((count, self.dim), dtype=np.float32)
-        stage = self.stage("inside cells", len(bundles))
         asked = [
             self.tasks.start(remote.fill, one.vectors, one.sizes, one.cells, wanted[one.cells], self.seed)
             for one in bundles
         ]
-        for one, made in zip(bundles, asked, strict=True):
-            mine = np.concatenate([own.members(cell) for cell in one.cells.tolist()])
-            centres[mine] = self.tasks.get(made[0])
-            self.tasks.free(made)
-            stage.step()
+        filled = self.collect(asked, self.stage("inside cells", len(bundles)))
+        for one, (made,) in zip(bundles, filled, strict=True):
+            centres[np.concatenate([own.members(cell) for cell in one.cells.tolist()])] = made
         around = neighbours(coarse, own)
         around = np.ascontiguousarray(around[:, : self.reach(bundles, sizes, centres, owner, around)])
         for turn in range(ROUNDS):
@@ -198,7 +193,7 @@ class _Builder:
     def reach(
         self, bundles: list[Bundle], sizes: Counts, centres: Floats, owner: Integers, around: NDArray[np.int64]
     ) -> int:
-        """Return how many cells around its own a row must see, asking the same rows as one machine would."""
+        """Return how many cells around its own a row must see, measured on the same rows as on one machine."""
         places = probe_places(self.total, self.seed)
         start = np.concatenate([[0], np.cumsum(sizes)])
         cell = np.searchsorted(start, places, side="right") - 1
@@ -224,10 +219,8 @@ class _Builder:
         held = [self.tasks.put(one) for one in (centres, owner, around)]
         asked = [self.tasks.start(remote.polish, one.vectors, one.sizes, one.cells, *held, parts=3) for one in bundles]
         sums = np.zeros((len(centres), self.dim + 2))
-        for _, there, part in asked:
-            sums[self.tasks.get(there)] += self.tasks.get(part)
-            self.tasks.free([there, part])
-            stage.step()
+        for there, part in self.collect((one[1:] for one in asked), stage):
+            sums[there] += part
         filled = np.flatnonzero(sums[:, -1])
         centres[filled] = sums[filled, :-2] / sums[filled, -1:]
         self.tasks.free(held)
@@ -242,19 +235,17 @@ class _Builder:
         around: NDArray[np.int64],
         sizes: Counts,
     ) -> None:
-        """Take clusters from where two serve one group of rows to where one serves two."""
+        """Move clusters from where two serve one group of rows to where one serves two."""
         held = [self.tasks.put(one) for one in (centres, owner, around, sizes)]
         asked = [
             self.tasks.start(remote.offers, one.vectors, label, one.cells, *held, parts=5)
             for one, label in zip(bundles, labels, strict=True)
         ]
         made = Offers.blank(*centres.shape)
-        for parts in asked:
-            which = self.tasks.get(parts[0])
-            gain, cut, cost, neighbour = (self.tasks.get(part) for part in parts[1:])
-            made.gain[which], made.halves[which] = gain, cut
-            made.cost[which], made.neighbour[which] = cost, neighbour
-            self.tasks.free(parts)
+        columns: tuple[AnyArray, ...] = made
+        for which, *offers in self.collect(asked):
+            for column, found in zip(columns, offers, strict=True):
+                column[which] = found
         self.tasks.free(held)
         rebalance(centres, owner, sizes, made)
 
@@ -305,7 +296,7 @@ class _Builder:
         names: Integers,
         change: Callable[[Integers, Rows], object],
     ) -> NDArray[np.float64]:
-        """Fetch the rows of some leaves, let `change` label them anew among those leaves, and set that right here."""
+        """Fetch the rows of some leaves, relabel them with `change`, and update labels and sums here."""
         place = np.full(len(sums), -1, dtype=np.int32)
         place[names] = np.arange(len(names), dtype=np.int32)
         asked: list[tuple[Integers, Ref]] = []

@@ -123,7 +123,7 @@ def summed(vectors: Floats, labels: Integers) -> tuple[Integers, NDArray[np.floa
 def offers(
     vectors: Floats, labels: Integers, cells: Integers, centres: Floats, owner: Integers, around: Counts, sizes: Counts
 ) -> tuple[Integers, NDArray[np.float64], Floats, NDArray[np.float64], Counts]:
-    """Return the clusters of this bundle's cells, and their `Offers`, as far as the rows at hand tell."""
+    """Return the clusters of this bundle's cells, and their `Offers`, judged by the rows of this bundle."""
     groups, own, seen = group(labels, len(centres)), group(owner, len(around)), seen_by(owner, around)
     made = Offers.blank(*centres.shape)
     rows = Rows(vectors, normalize=False)

@@ -1,4 +1,4 @@
-"""Keeping a tree fit as its items change: leaves that overflow are split, those that starve join a sibling."""
+"""Adapting a tree to changed items: leaves with too many items are split, those with too few join a sibling."""
 
 from typing import TYPE_CHECKING
 
@@ -17,29 +17,29 @@ _CROWDED, _STARVED = 4.0, 8.0
 
 
 def limits(tree: "ItemTree") -> tuple[int, float]:
-    """Return how many items make a leaf of a tree overflow, and below how many it starves."""
+    """Return above how many items a leaf is split, and below how many it joins a sibling."""
     each = _each(tree)
     return max(8, int(_CROWDED * each)), each / _STARVED
 
 
 def _each(tree: "ItemTree") -> float:
-    """Return how many items a leaf had when the tree was built."""
+    """Return how many items a leaf had on average when the tree was built."""
     return float(tree.provenance.get("items_a_leaf", len(tree) / len(tree.leaves)))
 
 
 def edited(tree: "ItemTree", rows: Rows, leaf: Integers, counts: NDArray[np.bool_]) -> "ItemTree":
-    """Return a tree over other items, which hang on its leaves, once these are neither too large nor too small.
+    """Return a tree over other items, given the leaf of each, with leaves split or joined by their sizes.
 
     Parameters
     ----------
     tree
-        The tree there was.
+        The tree before.
     rows
-        The vectors of the items there are now.
+        The vectors of the new items.
     leaf
-        (items,): the leaf of `tree` that each hangs on.
+        (items,): the leaf of `tree` that each belongs to.
     counts
-        (items,): whether an item counts when it is asked which leaves overflow or starve.
+        (items,): whether an item counts for the size of its leaf.
     """
     from treeward.tree.item_tree import ItemTree
 
@@ -72,7 +72,7 @@ def edited(tree: "ItemTree", rows: Rows, leaf: Integers, counts: NDArray[np.bool
 
 
 def _join(labels: Integers, tree: "ItemTree", counts: NDArray[np.bool_], least: float) -> None:
-    """Let the items of starving leaves join the nearest sibling, in place; the last leaf of a parent stays."""
+    """Move the items of leaves that are too small to the nearest sibling, in place; the last leaf of a parent stays."""
     sizes = np.bincount(labels[counts], minlength=len(tree.parent))
     held = np.bincount(labels, minlength=len(tree.parent))
     leaf = np.diff(tree.first_child) == 0
@@ -99,7 +99,7 @@ def _join(labels: Integers, tree: "ItemTree", counts: NDArray[np.bool_], least: 
 
 
 def _without(parent: Integers, labels: Integers, stays: NDArray[np.bool_]) -> tuple[Integers, Integers, Integers]:
-    """Return parents and labels without the nodes that hold nothing any more, and who the others were."""
+    """Return parents and labels without empty nodes, and the old numbers of the others."""
     stays = stays.copy()
     while True:  # an inner node whose children are all gone goes too
         busy = np.zeros(len(parent), dtype=np.bool_)

@@ -167,8 +167,8 @@ class ItemTree:
         vectors
             (items, dimensions); a memory map is read piece by piece.
         widths
-            Nodes a level, from below the root to the leaves, e.g. ``(100, 10_000)``. By default about 16 items a leaf,
-            at most about 100 children a node, and as many levels as that takes.
+            Nodes per level, from below the root to the leaves, e.g. ``(100, 10_000)``. By default about 16 items per
+            leaf, at most about 100 children per node, and as many levels as that takes.
         seed
             Same seed, vectors, machine and versions: same tree, whatever the number of threads.
         normalize
@@ -207,15 +207,15 @@ class ItemTree:
         ----------
         folder
             .npy matrices, or Parquet tables with a `column` of vectors; items are numbered in the order of the files'
-            names. Whoever computes must see it under the same name.
+            names. All machines must see the folder under the same path.
         widths, seed, normalize, max_leaf, progress
             As `build` has them. The tree is nearly that of `build`: the same but for sums in another order.
         on
             Where: ``"processes"``, ``"ray"``, or a cluster at ``"ray://host:port"``. The tree is the same to the bit.
         processes
-            How many, on one machine; by default one a core.
+            How many, on one machine; by default one per core.
         scratch
-            Where processes lay what they hand on, twice the size of the vectors; by default among temporary files.
+            Folder for what processes exchange, twice the size of the vectors; by default among temporary files.
         """
         shards = find(Path(folder).resolve(), column)
         made = _options("ItemTree.from_shards", shards[-1].first + shards[-1].rows, widths, seed, normalize, max_leaf)
@@ -225,7 +225,7 @@ class ItemTree:
 
     @classmethod
     def from_categories(cls, vectors: ArrayLike, labels: categories.Labels, *, normalize: bool = True) -> Self:
-        """Hang items under one node a category; items without one (None) go to "(other)".
+        """Put items under one node per category; items without one (None) go to "(other)".
 
         Examples
         --------
@@ -239,7 +239,7 @@ class ItemTree:
     def from_paths(
         cls, vectors: ArrayLike, paths: categories.Labels, *, separator: str = ">", normalize: bool = True
     ) -> Self:
-        """Hang items under a taxonomy: paths such as ``"Apparel > Clothing > Dresses"``, or sequences of names.
+        """Put items under a taxonomy: paths such as ``"Apparel > Clothing > Dresses"``, or sequences of names.
 
         Paths may be of uneven depth; items that end at an inner node get a leaf "(other)" of their own there.
         """
@@ -283,7 +283,7 @@ class ItemTree:
         return ItemTree(arrays, names=names, provenance={**self.provenance, "leaves_only": True})
 
     def over(self, vectors: ArrayLike) -> "ItemTree":
-        """Return the same tree over other vectors of the same items, taken as they are: its nodes' are their means."""
+        """Return the same tree over other vectors of the same items, not normalised; node vectors are their means."""
         matrix = checks.vectors("ItemTree.over", vectors)
         if len(matrix) != len(self):
             raise InvalidArgument("ItemTree.over", "vectors", f"of {len(self)} items", f"{len(matrix)} rows")
@@ -303,7 +303,7 @@ class ItemTree:
 
     @checks.checked()
     def named(self, titles: Sequence[str | None] | pl.Series, *, words: Count = 3) -> "ItemTree":
-        """Return this tree with a name for every node: the words that tell its items' titles from the others'."""
+        """Return this tree with a name for every node: the words that set its items' titles apart from others."""
         series = column("ItemTree.named", "titles", titles, len(self))
         if series.dtype not in (pl.String, pl.Null):
             raise InvalidArgument("ItemTree.named", "titles", "texts", f"dtype {series.dtype}")
@@ -319,7 +319,7 @@ class ItemTree:
 
     @classmethod
     def load(cls, path: StrPath, *, verify: bool = True) -> Self:
-        """Open a saved tree, memory-mapped; whatever is not exactly as it was written is refused."""
+        """Open a saved tree, memory-mapped; refuse one that is not exactly as it was written."""
         contents = artefact.read(path, FORMAT, VERSION, verify=verify)
         try:
             return cls(TreeArrays(**contents.arrays), names=contents.documents.get("names"), provenance=contents.info)
@@ -340,16 +340,16 @@ class ItemTree:
         return describe(self.arrays, rows)
 
     def purity(self, labels: categories.Labels) -> tuple[float, float]:
-        """Return the share of items that are of their leaf's main category, and that of the commonest of all.
+        """Return the share of items in the main category of their leaf, and the share of the commonest category.
 
         Parameters
         ----------
         labels
-            One category an item; items without one are left out.
+            One category per item; items without one are left out.
         """
         column = labels if isinstance(labels, pl.Series) else pl.Series(list(labels), dtype=pl.String)
         if len(column) != len(self):
-            raise InvalidArgument("ItemTree.purity", "labels", f"{len(self)} of them, one an item", f"{len(column)}")
+            raise InvalidArgument("ItemTree.purity", "labels", f"{len(self)} of them, one per item", f"{len(column)}")
         return categories.purity(self.arrays, column.cast(pl.String))
 
     def draw(
@@ -360,14 +360,14 @@ class ItemTree:
         Parameters
         ----------
         path
-            Where to; the ending says what.
+            The file to write; its ending says which of the two.
         titles
-            One an item: the page then shows examples from each leaf.
+            One per item; the page then shows examples from each leaf.
         heading
-            What to write above it.
+            The title.
         """
         if titles is not None and len(titles) != len(self):
-            raise InvalidArgument("ItemTree.draw", "titles", f"{len(self)} titles, one an item", f"{len(titles)}")
+            raise InvalidArgument("ItemTree.draw", "titles", f"{len(self)} titles, one per item", f"{len(titles)}")
         return draw(self.arrays, self.names, titles, Path(path), heading)
 
     def _repr_png_(self) -> bytes:  # how a notebook shows a tree
@@ -381,7 +381,7 @@ def _rebuilt(arrays: tuple[Any, ...], names: Sequence[str] | None, provenance: M
 def _options(
     owner: str, items: int, widths: Sequence[int] | None, seed: int, normalize: bool, max_leaf: int | None
 ) -> dict[str, Any]:
-    """Return how a tree is to be grown."""
+    """Return the options of a build, checked."""
     checked = default_widths(items) if widths is None else checks.widths(owner, widths, items)
     return {"widths": checked, "seed": seed, "normalize": normalize, "max_leaf": max_leaf}
 

@@ -92,11 +92,8 @@ def _assign(rows: Rows, centres: Floats, workers: Workers, stage: Stage) -> Inte
 
 
 def sampled(rows: Rows, members: NDArray[np.integer], count: int, seed: int, cell: int) -> Floats:
-    """Return a sample of a cell's rows that is large enough for so many clusters."""
-    most = SAMPLE_PER_CLUSTER * count
-    if len(members) > most:
-        members = members[np.sort(rng.sample(seed, rng.stream("sample", cell), len(members), most))]
-    return rows.take(members)
+    """Return a sample of a cell's rows that is large enough for `count` clusters."""
+    return rows.take(members[rng.subset(seed, rng.stream("sample", cell), len(members), SAMPLE_PER_CLUSTER * count)])
 
 
 def _two_stage(rows: Rows, count: int, seed: int, workers: Workers, stage: str, progress: Progress) -> Integers:
@@ -128,7 +125,7 @@ def _two_stage(rows: Rows, count: int, seed: int, workers: Workers, stage: str, 
 
 
 def cells_for(count: int) -> int:
-    """Return how many coarse cells are made for so many clusters."""
+    """Return how many coarse cells are made for `count` clusters."""
     made: int = round(2 * count**0.5)
     return made
 
@@ -154,14 +151,14 @@ def hashed(points: Floats) -> NDArray[np.uint64]:
 
 
 def shares(sizes: NDArray[np.int64], distinct: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Share `count` clusters among cells by their different rows; what is left over when those run out, by size."""
+    """Share `count` clusters among cells by the number of their distinct rows; if these run out, the rest by size."""
     if distinct.sum() < count:
         return distinct + _proportional(sizes - distinct, count - int(distinct.sum()))
     return _proportional(distinct, count)
 
 
 def _proportional(weights: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Share `count` things by weight (largest remainder); nobody gets more than their weight."""
+    """Share `count` things by weight (largest remainder); no share exceeds its weight."""
     quota = weights * count / weights.sum()
     shares: NDArray[np.int64] = np.floor(quota).astype(np.int64)
     shares[np.argsort(shares - quota, kind="stable")[: count - shares.sum()]] += 1
@@ -189,12 +186,12 @@ def _reach(
 
 
 def probe_places(rows: int, seed: int) -> NDArray[np.int64]:
-    """Return which rows, in the order of their cells, tell how far to look."""
-    return np.sort(rng.sample(seed, rng.stream("reach"), rows, min(PROBES, rows)))
+    """Return the rows, in the order of their cells, on which the reach is measured."""
+    return rng.subset(seed, rng.stream("reach"), rows, PROBES)
 
 
 def far_enough(best: NDArray[np.intp], cell: NDArray[np.int64], owner: Integers, around: NDArray[np.int64]) -> int:
-    """Return how many cells around its own a row must see, given the nearest clusters of some, and their cells."""
+    """Return how many cells around its own a row must see, given the cells and nearest clusters of a sample."""
     rank = np.argmax(around[cell] == owner[best][:, None], axis=1)
     wanted = int(np.quantile(rank, RECALL, method="higher")) + 1
     most: int = MOST_CANDIDATES * around.shape[1] // len(owner)
@@ -233,7 +230,7 @@ def _polish(
 def _rebalance(
     rows: Rows, centres: Floats, labels: Integers, owner: Integers, around: NDArray[np.int64], workers: Workers
 ) -> None:
-    """Take clusters from where two serve one group of rows to where one serves two."""
+    """Move clusters from where two serve one group of rows to where one serves two."""
     groups, own, seen = group(labels, len(centres)), group(owner, len(around)), seen_by(owner, around)
     offers = Offers.blank(*centres.shape)
 

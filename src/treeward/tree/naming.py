@@ -12,10 +12,10 @@ _LEAST_LIFT = 1.5
 
 
 def name_nodes(tree: TreeArrays, titles: pl.Series, words: int = 3) -> list[str]:
-    """Return the `words` most telling words of every node, most telling first.
+    """Return the `words` most characteristic words of every node, the most characteristic first.
 
     Class-based TF-IDF: the nodes of a level are the classes, and a word's weight in one is its share of the node's
-    words times log(1 + mean words a node / the word's count). Words hardly more frequent in the node than everywhere
+    words times log(1 + mean words per node / the word's count). Words hardly more frequent in the node than everywhere
     (a lift under 1.5, which is what stop words look like in any language) are left out.
     """
     leaf_of = np.empty_like(tree.items)

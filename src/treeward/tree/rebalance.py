@@ -19,7 +19,7 @@ _TURNS = 4
 
 
 class Offers(NamedTuple):
-    """What every cluster could do: be cut in two, or join its cheapest neighbour."""
+    """Two possible changes of every cluster: a cut in two, or a join with its cheapest neighbour."""
 
     gain: NDArray[np.float64]
     """(clusters,) how much a cut would lower the error."""

@@ -1,4 +1,4 @@
-"""Files of item vectors that are too many for one machine: found, counted, and read one at a time."""
+"""Item vectors in many files, too many for one machine: listed, counted, and read one file at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ class Shard(NamedTuple):
 
 
 def is_sharded(path: Path) -> bool:
-    """Tell whether a path is a folder of shards, not an artefact."""
+    """Return whether a path is a folder of vector files that is not an artefact."""
     return path.is_dir() and not is_artefact(path) and any(one.suffix in ENDINGS for one in path.iterdir())
 
 
@@ -40,9 +40,9 @@ def find(folder: Path, column: str = "vector") -> list[Shard]:
     Parameters
     ----------
     folder
-        Where they lie, for everybody who is to read them.
+        The folder, under a path that all machines can read.
     column
-        The column of tables.
+        The column of vectors in tables.
     """
     owner = "ItemTree.from_shards"
     paths = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS) if folder.is_dir() else []

@@ -80,7 +80,7 @@ def _fill_inner(arrays: TreeArrays) -> None:
 
 
 def faults(arrays: TreeArrays) -> str | None:
-    """Say what keeps `arrays` from being a tree that partitions its items, or None."""
+    """Return why `arrays` is not a tree that partitions its items, or None if it is one."""
     wrong = _wrong_types(arrays)
     if wrong:
         return wrong
@@ -110,7 +110,7 @@ def faults(arrays: TreeArrays) -> str | None:
 
 
 def _siblings_touch(first: AnyArray, last: AnyArray, parent: AnyArray) -> bool:
-    """Tell whether the items of each sibling begin where those of the one before it end."""
+    """Return whether the items of each sibling begin where those of the one before it end."""
     siblings = parent[1:] == parent[:-1]
     return bool((first[1:][siblings] == last[:-1][siblings]).all())
 
@@ -156,5 +156,5 @@ def at_level(tree: TreeArrays, level: int) -> Integers:
 
 
 def owners(tree: TreeArrays, nodes: Integers) -> Integers:
-    """Return, for every place in leaf order, which of `nodes` holds it; they partition the items and stand in order."""
+    """Return, for every place in leaf order, the node that holds it; `nodes` partition the items, in order."""
     return np.repeat(nodes, np.diff(tree.item_range[nodes]).ravel())

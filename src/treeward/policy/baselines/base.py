@@ -1,4 +1,4 @@
-"""What the baselines share, which do not walk a tree with a posterior per user: HMAB, ICTR, ConUCB, ContextFree.
+"""What HMAB, ICTR, ConUCB and ContextFree share. They do not walk a tree with a posterior per user.
 
 They run round by round: a batch of users in, their decisions out, rewards back in.
 """
@@ -16,15 +16,15 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue
 from treeward.engine.available import Screen, left, nth, shut
-from treeward.engine.explore import SAMPLE, UCB
+from treeward.engine.explore import SAMPLE, UCB, Draws
 from treeward.engine.layout import Plan
 from treeward.engine.ragged import insert
 from treeward.engine.sampling import MOST_SCORES, sample
 from treeward.policy.base import Policy
-from treeward.policy.session import LARGEST, Decisions
+from treeward.policy.session import Decisions, Session, checked_numbers, checked_rewards
 from treeward.tree.item_tree import ItemTree
 
-# Counters of a user's stream that one round owns, and the parts of it: candidates of two steps, then the rule's draws.
+# Counters of a user's stream that one round owns, and its parts: candidates of two steps, then the draws of the rule.
 ROUND, STEP = 1 << 20, 1 << 16
 
 TIE = 1e-6
@@ -35,11 +35,11 @@ Held = TypeVar("Held", bound=tuple[Any, ...])
 
 
 class Questions(NamedTuple):
-    """What a session wants to know of users before it decides."""
+    """What a session asks users before it decides."""
 
     user: NDArray[np.int64]
     group: NDArray[np.int64]
-    """Which of `Asks.groups` each is asked about."""
+    """Which of `Asks.groups` each user is asked about."""
 
 
 @runtime_checkable
@@ -47,12 +47,12 @@ class Asks(Protocol):
     """A session that asks users what they think of groups of items."""
 
     groups: list[NDArray[np.int64]]
-    """Rows of the items of every group there is."""
+    """The rows of the items of every group."""
     asked: int
     """How many questions were asked so far."""
 
     def ask(self, users: ArrayLike, nonce: int) -> Questions | None:
-        """Return one question for each of the users, or None if there is none left in this round."""
+        """Return one question per user, or None if no question is left in this round."""
         ...
 
     def hear(self, questions: Questions, rewards: ArrayLike) -> None:
@@ -60,14 +60,36 @@ class Asks(Protocol):
         ...
 
 
+class Setup(NamedTuple):
+    """What every session needs to know."""
+
+    users: int
+    budget: int | None
+    once: bool
+    """Show no item twice to a user."""
+    seed: int
+    """Everything random comes from here."""
+
+
 @dataclass(frozen=True)
 class RoundPolicy(Policy):
-    """A policy with a session of its own."""
+    """A policy with a session of its own: it implements `at_work`."""
 
     replayable: ClassVar[bool] = False
-    node_vectors: Literal["unit", "mean"] = "mean"
     families: ClassVar[tuple[int, ...]] = (UCB, SAMPLE)
     """Which kinds of bandits it knows."""
+    node_vectors: Literal["unit", "mean"] = "mean"
+
+    def session(
+        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
+    ) -> Session:
+        """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
+        own = self.check(tree, catalogue, rest)
+        return own.at_work(tree, catalogue, Setup(users, self.budget, once, seed))
+
+    def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
+        """Return its session; all is checked."""
+        raise NotImplementedError
 
     def plan_on(self, walked: ItemTree, catalogue: Catalogue, *, once: bool = False, rest: int = 0) -> Plan:
         """Refuse: such a policy has no plan."""
@@ -82,14 +104,8 @@ class RoundPolicy(Policy):
         self.check_tree(tree, catalogue)
         if self.budget is not None:
             checks.integer(owner, "budget", self.budget, low=2, high=MOST_SCORES)
-        for name, none in (
-            ("prior", None),
-            ("shortlist", 0),
-            ("forgetting", 1.0),
-            ("explore", 1.0),
-            ("features", None),
-            ("node_vectors", "mean"),
-        ):
+        unused = {"prior": None, "shortlist": 0, "forgetting": 1.0, "explore": 1.0, "features": None}
+        for name, none in (unused | {"node_vectors": "mean"}).items():
             if getattr(self, name) != none:
                 raise InvalidArgument(owner, name, f"{none}: it has no such thing", getattr(self, name))
         if self.bandit.rule(catalogue.dim).kind not in self.families:
@@ -112,64 +128,102 @@ class Drawn(NamedTuple):
     total: NDArray[np.int64]
 
 
-class RoundSession:
-    """Who was shown what, and which places may be drawn for whom.
+class BatchDraws(NamedTuple):
+    """Where the random numbers of one step come from: a stream per user of the batch, from `counter` on."""
 
-    `each` is how many multiplications a score takes.
+    seed: int
+    streams: NDArray[np.int64]
+    counter: int
+
+
+class Chosen(NamedTuple):
+    """One arm per user of a batch, with what was believed of it; -1: none is left."""
+
+    arm: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    width: NDArray[np.float64]
+
+
+class RoundSession:
+    """Which items were shown to each user, and which may be drawn: everything but scores and learning.
+
+    A session decides in one step, over all items, or in two if it has groups of items. It implements `choose`, which
+    picks one of the arms that were drawn, and `learn`.
 
     Parameters
     ----------
     items
         Catalogue rows in the order of places.
-    users
-        How many there are.
-    budget
-        At most so many candidates.
-    once
-        Show no item twice to a user.
-    seed
-        Everything random comes from here.
+    setup
+        See `Setup`.
+    groups
+        (groups, 2): ranges of places. Half of the budget is for groups then, half for items.
     """
 
     each = 1
+    """Multiplications per score."""
 
-    def __init__(self, items: Integers, users: int, budget: int | None, once: bool, seed: int) -> None:
-        self.items, self.once = items, once
-        self.users = checks.integer("session", "users", users, low=1)
-        self.seed = checks.integer("session", "seed", seed, low=0)
-        self.budget = min(len(items), MOST_SCORES if budget is None else budget)
+    def __init__(self, items: Integers, setup: Setup, groups: Integers | None = None) -> None:
+        self.items, self.once = items, setup.once
+        self.users = users = checks.integer("session", "users", setup.users, low=1)
+        self.seed = checks.integer("session", "seed", setup.seed, low=0)
+        self.budget = min(len(items), MOST_SCORES if setup.budget is None else setup.budget)
+        self.share = (self.budget // 2, self.budget - self.budget // 2)
+        self.ranges = np.zeros((0, 2), dtype=np.int64) if groups is None else groups.astype(np.int64)
         self.streams = np.array([rng.stream("user", user) for user in range(users)], dtype=np.int64)
         self._place_of = np.argsort(items).astype(np.int32)
-        self._shown = np.zeros((users, 8 if once else 0), dtype=np.int32)
+        self._shown = np.zeros((users, 8 if self.once else 0), dtype=np.int32)
         self._counts = np.zeros(users, dtype=np.int64)
+
+    def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
+        """Decide once for each of the users."""
+        who = self.who(users)
+        if not len(self.ranges):
+            drawn = self.draw_any(who, nonce, allow)
+            chosen = self._choose(0, who, drawn, nonce, 1)
+            return self.decided(who, nonce, chosen, np.zeros_like(who), drawn)
+        groups = self.draw_groups(who, nonce, self.ranges, self.share[0], allow)
+        # A user for whom nothing is left gets group 0, where nothing is left either.
+        nodes = np.maximum(self._choose(0, who, groups, nonce, 2).arm, 0)
+        drawn = self.draw(who, nonce, self.ranges[nodes], self.share[1], allow, 1)
+        return self.decided(who, nonce, self._choose(1, who, drawn, nonce, 3), nodes, groups, drawn)
+
+    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
+        """Learn from the rewards of decisions, in the order given."""
+        self.learn(decisions, self.rewards(decisions, rewards))
+
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
+        """Write to `out` which of the arms that were drawn each user gets; `step` counts from 0."""
+        raise NotImplementedError
+
+    def learn(self, decisions: Decisions, rewards: NDArray[np.float64]) -> None:
+        """Learn from rewards, which are checked."""
+        raise NotImplementedError
+
+    def _choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, nonce: int, part: int) -> Chosen:
+        """Call `choose` with the draws of a part of the round."""
+        out = Chosen(np.full(len(who), -1), np.zeros(len(who)), np.zeros(len(who)))
+        self.choose(step, who, drawn, BatchDraws(self.seed, self.streams[who], nonce * ROUND + part * STEP), out)
+        return out
 
     def who(self, users: ArrayLike) -> NDArray[np.int64]:
         """Return users, checked."""
-        who = np.asarray(users)
-        if who.ndim != 1 or who.dtype.kind not in "iu" or ((who < 0) | (who >= self.users)).any():
-            raise InvalidArgument("session", "users", f"a list of integers from 0 to {self.users - 1}", users)
-        return who.astype(np.int64)
+        return checked_numbers("users", users, self.users)
 
     def rewards(self, decisions: Decisions, rewards: ArrayLike) -> NDArray[np.float64]:
         """Return rewards, checked."""
         self.who(decisions.user)
-        values = np.asarray(rewards, dtype=np.float64)
-        if values.shape != decisions.user.shape or not (np.abs(values) <= LARGEST).all():
-            rule = f"{len(decisions.user)} numbers from {-LARGEST:g} to {LARGEST:g}"
-            raise InvalidArgument("session", "rewards", rule, rewards)
+        values = checked_rewards(rewards, len(decisions.user))
         if ((decisions.place < 0) | (decisions.place >= len(self.items))).any():
             raise InvalidArgument("session", "decisions", f"its own, with places below {len(self.items)}", decisions)
         return values
 
     def open(self, allow: ArrayLike | None) -> Screen:
-        """Return the screen of a call, with room for what is closed to one user."""
+        """Return which places are open in a call, with room for those closed to one user."""
         screen = Screen.open(self._shown.shape[1] + 1)
         if allow is None:
             return screen
-        rows = np.asarray(allow)
-        if rows.ndim != 1 or rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= len(self.items))).any():
-            rule = f"a list of integers from 0 to {len(self.items) - 1}"
-            raise InvalidArgument("session", "allow", rule, allow)
+        rows = checked_numbers("allow", allow, len(self.items))
         return screen._replace(named=np.unique(self._place_of[rows]), only=True)
 
     def draw_any(self, who: NDArray[np.int64], nonce: int, allow: ArrayLike | None) -> Drawn:
@@ -188,8 +242,7 @@ class RoundSession:
     ) -> Drawn:
         """Draw up to `most` open places for every user, out of that user's range."""
         drawn = Drawn(np.full((len(who), most), -1), *np.zeros((2, len(who)), dtype=np.int64))
-        counter = checks.integer("session", "nonce", nonce, low=0, high=2**43 - 1) * ROUND + step * STEP
-        _draw(self.open(allow), self._shown, self._counts, who, ranges, self.seed, self.streams[who], counter, drawn)
+        _draw(self.open(allow), self._shown, self._counts, who, ranges, self._draws(who, nonce, step), drawn)
         return drawn
 
     def draw_groups(
@@ -198,9 +251,12 @@ class RoundSession:
         """Draw up to `most` of the ranges for every user, out of those with an open place: the first of two steps."""
         most = min(most, len(ranges))
         drawn = Drawn(np.zeros((len(who), most), dtype=np.int64), *np.zeros((2, len(who)), dtype=np.int64))
-        counter = checks.integer("session", "nonce", nonce, low=0, high=2**43 - 1) * ROUND
-        _draw_groups(self.left(who, ranges, allow), self.seed, self.streams[who], counter, drawn)
+        _draw_groups(self.left(who, ranges, allow), self._draws(who, nonce, 0), drawn)
         return drawn
+
+    def _draws(self, who: NDArray[np.int64], nonce: int, step: int) -> BatchDraws:
+        counter = checks.integer("session", "nonce", nonce, low=0, high=2**43 - 1) * ROUND + step * STEP
+        return BatchDraws(self.seed, self.streams[who], counter)
 
     def left(self, who: NDArray[np.int64], ranges: NDArray[np.int64], allow: ArrayLike | None) -> NDArray[np.int64]:
         """Return how many places of every range are open to every user: (users, ranges)."""
@@ -222,22 +278,17 @@ class RoundSession:
         _record(self._shown, self._counts, who, places)
 
     def decided(
-        self,
-        who: NDArray[np.int64],
-        nonce: int,
-        places: NDArray[np.int64],
-        nodes: NDArray[np.int64],
-        judged: NDArray[np.float64],
-        *steps: Drawn,
+        self, who: NDArray[np.int64], nonce: int, chosen: Chosen, nodes: NDArray[np.int64], *steps: Drawn
     ) -> Decisions:
-        """Return decisions; `judged` has their means and widths, `steps` the arms that were considered on the way."""
+        """Return decisions; `steps` are the arms that were considered on the way."""
+        places = chosen.arm
         self.record(who, places)
         scores, chance = np.zeros(len(who), dtype=np.int64), np.ones(len(who))
         for drawn in steps:  # a single arm is not scored
             scores += np.where(drawn.taken > 1, drawn.taken, 0)
             chance *= drawn.taken / np.maximum(drawn.total, 1)
         items: Any = np.where(places >= 0, self.items[places], -1)
-        mean, width = judged.T.astype(np.float32)
+        mean, width = chosen.mean.astype(np.float32), chosen.width.astype(np.float32)
         exact = np.zeros(len(who), dtype=np.bool_)
         return Decisions(
             who, np.full(len(who), nonce, dtype=np.int64), items, places, nodes, mean, width, chance, exact, scores,
@@ -246,13 +297,13 @@ class RoundSession:
 
 
 class Slots:
-    """Room for items that were ever shown, in the order they first were; a catalogue may be far larger."""
+    """Rows of arrays for the items that were shown, in the order of the first time; a catalogue may be far larger."""
 
     def __init__(self, items: int) -> None:
         self.of, self.used = np.full(items, -1), 0
 
     def settle(self, places: NDArray[np.int64], held: Held, empty: Callable[[int], Held]) -> Held:
-        """Give slots to places that have none, and return `held` (arrays by slot) with room for them."""
+        """Give slots to places that have none, and return `held` (arrays by slot), enlarged if necessary."""
         fresh = np.unique(places[self.of[places] < 0])
         room = len(held[0])
         if self.used + len(fresh) > room:
@@ -270,9 +321,7 @@ def _draw(
     counts: NDArray[np.int64],
     who: NDArray[np.int64],
     ranges: NDArray[np.int64],
-    seed: int,
-    streams: NDArray[np.int64],
-    counter: int,
+    draws: BatchDraws,
     out: Drawn,
 ) -> None:
     for i in range(len(who)):
@@ -280,14 +329,14 @@ def _draw(
         begin, end = ranges[i, 0], ranges[i, 1]
         total = left(screen, begin, end)
         count = min(total, out.place.shape[1])
-        sample(out.place[i], count, total, seed, streams[i], counter)
+        sample(out.place[i], count, total, Draws(draws.seed, draws.streams[i], draws.counter))
         for j in range(count):
             out.place[i, j] = nth(screen, begin, end, out.place[i, j])
         out.taken[i], out.total[i] = count, total
 
 
 @kernel
-def _draw_groups(left: NDArray[np.int64], seed: int, streams: NDArray[np.int64], counter: int, out: Drawn) -> None:
+def _draw_groups(left: NDArray[np.int64], draws: BatchDraws, out: Drawn) -> None:
     """Draw the groups to be scored: all with an open place, or a uniform sample within the budget."""
     usable = np.empty(left.shape[1], dtype=np.int64)
     for i in range(len(left)):
@@ -297,7 +346,7 @@ def _draw_groups(left: NDArray[np.int64], seed: int, streams: NDArray[np.int64],
                 usable[total] = j
                 total += 1
         count = min(total, out.place.shape[1])
-        sample(out.place[i], count, total, seed, streams[i], counter)
+        sample(out.place[i], count, total, Draws(draws.seed, draws.streams[i], draws.counter))
         for j in range(count):
             out.place[i, j] = usable[out.place[i, j]]
         out.taken[i], out.total[i] = count, total
@@ -333,9 +382,30 @@ def _record(shown: Integers, counts: NDArray[np.int64], who: NDArray[np.int64], 
             counts[who[i]] = insert(shown[who[i]], counts[who[i]], places[i])
 
 
+class Scored(NamedTuple):
+    """Room for the candidates of one user: their scores, and the means and widths that these are made of."""
+
+    score: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    width: NDArray[np.float64]
+
+
+@kernel
+def scored(most: int) -> Scored:
+    """Return room for `most` candidates."""
+    return Scored(np.empty(most), np.empty(most), np.empty(most))
+
+
+@kernel(allocates=False, inline=True)
+def take_best(scored: Scored, drawn: Drawn, i: int, draws: BatchDraws, out: Chosen) -> None:
+    """Write down the best candidate of user `i` of a batch."""
+    at = best(scored.score, drawn.taken[i], draws.seed, draws.streams[i], draws.counter)
+    out.arm[i], out.mean[i], out.width[i] = drawn.place[i, at], scored.mean[at], scored.width[at]
+
+
 @kernel(allocates=False, inline=True)
 def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counter: int) -> int:
-    """Return the largest of the first `count` scores; of those that are equal but for rounding, any."""
+    """Return the position of the largest of the first `count` scores; of almost equal ones, any."""
     most = scores[0]
     for i in range(1, count):
         most = max(most, scores[i])
@@ -349,7 +419,7 @@ def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counte
 
 @kernel(allocates=False, inline=True, sums=True)
 def project(inverse: NDArray[np.float64], x: NDArray[np.float64], z: NDArray[np.float64]) -> float:
-    """Write A^-1 x to `z` and return x' A^-1 x: what every rank-1 update of A^-1 begins with."""
+    """Write A^-1 x to `z` and return x' A^-1 x: every rank-1 update of A^-1 starts with these."""
     along = 0.0
     for i in range(len(x)):
         total = 0.0
@@ -368,7 +438,7 @@ def learn_normal(
     reward: float,
     z: NDArray[np.float64],
 ) -> float:
-    """Add one observation to a normal and inverse-gamma posterior: return what its scale grows by; its shape by 1/2."""
+    """Add one observation to a normal-inverse-gamma posterior; return how much its scale grows (its shape: by 1/2)."""
     scale = 1.0 / (1.0 + project(inverse, x, z))
     surprise = reward
     for i in range(len(x)):

@@ -1,10 +1,10 @@
-"""A group first, then an item of it, by their mean rewards alone: how the paper's authors read HMAB and ICTRUCB."""
+"""A group first, then one of its items, by mean rewards alone: how the paper's authors read HMAB and ICTRUCB."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from treeward.bandit.rules import Rule
 from treeward.core import rng
@@ -12,7 +12,16 @@ from treeward.core.compiled import kernel
 from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
-from treeward.policy.baselines.base import ROUND, STEP, Drawn, RoundPolicy, RoundSession, best
+from treeward.policy.baselines.base import (
+    BatchDraws,
+    Chosen,
+    Drawn,
+    RoundPolicy,
+    RoundSession,
+    Setup,
+    scored,
+    take_best,
+)
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 
@@ -48,17 +57,13 @@ class ContextFree(RoundPolicy):
 
     @property
     def needs_categories(self) -> bool:  # type: ignore[override]
-        """Whether it works with catalogues that have categories only."""
+        """Whether the catalogue must have categories."""
         return self.groups == "categories"
 
-    def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
-    ) -> Session:
-        """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        own = self.check(tree, catalogue, rest)
-        shared = (own.shared_nodes, own.shared_items)
+    def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
+        """Return its session."""
         grouped = self.by_category(tree, catalogue) if self.groups == "categories" else tree.leaves_only()
-        return _Session(grouped, self.bandit.rule(catalogue.dim), shared, users, self.budget, once, seed)
+        return _Session(self, grouped, self.bandit.rule(catalogue.dim), setup)
 
 
 class Arms(NamedTuple):
@@ -68,7 +73,7 @@ class Arms(NamedTuple):
     sums: NDArray[np.float64]
 
     @classmethod
-    def empty(cls, arms: int, users: int, shared: bool) -> "Arms":
+    def empty(cls, arms: int, shared: bool, users: int) -> "Arms":
         """Return arms that were never tried."""
         owners = 1 if shared else users
         if owners * arms > _MOST_CELLS:
@@ -85,74 +90,37 @@ class Arms(NamedTuple):
 class _Session(RoundSession):
     each = 2
 
-    def __init__(
-        self,
-        tree: ItemTree,
-        rule: Rule,
-        shared: tuple[bool, bool],
-        users: int,
-        budget: int | None,
-        once: bool,
-        seed: int,
-    ) -> None:
-        super().__init__(tree.items, users, budget, once, seed)
-        first, last = int(tree.first_child[0]), int(tree.first_child[1])
-        if first == last:  # a tree without levels: the root is the only leaf
-            first, last = 0, 1
-        self.ranges = tree.item_range[first:last].astype(np.int64)
-        self.rule, self.shared = rule, shared
-        self.share = (self.budget // 2, self.budget - self.budget // 2)
-        self.group_arms = Arms.empty(len(self.ranges), users, shared[0])
-        self.item_arms = Arms.empty(len(tree.items), users, shared[1])
+    def __init__(self, policy: ContextFree, tree: ItemTree, rule: Rule, setup: Setup) -> None:
+        # Without levels below it, the root is the only group.
+        super().__init__(tree.items, setup, tree.item_range[1:] if len(tree.parent) > 1 else tree.item_range)
+        self.rule, self.shared = rule, (policy.shared_nodes, policy.shared_items)
+        counts = len(self.ranges), len(tree.items)
+        self.arms = tuple(Arms.empty(*sizes, self.users) for sizes in zip(counts, self.shared, strict=True))
+        """Of groups, and of items."""
 
-    def _owners(self, who: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows of the users' statistics: of groups and of items."""
-        nobody = np.zeros_like(who)
-        return nobody if self.shared[0] else who, nobody if self.shared[1] else who
+    def _owners(self, step: int, who: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows of the users' statistics."""
+        return np.zeros_like(who) if self.shared[step] else who
 
-    def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
-        """Decide once for each of the users."""
-        who = self.who(users)
-        of_nodes, of_items = self._owners(who)
-        arms = self.draw_groups(who, nonce, self.ranges, self.share[0], allow)
-        nodes, places, judged = np.zeros(len(who), dtype=np.int64), np.full(len(who), -1), np.zeros((len(who), 2))
-        streams, counter = self.streams[who], nonce * ROUND
-        _select(self.group_arms, of_nodes, self.rule, arms, self.seed, streams, counter + 2 * STEP, nodes, judged)
-        drawn = self.draw(who, nonce, self.ranges[nodes], self.share[1], allow, 1)
-        _select(self.item_arms, of_items, self.rule, drawn, self.seed, streams, counter + 3 * STEP, places, judged)
-        return self.decided(who, nonce, places, nodes, judged, arms, drawn)
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
+        """Choose a group, then an item."""
+        _select(self.arms[step], self._owners(step, who), self.rule, drawn, draws, out)
 
-    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
-        """Learn from the rewards of decisions."""
-        values = self.rewards(decisions, rewards)
-        of_nodes, of_items = self._owners(decisions.user)
-        self.group_arms.add(of_nodes, decisions.node, values)
-        self.item_arms.add(of_items, decisions.place, values)
+    def learn(self, decisions: Decisions, rewards: NDArray[np.float64]) -> None:
+        """Count rewards for the group and for the item."""
+        for step, arms in enumerate((decisions.node, decisions.place)):
+            self.arms[step].add(self._owners(step, decisions.user), arms, rewards)
 
 
 @kernel
-def _select(
-    arms: Arms,
-    owners: NDArray[np.int64],
-    rule: Rule,
-    drawn: Drawn,
-    seed: int,
-    streams: NDArray[np.int64],
-    counter: int,
-    chosen: NDArray[np.int64],
-    judged: NDArray[np.float64],
-) -> None:
-    most = drawn.place.shape[1]
-    scores, means, widths = np.empty(most), np.empty(most), np.empty(most)
+def _select(arms: Arms, owners: NDArray[np.int64], rule: Rule, drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
+    here = scored(drawn.place.shape[1])
     for i in range(len(owners)):
-        count = drawn.taken[i]
-        if count == 0:
-            continue
-        for j in range(count):
+        for j in range(drawn.taken[i]):
             arm = drawn.place[i, j]
             weight = arms.visits[owners[i], arm] + rule.ridge
-            means[j], widths[j] = arms.sums[owners[i], arm] / weight, 1.0 / np.sqrt(weight)
-            step = 1.0 if rule.kind == UCB else rng.normal(seed, streams[i], counter + 1 + j)
-            scores[j] = means[j] + rule.strength * widths[j] * step
-        at = best(scores, count, seed, streams[i], counter)
-        chosen[i], judged[i, 0], judged[i, 1] = drawn.place[i, at], means[at], widths[at]
+            here.mean[j], here.width[j] = arms.sums[owners[i], arm] / weight, 1.0 / np.sqrt(weight)
+            step = 1.0 if rule.kind == UCB else rng.normal(draws.seed, draws.streams[i], draws.counter + 1 + j)
+            here.score[j] = here.mean[j] + rule.strength * here.width[j] * step
+        if drawn.taken[i] > 0:
+            take_best(here, drawn, i, draws, out)

@@ -13,7 +13,20 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
-from treeward.policy.baselines.base import ROUND, STEP, TIE, Drawn, Questions, RoundPolicy, RoundSession, best, project
+from treeward.policy.baselines.base import (
+    TIE,
+    BatchDraws,
+    Chosen,
+    Drawn,
+    Questions,
+    RoundPolicy,
+    RoundSession,
+    Scored,
+    Setup,
+    project,
+    scored,
+    take_best,
+)
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
@@ -23,8 +36,8 @@ from treeward.tree.row_groups import Rows
 class ConUCB(RoundPolicy):
     """LinUCB over sampled items, with conversations: key-terms are the catalogue's categories.
 
-    By round t a user has been asked about 5 * floor(ln(t + 1)) key-terms, each the one whose answer says most about the
-    round's candidates. Questions are not scores: `result.settings` counts them apart.
+    By round t a user has been asked about 5 * floor(ln(t + 1)) key-terms, each time the one whose answer says most
+    about the round's candidates. Questions are not scores: `result.settings` counts them separately.
 
     Parameters
     ----------
@@ -33,8 +46,8 @@ class ConUCB(RoundPolicy):
     key_ridge
         lambda~: the key-terms' ridge.
     key_alpha
-        alpha~: how much an item is preferred that key-terms say little about. The bandit's alpha is for items; the
-        bandit's ridge is not used.
+        alpha~: how much to prefer an item about which key-terms say little. The bandit's alpha is for items; its ridge
+        is not used.
     """
 
     families: ClassVar[tuple[int, ...]] = (UCB,)
@@ -44,19 +57,13 @@ class ConUCB(RoundPolicy):
     key_ridge: Positive = 1.0
     key_alpha: NotNegative = 0.25
 
-    def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
-    ) -> Session:
-        """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        own = self.check(tree, catalogue, rest)
-        most = (1 + 1e-5) / math.sqrt(own.key_ridge)
-        rule = Rule(own.weight, self.bandit.rule(catalogue.dim).strength, own.key_alpha, most)
-        grouped = self.by_category(tree, catalogue)
-        return Conversation(grouped, catalogue, rule, own.key_ridge, users, self.budget, once, seed)
+    def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
+        """Return its session."""
+        return Conversation(self, self.by_category(tree, catalogue), catalogue, setup)
 
 
 class Rule(NamedTuple):
-    """lambda, alpha and alpha~; no vector x is wider to key-terms than `key_most` |M^-1 x|."""
+    """lambda, alpha and alpha~; `key_most` |M^-1 x| is an upper bound of the width of x by key-terms."""
 
     weight: float
     alpha: float
@@ -65,47 +72,38 @@ class Rule(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of every user: M^-1, sum of r x, M~^-1, sum of r~ x~."""
+    """Per user: M^-1, sum of r x, M~^-1, sum of r~ x~."""
 
     inverse: NDArray[np.float64]
     sums: NDArray[np.float64]
     key_inverse: NDArray[np.float64]
     key_sums: NDArray[np.float64]
     key_theta: NDArray[np.float64]
-    """theta~, which changes with an answer only."""
+    """theta~, which changes only with an answer."""
 
 
 class Conversation(RoundSession):
     """ConUCB at work."""
 
-    def __init__(
-        self,
-        tree: ItemTree,
-        catalogue: Catalogue,
-        rule: Rule,
-        ridge: float,
-        users: int,
-        budget: int | None,
-        once: bool,
-        seed: int,
-    ) -> None:
-        super().__init__(tree.items, users, budget, once, seed)
-        self.each = 2 * catalogue.dim * (catalogue.dim + 1)
-        self.rule = rule
+    def __init__(self, policy: ConUCB, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> None:
+        super().__init__(tree.items, setup)
+        users, dim, ridge = self.users, catalogue.dim, policy.key_ridge
+        self.each = 2 * dim * (dim + 1)
+        most = (1 + 1e-5) / math.sqrt(ridge)
+        self.rule = Rule(policy.weight, policy.bandit.rule(dim).strength, policy.key_alpha, most)
         self.vectors = Rows(catalogue.vectors, tree.normalized).take(tree.items).astype(np.float64)
         terms = range(int(tree.first_child[0]), int(tree.first_child[1]))
         self.terms = np.ascontiguousarray(tree.vectors[terms.start : terms.stop], dtype=np.float64)
         self.groups = [tree.items_of(term).astype(np.int64) for term in terms]
         self.asked = 0
         self._round, self._left = -1, 0
-        dim = catalogue.dim
         eye = np.broadcast_to(np.eye(dim), (users, dim, dim))
-        inverse, key_inverse = np.ascontiguousarray(eye / (1 - rule.weight)), np.ascontiguousarray(eye / ridge)
+        inverse, key_inverse = np.ascontiguousarray(eye / (1 - policy.weight)), np.ascontiguousarray(eye / ridge)
         sums = np.zeros((users, dim))
         self.state = State(inverse, sums, key_inverse, sums.copy(), sums.copy())
 
     def ask(self, users: ArrayLike, nonce: int) -> Questions | None:
-        """Return a question for each user, if there are any left in this round."""
+        """Return one question per user, or None if no question is left in this round."""
         if nonce != self._round:
             self._round, self._left = nonce, questions_by(nonce) - questions_by(nonce - 1)
         if not self._left or not len(self.terms):
@@ -127,21 +125,14 @@ class Conversation(RoundSession):
         _learn(key_inverse, key_sums, 1.0, self.terms, questions.user, questions.group, values)
         _solve(self.state, questions.user)
 
-    def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
-        """Decide once for each of the users."""
-        who = self.who(users)
-        drawn = self.draw_any(who, nonce, allow)
-        places, judged = np.full(len(who), -1), np.zeros((len(who), 2))
-        counter = nonce * ROUND + STEP
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
+        """Choose an item."""
+        _select(self.state, self.rule, self.vectors, who, drawn, draws, out)
 
-        _select(self.state, self.rule, self.vectors, who, drawn, self.seed, self.streams[who], counter, places, judged)
-        return self.decided(who, nonce, places, np.zeros(len(who), dtype=np.int64), judged, drawn)
-
-    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
-        """Learn what came of decisions, in the order given."""
-        values = self.rewards(decisions, rewards)
+    def learn(self, decisions: Decisions, rewards: NDArray[np.float64]) -> None:
+        """Add rewards of items."""
         inverse, sums = self.state.inverse, self.state.sums
-        _learn(inverse, sums, self.rule.weight, self.vectors, decisions.user, decisions.place, values)
+        _learn(inverse, sums, self.rule.weight, self.vectors, decisions.user, decisions.place, rewards)
 
 
 def questions_by(round: int) -> int:
@@ -156,32 +147,20 @@ def questions_by(round: int) -> int:
 
 
 class Work(NamedTuple):
-    """Room for one user's candidates."""
+    """Room for one user's candidates, beyond `Scored`."""
 
-    score: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    width: NDArray[np.float64]
     bound: NDArray[np.float64]
     vector: Floats
     product: Floats
     inverse: Floats
-    z: NDArray[np.float64]
 
 
 @kernel
 def _work(most: int, dim: int) -> Work:
     """Return room for `most` candidates."""
     single = np.float32
-    return Work(
-        np.empty(most),
-        np.empty(most),
-        np.empty(most),
-        np.empty(most),
-        np.empty((most, dim), dtype=single),
-        np.empty((most, dim), dtype=single),
-        np.empty((dim, dim), dtype=single),
-        np.empty(dim),
-    )
+    vector, product = np.empty((most, dim), dtype=single), np.empty((most, dim), dtype=single)
+    return Work(np.empty(most), vector, product, np.empty((dim, dim), dtype=single))
 
 
 @kernel
@@ -191,37 +170,31 @@ def _select(
     vectors: NDArray[np.float64],
     who: NDArray[np.int64],
     drawn: Drawn,
-    seed: int,
-    streams: NDArray[np.int64],
-    counter: int,
-    places: NDArray[np.int64],
-    judged: NDArray[np.float64],
+    draws: BatchDraws,
+    out: Chosen,
 ) -> None:
-    here = _work(drawn.place.shape[1], vectors.shape[1])
+    here, work = scored(drawn.place.shape[1]), _work(drawn.place.shape[1], vectors.shape[1])
     for i in range(len(who)):
-        count = drawn.taken[i]
-        if count > 0:
-            chosen = _choose(state, rule, vectors, who[i], drawn.place[i, :count], seed, streams[i], counter, here)
-            places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], here.mean[chosen], here.width[chosen]
+        if drawn.taken[i] > 0:
+            _score(state, rule, vectors, who[i], drawn.place[i, : drawn.taken[i]], here, work)
+            take_best(here, drawn, i, draws, out)
 
 
 @kernel(sums=True)
-def _choose(
+def _score(
     state: State,
     rule: Rule,
     vectors: NDArray[np.float64],
     user: int,
     places: NDArray[np.int64],
-    seed: int,
-    stream: int,
-    counter: int,
-    here: Work,
-) -> int:
-    """Return which of the candidates a user is shown; `here` has their means and widths then."""
+    here: Scored,
+    work: Work,
+) -> None:
+    """Write the scores, means and widths of a user's candidates to `here`."""
     count, dim = len(places), vectors.shape[1]
     target = rule.weight * state.sums[user] + (1 - rule.weight) * state.key_theta[user]
     theta = np.dot(state.inverse[user], target)
-    x, z = here.vector[:count], here.product[:count]
+    x, z = work.vector[:count], work.product[:count]
     for j in range(count):
         row, mean = places[j], 0.0
         for k in range(dim):
@@ -230,8 +203,8 @@ def _choose(
         here.mean[j] = mean
     for j in range(dim):  # in single precision: the products with it take most of a round
         for k in range(dim):
-            here.inverse[j, k] = state.inverse[user, j, k]
-    np.dot(x, here.inverse, z)
+            work.inverse[j, k] = state.inverse[user, j, k]
+    np.dot(x, work.inverse, z)
     for j in range(count):
         square, length = np.float32(0.0), np.float32(0.0)
         for k in range(dim):
@@ -239,9 +212,8 @@ def _choose(
             length += z[j, k] * z[j, k]
         here.width[j] = np.sqrt(max(square, np.float32(0.0)))
         here.score[j] = here.mean[j] + rule.weight * rule.alpha * here.width[j]
-        here.bound[j] = here.score[j] + (1 - rule.weight) * rule.key_alpha * rule.key_most * np.sqrt(length)
-    _finish(state.key_inverse[user], (1 - rule.weight) * rule.key_alpha, z, here.bound, here.score)
-    return best(here.score, count, seed, stream, counter)
+        work.bound[j] = here.score[j] + (1 - rule.weight) * rule.key_alpha * rule.key_most * np.sqrt(length)
+    _finish(state.key_inverse[user], (1 - rule.weight) * rule.key_alpha, z, work.bound, here.score)
 
 
 @kernel(allocates=False, inline=True, sums=True)
@@ -254,8 +226,8 @@ def _finish(
 ) -> None:
     """Add the widths of key-terms, which take d x d products each, to the scores that can be the best.
 
-    Answers only narrow them, so `bounds` has the score of every candidate as if nothing had been asked, and is hardly
-    above the truth where few questions were: whoever is below the best score found stays out.
+    `bounds` has upper bounds of all scores, which are tight as long as few questions were asked. A candidate whose
+    bound is below the best score found so far is skipped.
     """
     most = -np.inf
     for _ in range(len(z)):
@@ -286,7 +258,7 @@ def _learn(
     rows: NDArray[np.int64],
     rewards: NDArray[np.float64],
 ) -> None:
-    """Add rewards of items, or answers about key-terms, to what is known of users."""
+    """Add rewards of items, or answers about key-terms, to the users' posteriors."""
     z = np.empty(vectors.shape[1])
     for i in range(len(who)):
         x = vectors[rows[i]]
@@ -303,7 +275,7 @@ def _solve(state: State, who: NDArray[np.int64]) -> None:
 
 @kernel(allocates=False, inline=True, sums=True)
 def _shrink(inverse: NDArray[np.float64], x: NDArray[np.float64], weight: float, z: NDArray[np.float64]) -> None:
-    """Bring (A + weight x x')^-1 about from A^-1."""
+    """Turn A^-1 into (A + weight x x')^-1."""
     scale = weight / (1.0 + weight * project(inverse, x, z))
     for i in range(len(x)):
         for j in range(len(x)):
@@ -331,7 +303,7 @@ def _question(
     user: int,
     places: NDArray[np.int64],
 ) -> int:
-    """Return the key-term that tells most about the candidates."""
+    """Return the key-term whose answer says most about the candidates."""
     x = np.empty((len(places), vectors.shape[1]))
     for j in range(len(places)):
         for k in range(x.shape[1]):

@@ -4,24 +4,25 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from treeward.bandit.rules import Rule
 from treeward.core import rng
 from treeward.core.checks import Number, Positive
 from treeward.core.compiled import kernel
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
 from treeward.policy.baselines.base import (
-    ROUND,
-    STEP,
+    BatchDraws,
+    Chosen,
     Drawn,
     RoundPolicy,
     RoundSession,
+    Setup,
     Slots,
-    best,
     gamma,
     learn_normal,
+    scored,
+    take_best,
 )
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
@@ -30,7 +31,7 @@ from treeward.tree.row_groups import Rows
 
 @dataclass(frozen=True)
 class HMAB(RoundPolicy):
-    """A category first, then an item of it; every node has a parameter vector of its own, over the user's context.
+    """A category first, then one of its items; every node has its own parameter vector over the user's context.
 
     The context is 1 and the mean of the vectors the user rewarded, weighted by the rewards. A node's parameters and
     noise have a normal and inverse-gamma posterior; a reward goes to the category and the item. Users share all of it.
@@ -47,18 +48,13 @@ class HMAB(RoundPolicy):
     shape: Annotated[float, Number(low=1)] = 1.0
     scale: Positive = 1.0
 
-    def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
-    ) -> Session:
-        """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        own = self.check(tree, catalogue, rest)
-        rule = self.bandit.rule(catalogue.dim)
-        grouped = self.by_category(tree, catalogue)
-        return _Session(grouped, catalogue, rule, (own.shape, own.scale), users, self.budget, once, seed)
+    def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
+        """Return its session."""
+        return _Session(self, self.by_category(tree, catalogue), catalogue, setup)
 
 
 class Nodes(NamedTuple):
-    """Posteriors of nodes that were ever tried; the others' is the prior."""
+    """Posteriors of the nodes that were tried; all others have the prior."""
 
     inverse: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -67,7 +63,7 @@ class Nodes(NamedTuple):
 
     @classmethod
     def empty(cls, count: int, dim: int, ridge: float, shape: float, scale: float) -> "Nodes":
-        """Return so many nodes that know nothing."""
+        """Return `count` nodes without observations."""
         inverse = np.ascontiguousarray(np.broadcast_to(np.eye(dim) / ridge, (count, dim, dim)))
         return cls(inverse, np.zeros((count, dim)), np.full(count, shape), np.full(count, scale))
 
@@ -81,57 +77,35 @@ class _Prior(NamedTuple):
 
 
 class _Session(RoundSession):
-    def __init__(
-        self,
-        tree: ItemTree,
-        catalogue: Catalogue,
-        rule: Rule,
-        noise: tuple[float, float],
-        users: int,
-        budget: int | None,
-        once: bool,
-        seed: int,
-    ) -> None:
-        super().__init__(tree.items, users, budget, once, seed)
+    def __init__(self, policy: HMAB, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> None:
+        super().__init__(tree.items, setup, tree.item_range[1:])  # below the root there are the categories alone
         self.each = (catalogue.dim + 2) * (catalogue.dim + 1)
-        first, last = int(tree.first_child[0]), int(tree.first_child[1])
-        self.ranges = tree.item_range[first:last].astype(np.int64)
         self.vectors = Rows(catalogue.vectors, tree.normalized).take(tree.items).astype(np.float64)
-        self.prior = _Prior(rule.kind, rule.strength, rule.ridge, *noise)
+        self.prior = _Prior(*policy.bandit.rule(catalogue.dim), policy.shape, policy.scale)
         self.dim = catalogue.dim + 1
-        self.share = (self.budget // 2, self.budget - self.budget // 2)
-        self.categories = self._nodes(last - first)
+        self.categories = self._nodes(len(self.ranges))
         self.tried = self._nodes(64)
         self.slots = Slots(len(tree.items))
-        self.context = np.zeros((users, self.dim))
+        self.context = np.zeros((self.users, self.dim))
         self.context[:, 0] = 1.0
-        self._liked = np.zeros(users)
+        self._liked = np.zeros(self.users)
 
     def _nodes(self, count: int) -> Nodes:
         return Nodes.empty(count, self.dim, self.prior.ridge, self.prior.shape, self.prior.scale)
 
-    def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
-        """Decide once for each of the users."""
-        who = self.who(users)
-        arms = self.draw_groups(who, nonce, self.ranges, self.share[0], allow)
-        nodes, judged = np.zeros(len(who), dtype=np.int64), np.zeros((len(who), 2))
-        known = np.arange(len(self.ranges))
-        streams, counter = self.streams[who], nonce * ROUND
-        _select(self.categories, known, self.prior, self.context, who, arms, self.seed, streams, counter + 2 * STEP,
-                nodes, judged)  # fmt: skip
-        drawn = self.draw(who, nonce, self.ranges[nodes], self.share[1], allow, 1)
-        places = np.full(len(who), -1)
-        _select(self.tried, self.slots.of, self.prior, self.context, who, drawn, self.seed, streams, counter + 3 * STEP,
-                places, judged)  # fmt: skip
-        return self.decided(who, nonce, places, nodes, judged, arms, drawn)
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
+        """Choose a category, then an item."""
+        if step == 0:
+            _select(self.categories, np.arange(len(self.ranges)), self.prior, self.context, who, drawn, draws, out)
+        else:
+            _select(self.tried, self.slots.of, self.prior, self.context, who, drawn, draws, out)
 
-    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
-        """Learn what came of decisions, in the order given."""
-        values = self.rewards(decisions, rewards)
+    def learn(self, decisions: Decisions, rewards: NDArray[np.float64]) -> None:
+        """Add rewards to the category, the item and the user's context."""
         self.tried = self.slots.settle(decisions.place, self.tried, self._nodes)
         _update(
             self.categories, self.tried, self.slots.of, self.context, self._liked, self.vectors, decisions.user,
-            decisions.node, decisions.place, values,
+            decisions.node, decisions.place, rewards,
         )  # fmt: skip
 
 
@@ -143,36 +117,30 @@ def _select(
     contexts: NDArray[np.float64],
     who: NDArray[np.int64],
     drawn: Drawn,
-    seed: int,
-    streams: NDArray[np.int64],
-    counter: int,
-    chosen: NDArray[np.int64],
-    judged: NDArray[np.float64],
+    draws: BatchDraws,
+    out: Chosen,
 ) -> None:
-    most = drawn.place.shape[1]
-    scores, means, widths = np.empty(most), np.empty(most), np.empty(most)
+    here = scored(drawn.place.shape[1])
     for i in range(len(who)):
-        x, count = contexts[who[i]], drawn.taken[i]
-        if count == 0:
-            continue
+        x, count, stream = contexts[who[i]], drawn.taken[i], draws.streams[i]
         for j in range(count):
             at = slot[drawn.place[i, j]]
             shape, scale = prior.shape, prior.scale
             if at < 0:
-                means[j], square = 0.0, np.dot(x, x) / prior.ridge
+                here.mean[j], square = 0.0, np.dot(x, x) / prior.ridge
             else:
                 shape, scale = nodes.shape[at], nodes.scale[at]
-                means[j], square = np.dot(x, nodes.mean[at]), np.dot(x, np.dot(nodes.inverse[at], x))
-            widths[j] = np.sqrt(max(square, 0.0))
+                here.mean[j], square = np.dot(x, nodes.mean[at]), np.dot(x, np.dot(nodes.inverse[at], x))
+            here.width[j] = np.sqrt(max(square, 0.0))
             if prior.kind == UCB:
-                scores[j] = means[j] + prior.strength * np.sqrt(scale / shape) * widths[j]
+                here.score[j] = here.mean[j] + prior.strength * np.sqrt(scale / shape) * here.width[j]
             else:  # a node's own draw of noise and parameters, of which one number matters
-                start = counter + 1 + 128 * j
-                noise = np.sqrt(scale / gamma(shape, seed, streams[i], start))
-                draw = rng.normal(seed, streams[i], start + 64)
-                scores[j] = means[j] + prior.strength * noise * widths[j] * draw
-        at = best(scores, count, seed, streams[i], counter)
-        chosen[i], judged[i, 0], judged[i, 1] = drawn.place[i, at], means[at], widths[at]
+                start = draws.counter + 1 + 128 * j
+                noise = np.sqrt(scale / gamma(shape, draws.seed, stream, start))
+                draw = rng.normal(draws.seed, stream, start + 64)
+                here.score[j] = here.mean[j] + prior.strength * noise * here.width[j] * draw
+        if count > 0:
+            take_best(here, drawn, i, draws, out)
 
 
 @kernel

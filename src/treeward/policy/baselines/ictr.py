@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from treeward.bandit.rules import Rule
 from treeward.core import rng
@@ -16,13 +16,17 @@ from treeward.engine.sampling import copy
 from treeward.policy.baselines.base import (
     ROUND,
     STEP,
+    BatchDraws,
+    Chosen,
     Drawn,
     RoundPolicy,
     RoundSession,
+    Setup,
     Slots,
-    best,
     gamma,
     learn_normal,
+    scored,
+    take_best,
 )
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
@@ -57,14 +61,9 @@ class ICTR(RoundPolicy):
     particles: Annotated[int, Whole(1, 100)] = 10
     spread: NotNegative = 0.1
 
-    def session(
-        self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
-    ) -> Session:
-        """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
-        own = self.check(tree, catalogue, rest)
-        rows = np.arange(len(catalogue), dtype=np.int32)
-        rule, sizes = self.bandit.rule(catalogue.dim), (own.topics, own.particles)
-        return _Session(rows, rule, sizes, own.spread, users, self.budget, once, seed)
+    def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
+        """Return its session."""
+        return _Session(self, len(catalogue), self.bandit.rule(catalogue.dim), setup)
 
 
 class Items(NamedTuple):
@@ -82,7 +81,7 @@ class Items(NamedTuple):
 
     @classmethod
     def empty(cls, items: int, particles: int, topics: int, ridge: float) -> "Items":
-        """Return room for so many items without a reward; `mean` is still to be filled."""
+        """Return arrays for `items` items without a reward; `mean` is still to be filled."""
         cover = np.ascontiguousarray(np.broadcast_to(np.eye(topics) / ridge, (items, particles, topics, topics)))
         flat = np.ones((items, particles))
         zeros = np.zeros((items, particles, topics))
@@ -99,58 +98,40 @@ class Start(NamedTuple):
 
 
 class _Session(RoundSession):
-    def __init__(
-        self,
-        rows: NDArray[np.int32],
-        rule: Rule,
-        sizes: tuple[int, int],
-        spread: float,
-        users: int,
-        budget: int | None,
-        once: bool,
-        seed: int,
-    ) -> None:
-        super().__init__(rows, users, budget, once, seed)
-        self.each = sizes[1] * sizes[0] * (sizes[0] + 1)
-        self.rule, (self.topics, self.particles) = rule, sizes
-        self.start = Start(spread, self.seed, rng.stream("ictr", "mean"), rule.ridge)
-        self.mixture = np.ones((users, self.particles, self.topics))
+    def __init__(self, policy: ICTR, items: int, rule: Rule, setup: Setup) -> None:
+        super().__init__(np.arange(items, dtype=np.int32), setup)
+        self.rule, self.topics, self.particles = rule, policy.topics, policy.particles
+        self.each = self.particles * self.topics * (self.topics + 1)
+        self.start = Start(policy.spread, self.seed, rng.stream("ictr", "mean"), rule.ridge)
+        self.mixture = np.ones((self.users, self.particles, self.topics))
         """lambda: parameters of the Dirichlet distribution of a user's mixture."""
-        self.totals = np.full((self.particles, self.topics), float(len(rows)))
+        self.totals = np.full((self.particles, self.topics), float(items))
         """(particles, topics): the sum of the topic's item counts, prior included."""
         self.shown = self._items(64)
-        self.slots = Slots(len(rows))
+        self.slots = Slots(items)
 
     def _items(self, count: int) -> Items:
         return Items.empty(count, self.particles, self.topics, self.rule.ridge)
 
-    def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
-        """Decide once for each of the users."""
-        who = self.who(users)
-        drawn = self.draw_any(who, nonce, allow)
-        places, judged = np.full(len(who), -1), np.zeros((len(who), 2))
-        _select(
-            self.shown, self.slots.of, self.start, self.mixture, self.rule, who, drawn, self.seed, self.streams[who],
-            nonce * ROUND + STEP, places, judged,
-        )  # fmt: skip
-        return self.decided(who, nonce, places, np.zeros(len(who), dtype=np.int64), judged, drawn)
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
+        """Choose an item."""
+        _select(self.shown, self.slots.of, self.start, self.mixture, self.rule, who, drawn, draws, out)
 
-    def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
-        """Learn from the rewards of decisions, in the order given."""
-        values = self.rewards(decisions, rewards)
+    def learn(self, decisions: Decisions, rewards: NDArray[np.float64]) -> None:
+        """Update every particle of the user and the item."""
         fresh = np.unique(decisions.place[self.slots.of[decisions.place] < 0])
         self.shown = self.slots.settle(decisions.place, self.shown, self._items)
         _begin(self.shown, self.slots.of[fresh], fresh, self.start)
         counters = decisions.nonce * ROUND + 8 * STEP
         _update(
-            self.shown, self.slots.of, self.mixture, self.totals, decisions.user, decisions.place, values, self.seed,
+            self.shown, self.slots.of, self.mixture, self.totals, decisions.user, decisions.place, rewards, self.seed,
             self.streams[decisions.user], counters,
         )  # fmt: skip
 
 
 @kernel(allocates=False, inline=True)
 def _start_mean(start: Start, place: int, b: int, particles: int, out: NDArray[np.float64]) -> None:
-    """Write what particle b of an item believes of its topics before the item's first reward."""
+    """Write the mean of particle b of an item before the item's first reward."""
     for k in range(len(out)):
         counter = (place * particles + b) * len(out) + k
         out[k] = start.spread * rng.normal(start.seed, start.stream, counter) if start.spread > 0.0 else 0.0
@@ -173,28 +154,24 @@ def _select(
     rule: Rule,
     who: NDArray[np.int64],
     drawn: Drawn,
-    seed: int,
-    streams: NDArray[np.int64],
-    counter: int,
-    places: NDArray[np.int64],
-    judged: NDArray[np.float64],
+    draws: BatchDraws,
+    out: Chosen,
 ) -> None:
-    most, particles, topics = drawn.place.shape[1], mixture.shape[1], mixture.shape[2]
-    scores, means, widths = np.empty(most), np.empty(most), np.empty(most)
+    particles, topics, here = mixture.shape[1], mixture.shape[2], scored(drawn.place.shape[1])
     p, q = np.empty((particles, topics)), np.empty(topics)
     for i in range(len(who)):
-        user, count = who[i], drawn.taken[i]
+        user, count, stream = who[i], drawn.taken[i], draws.streams[i]
         if count == 0:
             continue
         for b in range(particles):
             if rule.kind == UCB:
                 _shares(mixture[user, b], p[b])
             else:
-                _dirichlet(mixture[user, b], p[b], seed, streams[i], counter + 1 + b * topics * _A_DRAW)
-        drawing = counter + 1 + particles * topics * _A_DRAW
+                _dirichlet(mixture[user, b], p[b], draws.seed, stream, draws.counter + 1 + b * topics * _A_DRAW)
+        drawing = draws.counter + 1 + particles * topics * _A_DRAW
         for j in range(count):
             at = slot[drawn.place[i, j]]
-            scores[j] = means[j] = widths[j] = 0.0
+            here.score[j] = here.mean[j] = here.width[j] = 0.0
             for b in range(particles):
                 if at < 0:
                     _start_mean(start, drawn.place[i, j], b, particles, q)
@@ -203,16 +180,15 @@ def _select(
                 mean, square, shape, scale = _judge(items, at, b, p[b], q, start.ridge)
                 if rule.kind == UCB:
                     square = square * scale / shape + _mixture_variance(q, mixture[user, b], p[b])
-                    scores[j] += mean + rule.strength * np.sqrt(square)
+                    here.score[j] += mean + rule.strength * np.sqrt(square)
                 else:
-                    noise = scale / gamma(shape, seed, streams[i], drawing)
-                    step = rng.normal(seed, streams[i], drawing + _A_DRAW)
-                    scores[j] += mean + rule.strength * np.sqrt(square * noise) * step
+                    noise = scale / gamma(shape, draws.seed, stream, drawing)
+                    step = rng.normal(draws.seed, stream, drawing + _A_DRAW)
+                    here.score[j] += mean + rule.strength * np.sqrt(square * noise) * step
                     drawing += _A_DRAW + 1
-                means[j] += mean / particles
-                widths[j] += np.sqrt(square) / particles
-        chosen = best(scores, count, seed, streams[i], counter)
-        places[i], judged[i, 0], judged[i, 1] = drawn.place[i, chosen], means[chosen], widths[chosen]
+                here.mean[j] += mean / particles
+                here.width[j] += np.sqrt(square) / particles
+        take_best(here, drawn, i, draws, out)
 
 
 @kernel(allocates=False, inline=True)

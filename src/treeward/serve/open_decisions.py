@@ -1,4 +1,4 @@
-"""Decisions whose window is open: what nothing comes of earns the default reward, and none is forgotten on the way."""
+"""Decisions that still wait for feedback: when their window ends without any, they earn the default reward."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from treeward.store.base import User
 from treeward.store.events import now
 
 Decided = tuple[User, Row, int]
-"""Whose a decision is, the event that a reward of 0 for it would be, and the store's epoch of then."""
+"""The user of a decision, the event of a reward of 0 for it, and the store's epoch when it was made."""
 
 
-class Pending:
-    """Decisions in the order in which their windows close.
+class OpenDecisions:
+    """Decisions in the order in which their windows end.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ class Pending:
     def reopen(self, explorer: Explorer) -> None:
         """Add the decisions of earlier runs that have no reward.
 
-        Events know the second they are of, by the clock of then: one that is ahead of the clock of now counts as now,
-        since nothing that is decided later may wait for it.
+        Events have their time by the clock of then. A time that is ahead of the present clock counts as now, since
+        decisions that are made later must not wait for it.
         """
         begun, second, epoch = monotonic(), now(), explorer.store.identities.epoch
         found = [
@@ -50,10 +50,10 @@ class Pending:
             self._open.extend((deadline, one) for one in decided)
 
     def expire(self, explorer: Explorer, reward: float) -> int:
-        """Give those whose window has passed this reward, and return how many had none.
+        """Give this reward to the decisions whose window has ended, and return how many had none.
 
-        They are let go of when they are written, not before: if the store takes no writes now, the next call tries
-        again. A decision that has a reward gets no second one, so trying twice does no harm.
+        A decision is removed only after its reward is written: if the store takes no writes now, the next call tries
+        again. Trying twice does no harm, since a decision that has a reward gets no second one.
         """
         over = monotonic()
         with self._lock:
@@ -67,7 +67,7 @@ class Pending:
         return count
 
     def forget(self, user: User) -> None:
-        """Let go of a user's decisions."""
+        """Remove a user's decisions."""
         with self._lock:
             kept = [one for one in self._open if one[1][0] != user]
             self._open.clear()
