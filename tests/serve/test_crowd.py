@@ -224,7 +224,7 @@ def test_settings_reach_the_explorer(items, tmp_path):
 class Shared(MemoryStore):
     """A store that says others write to it too, as a database does."""
 
-    remote = True
+    shared = True
 
 
 def shared(items, store):
@@ -258,14 +258,14 @@ def test_a_replica_that_was_overtaken_discards_its_own(items, monkeypatch):
     store = Shared()
     one, two = shared(items, store), shared(items, store)
     rewarded(one, ["ada"])
-    made = two.crowd_keeper.edition
+    made = two.crowd_keeper._next_edition
 
     def slowly(*given):
         mine = made(*given)
         one.publish()  # in the meantime
         return mine
 
-    monkeypatch.setattr(two.crowd_keeper, "edition", slowly)
+    monkeypatch.setattr(two.crowd_keeper, "_next_edition", slowly)
     assert two.publish() == one.crowd_keeper.latest.number == 2
     assert two.crowd_keeper.latest.time == one.crowd_keeper.latest.time
     assert CrowdEdition.unpacked(store.metadata.get(NOTE)).time == one.crowd_keeper.latest.time
