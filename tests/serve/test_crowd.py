@@ -224,7 +224,7 @@ def test_settings_reach_the_explorer(items, tmp_path):
 class Shared(MemoryStore):
     """A store that says others write to it too, as a database does."""
 
-    remote = True
+    shared = True
 
 
 def shared(items, store):
