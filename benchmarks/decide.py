@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 import treeward as tw
 from treeward.bandit import Prior
-from treeward.engine.explore import Candidates, best_of
+from treeward.engine.explore import Belief, Candidates, Draws, best_of
 from treeward.engine.layout import CrowdArrays
 from treeward.engine.posterior import Posterior, learn, reset
 from treeward.simulate import World
@@ -143,7 +143,7 @@ def scoring() -> list[Row]:
 @numba.njit
 def _score(inverse: np.ndarray, theta: np.ndarray, alone: np.ndarray, candidates: Candidates, times: int) -> None:
     for turn in range(times):
-        best_of(0, 0.5, inverse, theta, alone, candidates.vectors, candidates, 0, 0, turn)
+        best_of(0, 0.5, Belief(inverse, theta, alone), candidates.vectors, candidates, Draws(0, 0, turn))
 
 
 def clock(act: Callable[[], object]) -> float:

@@ -157,6 +157,12 @@ def test_local_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_source_files_named_in_the_docs_exist(page):
+    for path in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|sql))`", page.read_text()):
+        assert any((folder / path).exists() for folder in (ROOT, ROOT / "src", ROOT / "src" / "treeward")), path
+
+
 def test_readme_shows_the_two_commands():
     text = (ROOT / "README.md").read_text()
     assert "make demo" in text

@@ -15,17 +15,19 @@ from treeward.core import rng
 from treeward.core.errors import InvalidArgument
 from treeward.core.progress import silent
 from treeward.engine import posterior as posteriors
-from treeward.engine.explore import Candidates, _sample, best_of, chance_of
+from treeward.engine.explore import Belief, Candidates, Draws, _sample, best_of, chance_of
 from treeward.engine.layout import CrowdArrays
 from treeward.engine.posterior import BLOCK, REFRESH, Posterior, correct, factorise, fade, observe, refresh, reset
-
-ALONE = CrowdArrays.none().root
 
 
 def posterior(dim, ridge=1.0, slots=1):
     made = Posterior.empty(1, slots, dim)
     reset(made, 0, Prior().start(dim, ridge))
     return made
+
+
+def belief(made):
+    return Belief(made.inverse[0, 0], made.theta[0, 0], CrowdArrays.none().root)
 
 
 def learn(made, seat, slot, x, reward):
@@ -97,7 +99,7 @@ def test_slots_and_seats_do_not_touch_each_other():
 def test_linucb_honours_the_ridge_before_the_first_update(ridge):
     rule = LinUCB(alpha=1.0, ridge=ridge).rule(3)
     made, x = posterior(3, rule.ridge), fill(np.array([[1, 0, 0], [0, 2, 0]], dtype=np.float32))
-    assert best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], ALONE, x.vectors, x, 0, 0, 0) == 1
+    assert best_of(rule.kind, rule.strength, belief(made), x.vectors, x, Draws(0, 0, 0)) == 1
     np.testing.assert_allclose(x.width, [1 / math.sqrt(ridge), 2 / math.sqrt(ridge)], rtol=1e-6)
 
 
@@ -112,9 +114,7 @@ def test_choices_are_the_closed_form_ones(seed, count, name):
     arms = random.uniform(-1, 1, (count, dim)).astype(np.float32)
     bandit = {"linucb": LinUCB(0.7), "thompson": Thompson(v=0.5), "epsilon": EpsilonGreedy(0.5)}[name]
     rule = bandit.rule(dim)
-    chosen = best_of(
-        rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], ALONE, arms, fill(arms), seed, 5, 6
-    )
+    chosen = best_of(rule.kind, rule.strength, belief(made), arms, fill(arms), Draws(seed, 5, 6))
     if name == "linucb":
         scores = [x @ twin.theta() + 0.7 * twin.width(x) for x in arms.astype(float)]
     elif name == "thompson":
@@ -136,7 +136,7 @@ def test_thompson_draws_have_the_posterior_mean_and_covariance():
     factorise(made.inverse[0, 0], x.root)
     draws = np.empty((3000, 2))
     for i in range(3000):
-        _sample(x.vectors, x, made.inverse[0, 0], made.theta[0, 0], ALONE, 0.7, 0, 0, 10 * i)
+        _sample(x.vectors, x, belief(made), 0.7, Draws(0, 0, 10 * i))
         draws[i] = x.sampled
     assert draws.mean(axis=0) == pytest.approx(made.theta[0, 0], abs=4 * 0.7 / math.sqrt(3000))
     np.testing.assert_allclose(np.cov(draws.T), 0.49 * made.inverse[0, 0], atol=0.06)
@@ -147,10 +147,7 @@ def test_epsilon_is_drawn_as_often_as_it_says():
     made, x = posterior(1), fill(np.array([[1.0], [0.1]], dtype=np.float32))
     learn(made, 0, 0, np.ones(1, dtype=np.float32), 1.0)
     rule = EpsilonGreedy(0.2).rule(1)
-    second = [
-        best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], ALONE, x.vectors, x, 0, 0, 4 * i)
-        for i in range(3000)
-    ]
+    second = [best_of(rule.kind, rule.strength, belief(made), x.vectors, x, Draws(0, 0, 4 * i)) for i in range(3000)]
     assert np.mean(second) == pytest.approx(0.1, abs=4 * math.sqrt(0.09 / 3000))
 
 
@@ -158,7 +155,7 @@ def test_epsilon_greedy_by_the_arms_own_mean():
     made, x = posterior(1), fill(np.ones((3, 1), dtype=np.float32))
     x.visits[:], x.rewards[:] = [0, 4, 2], [0, 1, 1.5]
     rule = EpsilonGreedy(0.0, estimate="mean").rule(1)
-    assert best_of(rule.kind, rule.strength, made.inverse[0, 0], made.theta[0, 0], ALONE, x.vectors, x, 0, 0, 0) == 2
+    assert best_of(rule.kind, rule.strength, belief(made), x.vectors, x, Draws(0, 0, 0)) == 2
     assert x.mean.tolist() == [0, 0.25, 0.75]
 
 
@@ -255,13 +252,12 @@ def test_chances_are_how_often_an_arm_is_taken(bandit):
     for x, reward in (([1.0, 0.0], 0.6), ([0.0, 1.0], 0.5)):
         learn(made, 0, 0, np.array(x, dtype=np.float32), reward)
     arms = fill(np.array([[1, 0], [1, 0], [0, 1], [0.9, 0.3], [1, 0]], dtype=np.float32)[:, :])
-    inverse, theta = made.inverse[0, 0], made.theta[0, 0]
     counts, told = np.zeros(5), np.zeros(5)
     for turn in range(3000):
         at = rule.kind, rule.strength
-        chosen = best_of(*at, inverse, theta, ALONE, arms.vectors, arms, 0, 0, turn << 16)
+        chosen = best_of(*at, belief(made), arms.vectors, arms, Draws(0, 0, turn << 16))
         counts[chosen] += 1
-        told[chosen] += chance_of(chosen, *at, inverse, theta, ALONE, 5, arms.vectors, arms, 0, 0, turn << 16)
+        told[chosen] += chance_of(chosen, *at, belief(made), 5, arms.vectors, arms, Draws(0, 0, turn << 16))
     expected = told / np.maximum(counts, 1)
     if isinstance(bandit, Thompson):  # an estimate, whose mean over what was chosen is not that of the arm
         best = counts > 300

@@ -1,4 +1,4 @@
-"""One Gaussian linear posterior, three ways to explore with it. Sees feature matrices, never a tree."""
+"""Three ways to explore with a Gaussian linear posterior, and priors for it. Knows vectors, never a tree."""
 
 from inspect import isclass
 

@@ -1,4 +1,4 @@
-"""`Crowd`: what everybody taught, and so what is expected of somebody nothing is known of yet."""
+"""`Crowd`: what users have in common, and so what to expect of a user who has no events yet."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from treeward.bandit.changed_vectors import sample_of
 from treeward.bandit.crowd_fit import counted, expectation_maximisation, noise_of_clicks
 from treeward.bandit.prior import Prior
-from treeward.bandit.sampled import sample_of
 from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
 from treeward.core.checks import Count, Seed, Whole
@@ -22,44 +22,44 @@ from treeward.data.interactions import Interactions
 
 FORMAT, VERSION = "treeward.crowd", 1
 FEATURES = ("bias", "popularity or length")
-"""What is appended to items' own dimensions: a level, and how popular items were in the log that the crowd was fitted
-to, or, without a log, how long their vectors are: vectors learned from clicks are longer for what is popular."""
+"""What is appended to an item's own dimensions: a constant, and how popular the item was in the log. Without a log, the
+length of the vector stands for it: vectors learned from clicks are longer for popular items."""
 
 _WEIGHT = 0.3
-"""Of the last feature, next to directions of length 1: a third of the distance between two directions or less."""
+"""Weight of the last feature, next to directions of length 1."""
 _HELD_OUT = 200
 _FARTHEST = 3.0
-"""Standard deviations beyond which a length says no more."""
+"""Lengths are clipped at so many standard deviations."""
 SPREAD = 0.3
-"""How far tastes are apart before anybody has come: their variance per dimension, in units of the noise."""
+"""Variance of tastes per dimension before the first reward, in units of the noise."""
 
 
 @dataclass(frozen=True, eq=False)
 class Crowd(Prior):
     """What users have in common: theta ~ N(mean, covariance / ridge), over items' own dimensions and two features.
 
-    There are two ways to get one. `fit` learns it from an existing log. An `Explorer` learns it from what it shows,
-    from the first visitor on, starting with `nobody` or with one that was fitted, and publishes editions of it. A
-    policy that has one sees items with the features, and gives a newcomer what most people like, leaning from the first
-    click on in the directions in which people differ.
+    There are two ways to get one. `fit` learns it from an existing log. An `Explorer` learns it from the rewards of all
+    users, starts with `nobody` or with a fitted one, and publishes editions of it. A policy with a crowd sees items
+    with the features. It shows a new user what most users like, and adapts from the first click on, fastest in the
+    directions in which users differ.
 
     Parameters
     ----------
     noise
         Variance of a reward around x' theta; `covariance` is in units of it.
     ids
-        Of the items that were in the log.
+        Ids of the items in the log.
     rates
-        How popular each of them is: the share of rewards among the events and non-events that were counted for it.
+        How popular each of them is: the share of rewards among its events and non-events.
     provenance
         How it was made.
     lengths
-        Mean and standard deviation of the logarithms of the vectors' lengths, where the last feature is the length;
-        None: it is the popularity in a log.
+        Mean and standard deviation of the logarithms of the vectors' lengths, if the last feature is the length;
+        None: the last feature is the popularity in a log.
     users
-        How many users' tastes the mean is known from; 0: it is a guess.
+        How many users the mean was estimated from; 0: it is a guess.
     times, earned
-        How many rewards an explorer has seen for each of the ids, and what they come to; there may be none.
+        How many rewards an explorer has seen for each of the ids, and their sums; both may be empty.
     """
 
     noise: float = 1.0
@@ -73,17 +73,17 @@ class Crowd(Prior):
 
     @property
     def fitted(self) -> bool:
-        """Whether it was fitted to a log, and so knows how popular items are."""
+        """Whether it was fitted to a log, so that it knows how popular items are."""
         return self.users > 0 and self.lengths is None
 
     @property
     def features(self) -> int:
-        """How many dimensions come behind the items' own."""
+        """How many dimensions follow the items' own."""
         return len(FEATURES)
 
     @property
     def dim(self) -> int:
-        """How many dimensions items have of their own."""
+        """How many dimensions the items' own vectors have."""
         return len(np.asarray(self.mean)) - self.features
 
     def __repr__(self) -> str:
@@ -91,7 +91,7 @@ class Crowd(Prior):
 
     @classmethod
     def nobody(cls, catalogue: Catalogue) -> Self:
-        """Return the crowd that nobody has taught yet: every item is as good as another, to everybody.
+        """Return a crowd without any rewards: to every user, every item is as good as another.
 
         Examples
         --------
@@ -109,18 +109,18 @@ class Crowd(Prior):
         return cls(np.zeros(dim), SPREAD * np.eye(dim), provenance=told, lengths=lengths)
 
     def knows(self, catalogue: Catalogue) -> bool:
-        """Tell whether a catalogue has the features already."""
+        """Return whether a catalogue has the features already."""
         return catalogue.dim == self.dim + self.features and bool((catalogue.vectors[:, self.dim] == 1).all())
 
     def transform(self, catalogue: Catalogue) -> Catalogue:
-        """Return the catalogue with its vectors at length 1 and the features behind them. Idempotent."""
+        """Return the catalogue with its vectors at length 1, followed by the features. Idempotent."""
         if self.knows(catalogue):
             return catalogue
         if catalogue.dim != self.dim:
-            rule = f"of {self.dim} dimensions, as that it was fitted to"
+            rule = f"of {self.dim} dimensions, like the one it was fitted to"
             raise InvalidArgument("Crowd", "catalogue", rule, f"{catalogue.dim}")
         if len(self.ids) and self.ids.dtype.is_integer() != catalogue.ids.dtype.is_integer():
-            rule = f"with ids that are {self.ids.dtype}, as those it was fitted to"
+            rule = f"with ids that are {self.ids.dtype}, like those it was fitted to"
             raise InvalidArgument("Crowd", "catalogue", rule, catalogue.ids.dtype)
         if self.lengths is not None:
             mean, spread = self.lengths
@@ -131,24 +131,24 @@ class Crowd(Prior):
             return catalogue.with_vectors(_augmented(catalogue.vectors, self.rates))
         known = pl.DataFrame({"id": self.ids, "rate": self.rates})
         rates = catalogue.ids.to_frame("id").join(known, on="id", how="left", maintain_order="left")["rate"]
-        # Of an item that came later nothing is known: it is taken to be as popular as the others are on average.
+        # Nothing is known about an item that came later: assume the mean popularity.
         usual = float(self.rates.mean()) if len(self.rates) else 0.0
         return catalogue.with_vectors(_augmented(catalogue.vectors, rates.fill_null(usual).to_numpy()))
 
     def spaced(self, catalogue: Catalogue) -> Floats:
-        """Return vectors that lie as far apart as the prior expects users to tell the items apart.
+        """Return vectors whose distances say how differently users will like the items.
 
-        The squared distance of two is the mean square of the difference between what somebody drawn from the prior
-        would think of the items: clusters of them are of one worth to anybody, which is what a search needs.
+        The squared distance of two items is the mean square of the difference of their expected rewards, for a user
+        drawn from the prior. So the items of a cluster are about equally good for any user, which a search needs.
         """
         spaced: Floats = self.transform(catalogue).vectors @ self.metric
         return spaced
 
     @property
     def metric(self) -> Floats:
-        """What vectors with features are multiplied by to lie so far apart."""
+        """(d, d): what `spaced` multiplies vectors with features by."""
         mean = np.asarray(self.mean, dtype=np.float64)
-        if not mean.any():  # nobody has taught it yet: the vectors' own metric
+        if not mean.any():  # no rewards yet: the vectors' own metric
             return np.eye(len(mean), dtype=np.float32)
         second = np.asarray(self.covariance, dtype=np.float64) * self.noise + np.outer(mean, mean)
         values, directions = np.linalg.eigh(second)
@@ -167,26 +167,25 @@ class Crowd(Prior):
         seed: Seed = 0,
         progress: Progress | None = None,
     ) -> Self:
-        """Fit mean and covariance by empirical Bayes: the ones under which what these users did is most likely.
+        """Fit mean and covariance by empirical Bayes: those under which the log is most likely.
 
-        Every user's rewards are taken for r = x' theta + noise. What the noise comes to matters more than it seems: a
-        log tells rewards from drawn non-events, most of which are easy to tell, but a bandit sees what it shows, which
-        is about as likely to be clicked as not, and a click says less there. So the noise is that of clicks on the
-        items the prior itself prefers, times a factor that earns most on users held out, whose clicks are drawn from
-        what their whole log says of them.
+        The model is r = x' theta + noise for every user. The size of the noise matters: most non-events of a log are
+        drawn at random and easy to tell from rewards, but a bandit shows good items only, where a single click says
+        less. So the noise is that of clicks on the items that the prior prefers, times the factor that earns most on
+        held-out users, whose clicks are simulated from their whole log.
 
         Parameters
         ----------
         interactions
-            The log: rewards above 0 count, others are non-events. Give it training users only.
+            The log: rewards above 0 count, others are non-events. Pass training users only.
         catalogue
             The items, with vectors.
         negatives
-            Non-events a reward: those that the log does not have are drawn from all items.
+            Non-events per reward; where the log has fewer, the rest is drawn from all items.
         users
-            At most so many of the log's users are looked at.
+            At most so many of the log's users are used.
         seed
-            Same seed and log: same prior.
+            The same seed and log give the same prior.
         progress
             Called with (stage, done, total).
 
@@ -209,7 +208,7 @@ class Crowd(Prior):
         x = _augmented(catalogue.vectors, rates.astype(np.float32))
         people = rng.sample(seed, rng.stream("prior", "users"), log.users, min(users, log.users))
         held = people[: min(_HELD_OUT, len(people) // 5)]
-        scale = float(np.sqrt(np.mean(log.reward[log.reward > 0] ** 2)))  # it begins from guesses about rewards near 1
+        scale = float(np.sqrt(np.mean(log.reward[log.reward > 0] ** 2)))  # its first guesses assume rewards near 1
         log = log._replace(reward=log.reward / scale)
         fitted = expectation_maximisation(x, log.of(np.sort(people[len(held) :])), told)
         noise, tried = noise_of_clicks(x, fitted, log.of(np.sort(held)), log.binary, seed, told)
@@ -272,7 +271,7 @@ def _lengths(vectors: Floats) -> Any:
 
 
 def _augmented(vectors: Floats, last: Floats) -> Floats:
-    """Return vectors at length 1 with a bias of 1 and a last feature behind them."""
+    """Return vectors at length 1, followed by a bias of 1 and a last feature."""
     made = np.empty((len(vectors), vectors.shape[1] + len(FEATURES)), dtype=np.float32)
     lengths = _lengths(vectors)
     made[:, : -len(FEATURES)] = vectors / np.where(lengths > 0, lengths, 1.0)[:, None]

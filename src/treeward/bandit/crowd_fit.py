@@ -1,4 +1,4 @@
-"""How a crowd is fitted to an existing log: mean and covariance of tastes by empirical Bayes."""
+"""Fitting a crowd to an existing log: mean and covariance of tastes by empirical Bayes."""
 
 from typing import NamedTuple
 
@@ -29,17 +29,17 @@ class Log(NamedTuple):
     row: NDArray[np.int64]
     reward: NDArray[np.float64]
     popularity: NDArray[np.float64]
-    """(items,): how many users rewarded each."""
+    """(items,): how many users rewarded each item."""
     binary: bool
-    """Whether rewards are 1 and nothing else."""
+    """Whether all rewards are 1."""
 
     @property
     def users(self) -> int:
-        """How many there are."""
+        """How many users there are."""
         return len(self.ends) - 1
 
     def of(self, users: NDArray[np.int64]) -> "Log":
-        """Return some users' part."""
+        """Return the part of some users."""
         parts = [np.arange(self.ends[user], self.ends[user + 1]) for user in users.tolist()]
         at = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
         ends = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
@@ -47,7 +47,7 @@ class Log(NamedTuple):
 
 
 def counted(interactions: Interactions, catalogue: Catalogue, negatives: int, seed: int) -> Log:
-    """Return the log in numbers, one row a user and item, with non-events drawn where it has too few."""
+    """Return the log in numbers, one row per user and item, with non-events drawn where there are too few."""
     found = with_item_rows("Crowd.fit", interactions, catalogue)
     pairs = found.group_by("user", "row").agg(pl.max("reward")).collect()
     liked = pairs.filter(pl.col("reward") > 0).sort("user", "row")
@@ -82,7 +82,7 @@ class Fitted(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """What is left of users' events: X'X, X'r, r'r and how many."""
+    """Sums over each user's events: X'X, X'r, r'r and how many events."""
 
     products: Floats
     moments: NDArray[np.float64]
@@ -91,7 +91,7 @@ class _Sums(NamedTuple):
 
     @classmethod
     def of(cls, x: Floats, log: Log) -> "_Sums":
-        """Sum up."""
+        """Return the sums of a log."""
         products = np.empty((log.users, x.shape[1], x.shape[1]), dtype=np.float32)
         moments, squares = np.empty((log.users, x.shape[1])), np.empty(log.users)
         for user in range(log.users):
@@ -113,7 +113,7 @@ class _Sums(NamedTuple):
 
 
 def expectation_maximisation(x: Floats, log: Log, progress: Progress) -> Fitted:
-    """Return the mean and covariance under which what users did is most likely."""
+    """Return the mean and covariance under which the log is most likely."""
     sums, dim = _Sums.of(x, log), x.shape[1]
     total = sums.products.sum(axis=0, dtype=np.float64)
     ridge = 1e-6 * np.trace(total) * np.eye(dim)
@@ -134,7 +134,7 @@ def expectation_maximisation(x: Floats, log: Log, progress: Progress) -> Fitted:
             )
         away = means - means.mean(axis=0)
         noise = max(error / max(1, int(sums.events.sum())), 1e-6)
-        # A direction in which nobody differs must not become one in which nobody may.
+        # A direction without variance so far must not get a variance of exactly 0: it could never grow again.
         covariance = (spread + away.T @ away) / log.users + 1e-9 * np.eye(dim)
         settled = abs(noise / fitted.noise - 1) < _SETTLED
         fitted = Fitted(means.mean(axis=0), (covariance + covariance.T) / 2, noise)
@@ -148,7 +148,7 @@ def expectation_maximisation(x: Floats, log: Log, progress: Progress) -> Fitted:
 def noise_of_clicks(
     x: Floats, fitted: Fitted, held: Log, binary: bool, seed: int, progress: Progress
 ) -> tuple[float, dict[str, float]]:
-    """Return the noise to count with, and what each factor of the grid earned on users held out."""
+    """Return the noise to use, and what each factor of the grid earned on held-out users."""
     prior = np.clip(x @ fitted.mean.astype(np.float32), 0.0, 1.0)
     best = np.sort(prior)[-max(1, min(len(prior) // 10, 300)) :]
     noise = max(fitted.noise, float((best * (1 - best)).mean())) if binary else fitted.noise
@@ -175,7 +175,7 @@ def _earned(
     rounds: int,
     seed: int,
 ) -> float:
-    """Return the clicks that the best mean of those not shown yet earns a user of these chances."""
+    """Return the clicks per user if the item with the best mean, of those not shown yet, is shown in every round."""
     users, everybody = len(chances), np.arange(len(chances))
     inverse = np.repeat(spread.astype(np.float32)[None], users, axis=0)
     theta = np.repeat(mean.astype(np.float32)[None], users, axis=0)

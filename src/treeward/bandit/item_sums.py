@@ -1,7 +1,7 @@
-"""`ItemSums`: what is left of everybody's rewards: how many each item got, and what they come to.
+"""`ItemSums`: how many rewards each item got from all users, and their sums.
 
-Of every reward, what the user's own taste was believed to add is subtracted first: an item that was shown to those who
-love it is not better for everybody.
+What a user's own taste was expected to add is subtracted from every reward first. Otherwise an item that was shown to
+users who love it would look better to all others, too.
 """
 
 import numpy as np
@@ -11,17 +11,17 @@ from treeward.core.types import AnyArray
 from treeward.store.events import CHANGE, REWARD
 
 _UNIT = float(1 << 24)
-"""Rewards are summed in whole numbers of 1 / 2^24: sums are then the same in any order, and erasing leaves no trace."""
+"""Rewards are summed in integer multiples of 1 / 2^24: sums are the same in any order, and subtracting is exact."""
 _DAY = 86_400.0
 _LATE = 20.0
-"""After so many half-lives sums are scaled down: weights grow with time instead, which spares a pass per reward."""
+"""New rewards weigh more instead of old ones less, which saves a pass over all sums. They are scaled down after so many
+half-lives."""
 
 
 def of_decisions(events: AnyArray) -> NDArray[np.bool_]:
-    """Tell which events are rewards of decisions, or changes to them.
+    """Return which events are rewards of decisions, or changes of such rewards.
 
-    Events from elsewhere are left out: a log of clicks alone would say that everything is clicked. `Crowd.fit` learns
-    from such a log.
+    Imported events do not count: in a log of clicks alone, everything is clicked. `Crowd.fit` learns from such a log.
     """
     kinds = events["kind"]
     found: NDArray[np.bool_] = ((kinds == REWARD) | (kinds == CHANGE)) & (events["nonce"] != 0)
@@ -34,8 +34,8 @@ class ItemSums:
     Parameters
     ----------
     half_life
-        Days after which a reward counts half as much; None: rewards count for ever. Sums are then floating-point
-        numbers, and the same in any order only up to rounding.
+        Days after which a reward counts half as much; None: rewards do not fade. With a half-life, sums are
+        floating-point numbers and depend on the order of rewards by rounding.
 
     Examples
     --------
@@ -55,10 +55,10 @@ class ItemSums:
         self._since: float | None = None
         self._latest = 0.0
         self.rewards = 0
-        """How many rewards were added, less those that were subtracted."""
+        """How many rewards were added, minus those subtracted."""
 
     def __len__(self) -> int:
-        """Return one more than the largest item number there is room for."""
+        """Return one more than the largest item number that there is room for."""
         return len(self._count)
 
     def add(self, events: AnyArray, sign: int = 1) -> None:
@@ -69,7 +69,7 @@ class ItemSums:
         numbers, first = taught["item"].astype(np.int64), taught["kind"] == REWARD
         self._widen(int(numbers.max()) + 1)
         weights = sign * self._weights(taught["time"])
-        # A change has, in place of what was the user's own, what the decision had earned before, net of that.
+        # In a change, the field `own` holds what the decision had earned before, net of the user's own part.
         before = np.where(first, 0.0, taught["own"])
         net = taught["reward"] - np.where(first, taught["own"], 0.0)
         whole = np.rint(net * _UNIT).astype(np.int64)
@@ -79,7 +79,7 @@ class ItemSums:
         self.rewards += sign * int(first.sum())
 
     def _weights(self, times: AnyArray) -> AnyArray:
-        """Return what rewards of some times count for, compared with those of the time `_since`."""
+        """Return the weights of rewards by their times; a reward at the time `_since` has weight 1."""
         if self.half_life is None:
             return np.ones(len(times), dtype=np.int64)
         known = np.where(times > 0, times.astype(np.float64), self._latest)
@@ -91,7 +91,7 @@ class ItemSums:
         return np.exp2((known - self._since) / (self.half_life * _DAY))
 
     def _faded(self) -> float:
-        """Return by what sums are to be multiplied to count as of the latest reward."""
+        """Return the factor that makes the latest reward count 1."""
         if self.half_life is None or self._since is None:
             return 1.0
         return float(np.exp2(-(self._latest - self._since) / (self.half_life * _DAY)))
@@ -105,18 +105,18 @@ class ItemSums:
 
     @property
     def count(self) -> AnyArray:
-        """(item numbers,): how many rewards each got, those of long ago faded."""
+        """(item numbers,): how many rewards each item got; old ones count less if there is a half-life."""
         return self._count if self.half_life is None else self._count * self._faded()
 
     @property
     def total(self) -> NDArray[np.float64]:
-        """(item numbers,): what they come to, without what was users' own."""
+        """(item numbers,): the sums of these rewards, without the users' own part."""
         made: NDArray[np.float64] = self._total * (self._faded() / _UNIT)
         return made
 
     @property
     def squares(self) -> float:
-        """The sum of the squares of what decisions earned, without what was users' own."""
+        """The sum of the squares of these rewards."""
         return self._squares * self._faded() / _UNIT
 
     def mean_of(self, number: int) -> float:
@@ -125,7 +125,7 @@ class ItemSums:
         return float(self.total[number]) / count if count > 0 else 0.0
 
     def equals(self, other: "ItemSums") -> bool:
-        """Tell whether two are the same, to the bit."""
+        """Return whether both have the same sums, to the bit."""
         size = max(len(self), len(other))
         for mine, theirs in ((self._count, other._count), (self._total, other._total)):
             if not np.array_equal(np.pad(mine, (0, size - len(mine))), np.pad(theirs, (0, size - len(theirs)))):
@@ -133,7 +133,7 @@ class ItemSums:
         return self.rewards == other.rewards
 
     def copy(self) -> "ItemSums":
-        """Return one that does not change any more."""
+        """Return a copy that later rewards do not change."""
         made = ItemSums(self.half_life)
         made._count, made._total = self._count.copy(), self._total.copy()
         made._squares, made._since, made._latest, made.rewards = self._squares, self._since, self._latest, self.rewards
@@ -141,7 +141,7 @@ class ItemSums:
 
 
 def _summed(weights: AnyArray, values: NDArray[np.float64]) -> float:
-    """Return the sum of weighed values in units; whole numbers, of any size, if the weights are."""
+    """Return the weighted sum of values, in units; an exact integer of any size if the weights are integers."""
     units = np.rint(values * _UNIT)
     if weights.dtype != np.int64:
         return float((weights * units).sum())

@@ -33,7 +33,7 @@ class Prior:
 
     @property
     def digest(self) -> str:
-        """Tell this prior from any other: a tree says which one it was built with."""
+        """The SHA-256 of its numbers: a tree records which prior it was built with."""
         told = (None if part is None else np.asarray(part, dtype=np.float64) for part in (self.mean, self.covariance))
         return sha256(b"".join(b"none" if part is None else part.tobytes() for part in told)).hexdigest()
 

@@ -1,6 +1,6 @@
-"""How a score is made of a posterior: LinUCB, Thompson sampling, epsilon-greedy.
+"""How a posterior becomes a score: LinUCB, Thompson sampling, epsilon-greedy.
 
-Each is a few numbers; the kernel in `treeward.engine.explore` does the rest, from the same posterior for all three.
+Each is a few numbers. The kernel in `treeward.engine.explore` computes all scores from the same posterior.
 """
 
 import math
@@ -11,9 +11,21 @@ from treeward.core import checks
 from treeward.core.checks import Fraction, NotNegative, Number, Positive
 from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB
 
+__all__ = [
+    "GREEDY_LINEAR",
+    "GREEDY_MEAN",
+    "SAMPLE",
+    "UCB",
+    "Bandit",
+    "EpsilonGreedy",
+    "LinUCB",
+    "Rule",
+    "Thompson",
+]
+
 
 class Rule(NamedTuple):
-    """What the kernel needs to know of a bandit."""
+    """What the kernel needs to know about a bandit."""
 
     kind: int
     strength: float
@@ -57,7 +69,7 @@ class LinUCB:
 
 @dataclass(frozen=True)
 class Thompson:
-    """Score = x' theta with theta ~ N(mean, v^2 A^-1), drawn once a decision.
+    """Score = x' theta with theta ~ N(mean, v^2 A^-1), drawn once per decision.
 
     Parameters
     ----------
@@ -86,7 +98,7 @@ class Thompson:
 
 @dataclass(frozen=True)
 class EpsilonGreedy:
-    """With probability epsilon any candidate, else the best by estimate; drawn at every decision of a round.
+    """With probability epsilon any candidate, else the best by estimate; drawn for every decision of a round.
 
     Parameters
     ----------

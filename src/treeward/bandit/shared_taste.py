@@ -1,4 +1,4 @@
-"""The crowd, kept up online: shared taste, item effects and the spread of tastes, from sums over everybody's rewards.
+"""Learning the crowd online: shared taste, item effects and the spread of tastes, from sums over all rewards.
 
 r = x'(mu + delta_u) + gamma_i + noise. With n_i rewards of item i that come to S_i, and gamma_i ~ N(0, noise / K)
 integrated out, the posterior of the shared taste mu follows from these sums alone:
@@ -6,7 +6,7 @@ integrated out, the posterior of the shared taste mu follows from these sums alo
     w_i = n_i / (1 + n_i / K),   A = A_0 + sum w_i x_i x_i',   mu = A^-1 (b_0 + sum w_i (S_i / n_i) x_i),
     gamma_i = (S_i - n_i x_i' mu) / (n_i + K).
 
-All of it is in units of the noise, which is estimated too: rewards may be of any scale.
+All of it is in units of the noise, which is estimated too. So rewards may have any scale.
 """
 
 from collections.abc import Iterable
@@ -21,31 +21,31 @@ from treeward.core.types import AnyArray, Floats
 from treeward.engine.posterior import Start
 
 ITEM_SHRINKAGE = 20.0
-"""K: an item's effect is believed half once so many rewards came. Of 5, 10 and 20 the best on sports and
-movielens-small (`experiment stream`, one seed)."""
+"""K: with so many rewards, an item's estimated effect is half of the observed one. The best of 5, 10 and 20 on sports
+and movielens-small (`experiment stream`, one seed)."""
 RIDGE = 4.0
-"""A_0 before anybody has come: so many rewards' worth of doubt about the shared taste, per direction."""
+"""A_0 before the first reward: the prior of the shared taste counts like so many rewards, per direction."""
 FITTED_SHRINKAGE = np.inf
-"""K on top of a crowd that was fitted to a log, which knows how popular items are: only the shared taste goes on
-learning. Item effects on top of it lost 6 to 8 % on sports, and the taste alone gained 4 %."""
+"""K on top of a crowd that was fitted to a log and so knows how popular items are: only the shared taste goes on
+learning. On sports, adding item effects lost 6 to 8 %, and learning the taste alone gained 4 %."""
 _PULL = 20.0
-"""The spread of tastes is pulled towards where it began as if by so many users: from few rewards each, likelihood alone
-finds too little."""
+"""The spread of tastes is pulled towards its start as if by so many users: from few rewards per user, maximum
+likelihood underestimates it."""
 _STEPS = 3
 _POOLED = 100.0
-"""The noise within items is pooled with the variance of all rewards, which counts as so many."""
+"""The noise within items is pooled with the variance of all rewards, which counts as so many rewards."""
 _ROWS = 8_192
 
 
 class Sums(NamedTuple):
-    """What everybody taught about items that have vectors: arrays of one length, and two numbers."""
+    """All users' rewards of items that have vectors: arrays of one length, and a number."""
 
     place: NDArray[np.int64]
     """Rows of the vectors."""
     times: NDArray[np.float64]
-    """How many rewards each item got, above 0 ..."""
+    """How many rewards each item got; above 0."""
     earned: NDArray[np.float64]
-    """... and what they come to."""
+    """The sum of these rewards."""
     squares: float
     """The sum of the squares of all rewards."""
 
@@ -61,7 +61,7 @@ class SharedTaste(NamedTuple):
     """(d, d): the covariance of users' own tastes around mu."""
     noise: float
     fitted: bool = False
-    """Whether it began with a crowd that was fitted to a log: then nothing is shown for the crowd's sake alone."""
+    """Whether it started from a crowd that was fitted to a log: then no item is shown only to learn about the crowd."""
 
     @property
     def shrinkage(self) -> float:
@@ -69,7 +69,7 @@ class SharedTaste(NamedTuple):
         return FITTED_SHRINKAGE if self.fitted else ITEM_SHRINKAGE
 
     def start(self, ridge: float) -> Start:
-        """Return what is believed of a user before their first event."""
+        """Return the posterior of a user before the first event."""
         return Prior(self.mean, self.spread).start(len(self.mean), ridge)
 
     def root(self, ridge: float) -> Floats:
@@ -80,7 +80,7 @@ class SharedTaste(NamedTuple):
 
 
 def noise_of(sums: Sums, usual: float) -> float:
-    """Return the variance of rewards within items; `usual` as long as hardly any came."""
+    """Return the variance of rewards within items; `usual` if there are fewer than two rewards."""
     rewards = float(sums.times.sum())
     if rewards < 2:
         return usual
@@ -95,19 +95,19 @@ def shared_taste(base: Crowd, vectors: Floats, sums: Sums, spread: NDArray[np.fl
     Parameters
     ----------
     base
-        What was believed before.
+        The prior.
     vectors
         (places, d): the items' vectors, with the features of `base`.
     sums
-        What came since.
+        The rewards since.
     spread
         The spread of tastes found by an earlier `spread_of`; by default that of `base`.
     """
     mean, noise = np.array(base.mean, dtype=np.float64), noise_of(sums, base.noise)
-    given: NDArray[np.float64] = np.array(base.covariance, dtype=np.float64)  # in units that `fit` chose to earn most
+    given: NDArray[np.float64] = np.array(base.covariance, dtype=np.float64)  # in units chosen by `fit`
     if base.fitted:
         precision = base.users * np.linalg.inv(given).astype(np.float64, copy=False)
-    else:  # what an explorer learned before is in the sums that its crowd brings along
+    else:  # what an explorer learned before is in the sums of its crowd
         precision, mean = RIDGE * np.eye(len(mean)), np.zeros_like(mean)
     moment = precision @ mean
     shrinkage = FITTED_SHRINKAGE if base.fitted else ITEM_SHRINKAGE
@@ -124,7 +124,7 @@ def shared_taste(base: Crowd, vectors: Floats, sums: Sums, spread: NDArray[np.fl
 
 
 def item_effects(taste: SharedTaste, vectors: Floats, sums: Sums) -> NDArray[np.float64]:
-    """Return gamma of the items that rewards came for: how much better each is than its vector says."""
+    """Return gamma of the items with rewards: how much better each is than its vector predicts."""
     made = np.empty(len(sums.place))
     mean = taste.mean.astype(np.float32)
     for first in range(0, len(made), _ROWS):
@@ -135,9 +135,9 @@ def item_effects(taste: SharedTaste, vectors: Floats, sums: Sums) -> NDArray[np.
 
 
 def doubt(taste: SharedTaste, vectors: Floats, count: AnyArray) -> Floats:
-    """Return the standard deviation of what everybody thinks of each row: of x' mu and, given counts, of gamma.
+    """Return the standard deviation of the shared part of each row's reward: of x' mu and, given counts, of gamma.
 
-    `count`: rewards of each row; nothing at all: only x' mu is meant, as for nodes.
+    `count`: rewards of each row; empty: x' mu alone, as for nodes.
     """
     half = np.linalg.inv(np.linalg.cholesky(taste.precision)).T.astype(np.float32)
     made = np.empty(len(vectors), dtype=np.float32)
@@ -154,8 +154,7 @@ def doubt(taste: SharedTaste, vectors: Floats, count: AnyArray) -> Floats:
 def spread_of(taste: SharedTaste, users: Iterable[tuple[Floats, NDArray[np.float64]]]) -> NDArray[np.float64]:
     """Return the spread of tastes by a few steps of expectation and maximisation, from that of `taste` on.
 
-    `users`: for each of some users, the vectors of the items that they gave rewards for, and by how much each reward
-    was more than x' mu + gamma.
+    `users`: per user, the vectors of the items with rewards, and by how much each reward exceeded x' mu + gamma.
     """
     dim = len(taste.mean)
     wide = [(x.astype(np.float64), more / np.sqrt(taste.noise)) for x, more in users]
@@ -164,7 +163,7 @@ def spread_of(taste: SharedTaste, users: Iterable[tuple[Floats, NDArray[np.float
         total = _PULL * target
         inverse = np.linalg.inv(made)
         for x, more in wide:
-            # The posterior of one user's deviation: by whichever matrix is smaller, the rewards' or the taste's.
+            # The posterior of one user's deviation, by the smaller of two equivalent matrices: rewards' or taste's.
             if len(x) < dim:
                 across = x @ made
                 gain = np.linalg.solve(across @ x.T + np.eye(len(x)), across)

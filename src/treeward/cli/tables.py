@@ -88,8 +88,8 @@ def load_items(
 
 def load_prior(owner: str, path: Path, catalogue: "Catalogue") -> "Crowd":
     """Read a prior, and refuse one that was fitted to other vectors than the items have."""
+    from treeward.bandit.changed_vectors import check_vectors
     from treeward.bandit.crowd import Crowd
-    from treeward.bandit.sampled import check_vectors
 
     made = Crowd.load(path)
     if catalogue.dim == made.dim:  # else it is refused by what it makes of them

@@ -9,7 +9,7 @@ from treeward.core.types import AnyArray, Floats, Integers
 from treeward.engine.available import Screen, clear, is_open, left, nth, offered, taken
 from treeward.engine.batch import Batch, appraise, close_behind, prepare
 from treeward.engine.crowd import offset_of
-from treeward.engine.explore import SAMPLE, Candidates, best_drawn, dot, draw
+from treeward.engine.explore import SAMPLE, Belief, Candidates, Draws, best_drawn, dot, draw
 from treeward.engine.layout import BeamArrays, Known, Search
 from treeward.engine.places import leaf_at
 from treeward.engine.sampling import (
@@ -18,7 +18,6 @@ from treeward.engine.sampling import (
     ITEM,
     ROUND,
     WHICH,
-    Draws,
     best_gathered,
     copy,
     cost,
@@ -68,10 +67,9 @@ def choose_by_beam(
 def decide(
     beam: BeamArrays, known: Known, seat: int, screen: Screen, draws: Draws, candidates: Candidates, trace: Trace
 ) -> tuple[int, int, int, int]:
-    """Choose among the items that a beam comes to, or, once in a while, any.
+    """Choose among the items that a beam finds; with a small probability, draw from the whole catalogue.
 
-    Return the place, the leaf it is of, how many scores and multiplications that took. The place is -1 if the screen
-    lets nothing through.
+    Return the place, its leaf, and the scores and multiplications that it took. The place is -1 if nothing is open.
     """
     begin(trace)
     size, dim = len(beam.items), beam.items.shape[1]
@@ -79,17 +77,17 @@ def decide(
     if total <= 0:
         return -1, -1, 0, 0
     numbers, arm = beam.numbers, candidates.arm
-    inverse, theta = known.inverse[seat, 0], known.theta[seat, 0]
+    belief = Belief(known.inverse[seat, 0], known.theta[seat, 0], beam.crowd.root)
+    theta = belief.theta
     explores, rule = may_explore(numbers, draws), later(draws, ITEM + HALF)
     copy(theta, candidates.drawn)
-    taste = beam.crowd.root
     if numbers.kind == SAMPLE:
         v = numbers.strength if explores else 0.0
-        draw(candidates, inverse, theta, taste, v, rule.seed, rule.stream, rule.counter)
-    sampled = not _any(candidates.drawn)  # nothing is known, not even what is popular
+        draw(candidates, belief, v, rule)
+    sampled = not _any(candidates.drawn)  # nothing is known, not even popularity
     if sampled:
         count, means = min(total, numbers.item_budget), 0
-        sample(arm, count, total, draws.seed, draws.stream, draws.counter + ITEM)
+        sample(arm, count, total, later(draws, ITEM))
         for i in range(count):
             arm[i] = arm[i] if clear(screen) else nth(screen, whole(0), size, arm[i])
     else:
@@ -98,9 +96,9 @@ def decide(
     gather(numbers.kind, beam.items, beam.bonus, beam.crowd.offset, known.history, seat, count, candidates)
     if numbers.kind == SAMPLE:
         x = candidates.vectors[:count]
-        chosen = best_drawn(theta, x, candidates, rule.seed, rule.stream, rule.counter)
+        chosen = best_drawn(theta, x, candidates, rule)
     else:
-        chosen = best_gathered(numbers, inverse, theta, taste, count, explores, candidates, rule)
+        chosen = best_gathered(numbers, belief, count, explores, candidates, rule)
     found, fresh, explore = count, beam.search.fresh, numbers.explore
     if explores and fresh > 0 and rng.uniform(draws.seed, draws.stream, draws.counter + FRESH) < fresh:
         at = rng.below(draws.seed, draws.stream, draws.counter + WHICH, total)
@@ -110,8 +108,8 @@ def decide(
         count = max(count, chosen + 1)
     chance, plain = 0.0, 0.0
     if len(trace.seen) > 0 and chosen < found:
-        chance, plain = chances(numbers, inverse, theta, taste, found, chosen, candidates, rule)
-    elif sampled:  # it was drawn, but might as well have been sampled
+        chance, plain = chances(numbers, belief, found, chosen, candidates, rule)
+    elif sampled:  # it was drawn from the catalogue, but could have been sampled
         chance = plain = 1.0 / found
     share = found / total if sampled else 1.0
     chance = explore * (fresh / total + (1.0 - fresh) * chance * share) + (1.0 - explore) * plain * share
@@ -125,7 +123,7 @@ def decide(
 
 @inner
 def _position(arm: NDArray[np.int64], last: int) -> int:
-    """Return which arm is the same as the last one: an earlier one, or itself."""
+    """Return the first position of the arm at `last`."""
     at = 0
     while arm[at] != arm[last]:
         at += 1

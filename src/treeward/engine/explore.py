@@ -20,6 +20,25 @@ _FEW = 64
 """Up to this many arms, sampling their scores jointly is cheaper than sampling theta."""
 
 
+class Draws(NamedTuple):
+    """A source of random numbers: `counter` and all after it are unused."""
+
+    seed: int
+    stream: int
+    counter: int
+
+
+class Belief(NamedTuple):
+    """What is known of the parameters of a user's arms of one kind."""
+
+    inverse: Floats
+    """(d, d): A^-1."""
+    theta: Floats
+    """(d,): the posterior mean."""
+    taste: Floats
+    """(d, d) or (0, 0): `CrowdArrays.root`; only Thompson sampling reads it."""
+
+
 class Candidates(NamedTuple):
     """Working memory for the candidates of one decision. The caller fills in the candidates; decisions reuse it."""
 
@@ -91,28 +110,16 @@ class Candidates(NamedTuple):
 
 
 @inner
-def best_of(
-    kind: int,
-    strength: float,
-    inverse: Floats,
-    theta: Floats,
-    taste: Floats,
-    x: Floats,
-    candidates: Candidates,
-    seed: int,
-    stream: int,
-    counter: int,
-) -> int:
+def best_of(kind: int, strength: float, belief: Belief, x: Floats, candidates: Candidates, draws: Draws) -> int:
     """Return the index of the candidate to take; `x` are the candidates' vectors.
 
-    `taste` is the `root` of `CrowdArrays`; only Thompson sampling reads it. Draws use `counter` and the numbers after
-    it. Scores that differ only by rounding are ties. A tie goes to the first candidate from a random start: otherwise
-    all new users would meet the same arms.
+    Scores that differ only by rounding are ties. A tie goes to the first candidate from a random start: otherwise all
+    new users would meet the same arms.
     """
-    count = len(x)
+    count, theta = len(x), belief.theta
     mean = candidates.mean[:count]
     if kind == UCB:
-        multiply(x, inverse, candidates.spread[:count])
+        multiply(x, belief.inverse, candidates.spread[:count])
         _means_and_widths(x, theta, candidates)
     elif kind == GREEDY_MEAN:
         for i in range(count):
@@ -121,32 +128,30 @@ def best_of(
         for i in range(count):
             mean[i] = dot(x[i], theta) + candidates.offset[i]
     if kind == SAMPLE:
-        draw(candidates, inverse, theta, taste, strength, seed, stream, counter)
-        return best_drawn(theta, x, candidates, seed, stream, counter)
-    return best_scored(kind, strength, count, candidates, seed, stream, counter)
+        draw(candidates, belief, strength, draws)
+        return best_drawn(theta, x, candidates, draws)
+    return best_scored(kind, strength, count, candidates, draws)
 
 
 @inner
-def best_drawn(theta: Floats, x: Floats, candidates: Candidates, seed: int, stream: int, counter: int) -> int:
+def best_drawn(theta: Floats, x: Floats, candidates: Candidates, draws: Draws) -> int:
     """Return the index of the candidate with the highest score under the sampled theta."""
     count = len(x)
     for i in range(count):
         candidates.mean[i] = dot(x[i], theta) + candidates.offset[i]
         candidates.sampled[i] = dot(x[i], candidates.drawn) + candidates.offset[i]
-    start = rng.below(seed, stream, counter + _TIES, count)
+    start = _random_start(count, draws)
     return _highest(candidates.sampled[:count], candidates.width, np.float32(0.0), candidates, start)
 
 
 @inner
-def best_scored(
-    kind: int, strength: float, count: int, candidates: Candidates, seed: int, stream: int, counter: int
-) -> int:
+def best_scored(kind: int, strength: float, count: int, candidates: Candidates, draws: Draws) -> int:
     """Return the index of the candidate to take, given the means and, for LinUCB, the widths."""
-    mean, start = candidates.mean[:count], rng.below(seed, stream, counter + _TIES, count)
+    mean, start = candidates.mean[:count], _random_start(count, draws)
     if kind == UCB:
         return _highest(mean, candidates.width, np.float32(strength), candidates, start)
-    if rng.uniform(seed, stream, counter) < strength:
-        return rng.below(seed, stream, counter + 1, count)
+    if rng.uniform(draws.seed, draws.stream, draws.counter) < strength:
+        return rng.below(draws.seed, draws.stream, draws.counter + 1, count)
     return _highest(mean, candidates.width, np.float32(0.0), candidates, start)
 
 
@@ -155,15 +160,11 @@ def chance_of(
     chosen: int,
     kind: int,
     strength: float,
-    inverse: Floats,
-    theta: Floats,
-    taste: Floats,
+    belief: Belief,
     count: int,
     x: Floats,
     candidates: Candidates,
-    seed: int,
-    stream: int,
-    counter: int,
+    draws: Draws,
 ) -> float:
     """Return the probability that `best_of`, or `best_scored`, takes `chosen` of the candidates it was just given.
 
@@ -171,7 +172,7 @@ def chance_of(
     more, from a stream of their own, that choose it; only that reads the vectors `x`.
     """
     if kind == SAMPLE:
-        return _share_of_draws(chosen, strength, inverse, theta, taste, count, x, candidates, seed, stream, counter)
+        return _share_of_draws(chosen, strength, belief, count, x, candidates, draws)
     share = _tie_share(
         chosen,
         candidates.mean[:count],
@@ -184,31 +185,27 @@ def chance_of(
 
 @inner(inline=False)
 def _share_of_draws(
-    chosen: int,
-    strength: float,
-    inverse: Floats,
-    theta: Floats,
-    taste: Floats,
-    count: int,
-    x: Floats,
-    candidates: Candidates,
-    seed: int,
-    stream: int,
-    counter: int,
+    chosen: int, strength: float, belief: Belief, count: int, x: Floats, candidates: Candidates, draws: Draws
 ) -> float:
     """Return the share of this decision's draw and `_DRAWS` more that choose `chosen`."""
     wins, sampled, few = 1, candidates.sampled[:count], count <= candidates.joint.shape[1]
     if few:
-        _join(inverse, taste, x, candidates)
+        _join(belief, x, candidates)
     for turn in range(1, _DRAWS + 1):
-        other = stream ^ turn << 56
+        other = Draws(draws.seed, draws.stream ^ turn << 56, draws.counter)
         if few:
-            _sample_jointly(count, candidates, strength, seed, other, counter)
+            _sample_jointly(count, candidates, strength, other)
         else:
-            _sample(x, candidates, inverse, theta, taste, strength, seed, other, counter)
-        start = rng.below(seed, other, counter + _TIES, count)
+            _sample(x, candidates, belief, strength, other)
+        start = _random_start(count, other)
         wins += _highest(sampled, candidates.width, np.float32(0.0), candidates, start) == chosen
     return wins / (_DRAWS + 1)
+
+
+@inner
+def _random_start(count: int, draws: Draws) -> int:
+    """Return the candidate from which ties are searched."""
+    return rng.below(draws.seed, draws.stream, draws.counter + _TIES, count)
 
 
 @inner
@@ -271,37 +268,20 @@ def dot(a: Floats, b: Floats) -> np.float32:
 
 
 @inner
-def draw(
-    candidates: Candidates,
-    inverse: Floats,
-    theta: Floats,
-    taste: Floats,
-    v: float,
-    seed: int,
-    stream: int,
-    counter: int,
-) -> None:
+def draw(candidates: Candidates, belief: Belief, v: float, draws: Draws) -> None:
     """Sample a theta into `candidates.drawn`: from N(theta, v^2 A^-1), or by the uncertainty of the shared taste."""
-    if len(taste) == 0:
-        factorise(inverse, candidates.root)
-    _draw(candidates, inverse, theta, taste, v, seed, stream, counter)
+    if len(belief.taste) == 0:
+        factorise(belief.inverse, candidates.root)
+    _draw(candidates, belief, v, draws)
 
 
 @inner(sums=True)
-def _draw(
-    candidates: Candidates,
-    inverse: Floats,
-    theta: Floats,
-    taste: Floats,
-    v: float,
-    seed: int,
-    stream: int,
-    counter: int,
-) -> None:
+def _draw(candidates: Candidates, belief: Belief, v: float, draws: Draws) -> None:
     """Write theta + v L z; with a crowd theta + v A^-1 M z, since the shared taste is uncertain."""
+    inverse, theta, taste = belief
     drawn, root, normal, one = candidates.drawn, candidates.root, candidates.normal, candidates.one[0]
     for k in range(len(theta)):
-        normal[k] = np.float32(rng.normal(seed, stream, counter + k))
+        normal[k] = np.float32(rng.normal(draws.seed, draws.stream, draws.counter + k))
     if len(taste) > 0:
         for i in range(len(theta)):
             one[i] = dot(taste[i], normal)
@@ -316,29 +296,19 @@ def _draw(
 
 
 @inner
-def _sample(
-    x: Floats,
-    candidates: Candidates,
-    inverse: Floats,
-    theta: Floats,
-    taste: Floats,
-    v: float,
-    seed: int,
-    stream: int,
-    counter: int,
-) -> None:
+def _sample(x: Floats, candidates: Candidates, belief: Belief, v: float, draws: Draws) -> None:
     """Sample a theta and write the candidates' scores under it."""
-    _draw(candidates, inverse, theta, taste, v, seed, stream, counter)
+    _draw(candidates, belief, v, draws)
     for i in range(len(x)):
         candidates.sampled[i] = dot(x[i], candidates.drawn) + candidates.offset[i]
 
 
 @inner(inline=False)
-def _join(inverse: Floats, taste: Floats, x: Floats, candidates: Candidates) -> None:
+def _join(belief: Belief, x: Floats, candidates: Candidates) -> None:
     """Write the covariance of the candidates' scores, and its root."""
-    count, joint = len(x), candidates.joint[0]
+    count, joint, taste = len(x), candidates.joint[0], belief.taste
     spread, shared = candidates.spread[:count], candidates.shared[:count]
-    multiply(x, inverse, spread)
+    multiply(x, belief.inverse, spread)
     if len(taste) > 0:
         multiply(spread, taste, shared)
     for i in range(len(joint)):
@@ -350,11 +320,11 @@ def _join(inverse: Floats, taste: Floats, x: Floats, candidates: Candidates) -> 
 
 
 @inner(sums=True)
-def _sample_jointly(count: int, candidates: Candidates, v: float, seed: int, stream: int, counter: int) -> None:
+def _sample_jointly(count: int, candidates: Candidates, v: float, draws: Draws) -> None:
     """Sample the candidates' scores from the joint distribution that `_join` wrote."""
     root, normal = candidates.joint[1], candidates.normal
     for i in range(count):
-        normal[i] = np.float32(rng.normal(seed, stream, counter + i))
+        normal[i] = np.float32(rng.normal(draws.seed, draws.stream, draws.counter + i))
         moved = 0.0
         for k in range(i + 1):
             moved += root[i, k] * normal[k]

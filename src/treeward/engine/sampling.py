@@ -1,7 +1,5 @@
 """Candidates of a step: sampling, gathering their vectors, and the counters that random draws come from."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +7,17 @@ from treeward.core import rng
 from treeward.core.compiled import inner, whole
 from treeward.core.types import AnyArray, Floats
 from treeward.engine.available import Screen, is_open
-from treeward.engine.explore import GREEDY_LINEAR, GREEDY_MEAN, SAMPLE, UCB, Candidates, best_of, best_scored
+from treeward.engine.explore import (
+    GREEDY_LINEAR,
+    GREEDY_MEAN,
+    SAMPLE,
+    UCB,
+    Belief,
+    Candidates,
+    Draws,
+    best_of,
+    best_scored,
+)
 from treeward.engine.history import History, tally
 from treeward.engine.layout import Numbers
 from treeward.engine.ragged import Lists
@@ -21,14 +29,6 @@ MOST_SCORES = HALF
 ITEM = (MOST_STEPS - 1) * STEP
 # The last counters of a round: whether to explore, whether to draw from the whole catalogue, and which item.
 EXPLORES, FRESH, WHICH = ROUND - 1, ROUND - 2, ROUND - 3
-
-
-class Draws(NamedTuple):
-    """A source of random numbers: `counter` and all after it are unused."""
-
-    seed: int
-    stream: int
-    counter: int
 
 
 @inner
@@ -95,25 +95,17 @@ def with_shortlist(short: Lists, seat: int, screen: Screen, candidates: Candidat
 def best_known(numbers: Numbers, count: int, explores: bool, candidates: Candidates, draws: Draws) -> int:
     """Return the best of the candidates, whose means and widths are known."""
     kind, strength = (numbers.kind, numbers.strength) if explores else (GREEDY_LINEAR, 0.0)
-    return best_scored(kind, strength, count, candidates, draws.seed, draws.stream, draws.counter)
+    return best_scored(kind, strength, count, candidates, draws)
 
 
 @inner
 def best_gathered(
-    numbers: Numbers,
-    inverse: Floats,
-    theta: Floats,
-    taste: Floats,
-    count: int,
-    explores: bool,
-    candidates: Candidates,
-    draws: Draws,
+    numbers: Numbers, belief: Belief, count: int, explores: bool, candidates: Candidates, draws: Draws
 ) -> int:
     """Return the best of the candidates, whose vectors were gathered; by mean alone unless the decision explores."""
-    x, seed, stream, counter = candidates.vectors[:count], draws.seed, draws.stream, draws.counter
-    chosen = best_of(numbers.kind, numbers.strength, inverse, theta, taste, x, candidates, seed, stream, counter)
+    chosen = best_of(numbers.kind, numbers.strength, belief, candidates.vectors[:count], candidates, draws)
     if not explores:
-        chosen = best_scored(whole(GREEDY_LINEAR), 0.0, count, candidates, seed, stream, counter)
+        chosen = best_scored(whole(GREEDY_LINEAR), 0.0, count, candidates, draws)
     return chosen
 
 
@@ -125,7 +117,7 @@ def copy(source: AnyArray, target: AnyArray) -> None:
 
 
 @inner
-def sample(out: NDArray[np.int64], count: int, total: int, seed: int, stream: int, counter: int) -> None:
+def sample(out: NDArray[np.int64], count: int, total: int, draws: Draws) -> None:
     """Write `count` of the numbers below `total`: all of them in order, or a uniform sample (Floyd's algorithm)."""
     if count == total:
         for i in range(count):
@@ -133,7 +125,7 @@ def sample(out: NDArray[np.int64], count: int, total: int, seed: int, stream: in
         return
     for i in range(count):
         last = total - count + i
-        drawn = rng.below(seed, stream, counter + i, last + 1)
+        drawn = rng.below(draws.seed, draws.stream, draws.counter + i, last + 1)
         for j in range(i):
             if out[j] == drawn:
                 drawn = last

@@ -11,14 +11,14 @@ from treeward.core.types import Floats, Integers
 from treeward.engine import beam as beams
 from treeward.engine import walk as walks
 from treeward.engine.available import Screen, shut
-from treeward.engine.explore import Candidates
+from treeward.engine.explore import Candidates, Draws
 from treeward.engine.layout import BeamArrays, Known, Lesson, Numbers, Paths, Plan, WalkArrays, Walked, room, scratch
 from treeward.engine.learn import Desk, teach_item
 from treeward.engine.learn_paths import teach_path
 from treeward.engine.places import holder
 from treeward.engine.posterior import Posterior
 from treeward.engine.replay import sit
-from treeward.engine.sampling import ROUND, Draws
+from treeward.engine.sampling import ROUND
 from treeward.engine.trace import Trace
 from treeward.store.events import REWARD
 

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from treeward.core.compiled import inner
 from treeward.core.types import Floats
-from treeward.engine.explore import GREEDY_LINEAR, Candidates, chance_of
+from treeward.engine.explore import GREEDY_LINEAR, Belief, Candidates, Draws, chance_of
 from treeward.engine.layout import Numbers
-from treeward.engine.sampling import Draws
 
 
 class Trace(NamedTuple):
@@ -52,9 +51,7 @@ class Trace(NamedTuple):
 @inner
 def weigh(
     numbers: Numbers,
-    inverse: Floats,
-    theta: Floats,
-    taste: Floats,
+    belief: Belief,
     candidates: Candidates,
     chosen: int,
     count: int,
@@ -64,29 +61,20 @@ def weigh(
 ) -> None:
     """Record a step with the probability of its choice, if there is room."""
     if len(trace.seen) > 0:
-        chance, plain = chances(numbers, inverse, theta, taste, count, chosen, candidates, draws)
+        chance, plain = chances(numbers, belief, count, chosen, candidates, draws)
         tell(trace, candidates, count, total, chosen, chance, plain)
 
 
 @inner(inline=False)
 def chances(
-    numbers: Numbers,
-    inverse: Floats,
-    theta: Floats,
-    taste: Floats,
-    count: int,
-    chosen: int,
-    candidates: Candidates,
-    draws: Draws,
+    numbers: Numbers, belief: Belief, count: int, chosen: int, candidates: Candidates, draws: Draws
 ) -> tuple[float, float]:
     """Return the probability of one of the candidates, and, if not every decision explores, that by mean alone."""
     x = candidates.vectors[: min(count, len(candidates.vectors))]
     plain = 0.0
     for turn in range(1 if numbers.explore < 1.0 else 0, -1, -1):
         how, much = (GREEDY_LINEAR, 0.0) if turn == 1 else (numbers.kind, numbers.strength)
-        chance = chance_of(
-            chosen, how, much, inverse, theta, taste, count, x, candidates, draws.seed, draws.stream, draws.counter
-        )
+        chance = chance_of(chosen, how, much, belief, count, x, candidates, draws)
         plain = chance if turn == 1 else plain
     return chance, plain
 

@@ -11,7 +11,7 @@ from treeward.core.types import AnyArray, Floats
 from treeward.engine.available import Screen, clear, left, nth, opened
 from treeward.engine.batch import Batch, appraise, close_behind, prepare
 from treeward.engine.crowd import offset_of
-from treeward.engine.explore import GREEDY_MEAN, Candidates
+from treeward.engine.explore import GREEDY_MEAN, Belief, Candidates, Draws
 from treeward.engine.history import tally
 from treeward.engine.layout import Board, Known, WalkArrays, Walked
 from treeward.engine.places import holder, leaf_at
@@ -20,7 +20,6 @@ from treeward.engine.sampling import (
     ITEM,
     ROUND,
     STEP,
-    Draws,
     best_gathered,
     best_known,
     copy,
@@ -119,7 +118,7 @@ def _choose_node(
         return arm[0], 0, 0
     draws = later(draws, HALF)
     slot = 0 if numbers.personal else walk.level[arm[0]] - 2
-    inverse, theta, work = known.inverse[seat, slot], known.theta[seat, slot], 0
+    belief, work = Belief(known.inverse[seat, slot], known.theta[seat, slot], walk.crowd.root), 0
     if above == 0 and numbers.watches:  # the root's children are on the board
         _read_board(walked.board, seat, count, whole(1), walk.crowd.node_offset, walk.crowd.node_bonus, candidates)
         chosen = best_known(numbers, count, explores, candidates, draws)
@@ -133,9 +132,9 @@ def _choose_node(
             if numbers.kind == GREEDY_MEAN:
                 first, last = whole(walk.item_range[node, 0]), whole(walk.item_range[node, 1])
                 candidates.visits[i], candidates.rewards[i] = tally(known.history, seat, first, last)
-        chosen = best_gathered(numbers, inverse, theta, walk.crowd.root, count, explores, candidates, draws)
-        work = cost(numbers.kind, count, len(theta))
-    weigh(numbers, inverse, theta, walk.crowd.root, candidates, chosen, count, total, draws, trace)
+        chosen = best_gathered(numbers, belief, count, explores, candidates, draws)
+        work = cost(numbers.kind, count, len(belief.theta))
+    weigh(numbers, belief, candidates, chosen, count, total, draws, trace)
     return arm[chosen], count, work
 
 
@@ -174,7 +173,7 @@ def _gather_nodes(
                 usable[total] = i
                 total += 1
     count = min(total, walk.numbers.node_budget)
-    sample(arm, count, total, draws.seed, draws.stream, draws.counter)
+    sample(arm, count, total, draws)
     for i in range(count):
         at = offset + arm[i] if plain else usable[arm[i]]
         arm[i] = visible.values[at] if personal else at
@@ -202,7 +201,7 @@ def _choose_item(
     if drawn == total:
         opened(screen, first, last, arm)
     else:
-        sample(arm, drawn, total, draws.seed, draws.stream, draws.counter)
+        sample(arm, drawn, total, draws)
         for i in range(drawn):
             arm[i] = first + arm[i] if plain else nth(screen, first, last, arm[i])
     count = with_shortlist(known.short, seat, screen, candidates, drawn)
@@ -210,15 +209,15 @@ def _choose_item(
         tell(trace, candidates, count, total, whole(0), 1.0, 1.0)
         return arm[0], node, 0, 0
     draws, slot = later(draws, HALF), known.theta.shape[1] - 1
-    inverse, theta = known.inverse[seat, slot], known.theta[seat, slot]
+    belief = Belief(known.inverse[seat, slot], known.theta[seat, slot], walk.crowd.root)
     if slot == 0 and numbers.watches:  # all items are on the board
         _read_board(walked.board, seat, count, whole(0), walk.crowd.offset, walk.bonus, candidates)
         chosen = best_known(numbers, count, explores, candidates, draws)
     else:
         gather(numbers.kind, walk.items, walk.bonus, walk.crowd.offset, known.history, seat, count, candidates)
-        chosen = best_gathered(numbers, inverse, theta, walk.crowd.root, count, explores, candidates, draws)
-        work = cost(numbers.kind, count, len(theta))
-    weigh(numbers, inverse, theta, walk.crowd.root, candidates, chosen, count, total + count - drawn, draws, trace)
+        chosen = best_gathered(numbers, belief, count, explores, candidates, draws)
+        work = cost(numbers.kind, count, len(belief.theta))
+    weigh(numbers, belief, candidates, chosen, count, total + count - drawn, draws, trace)
     if chosen >= drawn:  # an item of the shortlist may lie under another node
         trace.aside[0] = True
         if numbers.personal:

@@ -1,4 +1,4 @@
-"""What every policy shares: a bandit, a budget of scores, a tree to walk, and the plan made of them."""
+"""`Policy`: what all policies share. It makes a plan from a bandit, a budget of scores and a tree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
 
 PRIOR = "prior_sha256"
-"""Where a tree's provenance says which prior it was built with."""
+"""Key in a tree's provenance: the digest of the prior that it was built with."""
 _UNLIMITED = 2**31 - 1
 _LONGEST = 1000.0
 
@@ -40,40 +40,41 @@ class Policy:
     bandit
         How candidates are scored: `LinUCB`, `Thompson` or `EpsilonGreedy`.
     budget
-        Score computations a round; None: score everything.
+        Score computations per round; None: score everything.
     split
-        ``"paper"``: the budget is shared evenly by the decisions of a round, the remainder goes to the item; what a
-        decision does not use is lost. ``"authors"``: as in the paper's authors' code, the nodes share one budget and
+        ``"paper"``: the decisions of a round share the budget evenly, and the remainder goes to the item; what a
+        decision does not use is lost. ``"authors"``: as in the code of the paper's authors, the nodes share one budget,
         the item has another of the same size, and pHCB multiplies a node's score by its level.
     prior
-        What is believed of a user before the first event; by default theta ~ N(0, I / ridge). A `Crowd` also
-        says which features items have: the catalogue and the tree get them when they have not.
+        The distribution of a user's theta before the first event; by default N(0, I / ridge). A `Crowd` also adds
+        features to the items: the catalogue and the tree get them if they lack them.
     shortlist
-        Of the scores for items, so many go to those that served this user best so far; of use where items repeat.
+        So many of the scores for items go to those with the best rewards from this user so far; useful if items may
+        repeat.
     forgetting
-        How much of what was learned a further event leaves, a little below 1 for interests that drift; applied after
-        every 32 events. A pHCB field, once open, stays so.
+        What remains of earlier events after each new one: a little below 1 if interests drift. It is applied after
+        every 32 events. A node that pHCB has opened stays open.
     explore
         The share of decisions that may explore; in the others only means count.
     node_vectors
-        ``"unit"``: nodes are scored and learned by vectors of length 1, as section 4.4 of the paper assumes of every
-        arm (where items are not normalised: as long as the items below are, by root mean square). ``"mean"``: by the
-        plain means that the tree holds, as in the authors' code.
+        ``"unit"``: nodes are scored and learned by vectors of length 1, as section 4.4 of the paper assumes for every
+        arm (if items are not normalised: of the root mean square length of the items below). ``"mean"``: by the plain
+        means in the tree, as in the authors' code.
     features
-        What it learns in instead of items' own vectors (`NeuralLinear`, `Crossed`): the catalogue and the tree get them
-        when they have not. A prior is then about these.
+        What replaces the items' own vectors (`NeuralLinear`, `Crossed`): the catalogue and the tree get them if they
+        lack them. A prior is then about these features.
     """
 
     shared_state: ClassVar[bool] = False
-    """Whether users share parameters. Such a policy overrides `session`, runs round by round, and cannot be replayed
-    user by user, so `Explorer` refuses it."""
+    """Whether users share parameters. Such a policy overrides `session` and runs round by round. `Explorer` refuses it,
+    because it cannot be replayed user by user."""
 
     replayable: ClassVar[bool] = True
-    """Whether a user's state follows from the user's events by walking a tree. One that is not runs round by round too,
+    """Whether a user's state follows from the user's events by walking a tree. If not, the policy runs round by round,
     in a session of its own, and `Explorer` refuses it."""
 
     needs_categories: ClassVar[bool] = False
-    """Whether it works with catalogues that have categories only."""
+    """Whether the catalogue must have categories."""
 
     bandit: Bandit = field(default_factory=LinUCB)
     budget: int | None = 50
@@ -91,7 +92,7 @@ class Policy:
         return f"{type(self).__name__}({type(self.bandit).__name__})"
 
     def catalogue_for(self, catalogue: Catalogue) -> Catalogue:
-        """Return the catalogue as this policy sees it: with its features, and those its prior is about."""
+        """Return the catalogue as this policy sees it: with its features, and those of its prior."""
         prior = self.prior if isinstance(self.prior, Crowd) else None
         if self.features is not None and not (prior is not None and prior.knows(catalogue)):
             catalogue = self.features.transform(catalogue)
@@ -107,7 +108,7 @@ class Policy:
         max_leaf: int | None = None,
         threads: int | None = None,
     ) -> ItemTree:
-        """Return a tree for a catalogue: over its vectors, or spaced as this policy's prior sees them."""
+        """Return a tree for a catalogue, over its vectors, or over vectors spaced by this policy's prior."""
         seen, prior = self.catalogue_for(catalogue), self.prior if isinstance(self.prior, Crowd) else None
         tree = ItemTree.build(
             seen.vectors if prior is None else prior.spaced(seen),
@@ -124,7 +125,7 @@ class Policy:
         return ItemTree(tree.arrays, provenance={**tree.provenance, PRIOR: prior.digest})
 
     def metric(self, dim: int) -> Floats:
-        """Return what vectors of so many dimensions are multiplied by before they are clustered."""
+        """Return (dim, dim): what vectors are multiplied by before they are clustered."""
         return self.prior.metric if isinstance(self.prior, Crowd) else np.eye(dim, dtype=np.float32)
 
     def tree_for(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
@@ -140,7 +141,7 @@ class Policy:
     def plan(self, tree: ItemTree, catalogue: Catalogue, *, once: bool = False, rest: int = 0) -> Plan:
         """Return the policy made ready for a catalogue and its tree.
 
-        `once`: an item is shown to a user once, or again after `rest` others, if that is not 0.
+        `once`: an item is shown to a user only once, or, if `rest` is not 0, again after `rest` other items.
         """
         return self.plan_on(*self.fitted(tree, catalogue), once=once, rest=rest)
 
@@ -152,7 +153,7 @@ class Policy:
         if special and len(tree) == len(seen):
             if self.features is None and tree.dim != seen.dim:
                 self.check_tree(tree, catalogue)
-            tree = tree.over(seen.vectors)  # also one grown for an earlier prior, or over vectors without features
+            tree = tree.over(seen.vectors)  # it may be from an earlier prior, or over vectors without features
         self.check_tree(tree, seen)
         return self.tree_for(tree, seen), seen
 
@@ -174,7 +175,7 @@ class Policy:
         rules, search = self._rules(owner, item_budget), self._search(walked, ordered)
         personal = self._personal()
         watched = ordered[:0]
-        told = self.features is not None and bool(self.features.contexts)  # then means depend on the request
+        told = self.features is not None and bool(self.features.contexts)  # means then depend on the request
         if not (personal or len(search.width) or rules.shortlist or told):
             watched = worth_watching(walked.arrays, nodes, ordered, rule.kind, (node_budget, item_budget))
         return Plan(
@@ -211,7 +212,7 @@ class Policy:
         return Search.none(items.shape[1])
 
     def _own(self, dim: int) -> int:
-        """Return how many of `dim` dimensions are the items' own, and not features of the prior."""
+        """Return how many of `dim` dimensions are the items' own, not features of the prior."""
         return dim - self.prior.features if isinstance(self.prior, Crowd) else dim
 
     def _node_vectors(self, tree: ItemTree, items: Floats) -> Floats:
@@ -221,7 +222,7 @@ class Policy:
         return unit_nodes(tree, items, self._own(items.shape[1]))
 
     def check_tree(self, tree: ItemTree, catalogue: Catalogue) -> None:
-        """Refuse a tree that is not the catalogue's."""
+        """Refuse a tree that does not fit the catalogue."""
         if len(tree) != len(catalogue) or tree.dim != catalogue.dim:
             raise InvalidArgument(
                 type(self).__name__,
@@ -255,7 +256,7 @@ class Policy:
 
 
 def check_lengths(owner: str, vectors: Floats, prior: Start, ridge: float) -> None:
-    """Refuse vectors so long against the prior that A^-1 in float32 would lose the widths."""
+    """Refuse vectors that are too long for the prior: A^-1 in float32 would lose the widths."""
     blocks = np.array_split(vectors, 1 + len(vectors) // 65536)
     widest = max(float(np.einsum("ij,ij->i", block @ prior.inverse, block).max()) for block in blocks)
     if not widest <= _LONGEST:

@@ -1,4 +1,4 @@
-"""`Beam`: the best of the whole catalogue by a coarse-to-fine search, at a cost that hardly grows with it."""
+"""`Beam`: a coarse-to-fine search for the best item of the whole catalogue; its cost hardly grows with the size."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,26 +18,26 @@ from treeward.tree.item_tree import ItemTree
 
 @dataclass(frozen=True)
 class Beam(Policy):
-    """One posterior a user; a beam down the tree by means, and the bandit's whole score for the finalists alone.
+    """One posterior per user: a beam search down the tree by means, then full scores for the finalists.
 
-    A mean takes d multiplications, a width d^2: so a thousand means find out where to look, and a dozen scores decide.
-    Once something is known of a user, nothing is drawn at random but ties and a small share of all decisions, so
-    propensities are exact (but for Thompson sampling, which searches by a theta it drew, and with a shortlist). Before,
+    A mean takes d multiplications, a width d^2. So about a thousand means find the finalists, and a dozen full scores
+    decide. Once a user has events, only ties and a small share of all decisions are random, so propensities are exact
+    (not with Thompson sampling, which searches by a theta that it drew, nor with a shortlist). Before the first event,
     and without a prior, the finalists are a sample of all items.
 
     Parameters
     ----------
     budget
-        The finalists: items that get a whole score; not None. `split` means nothing here.
+        How many finalists get a full score; not None. `split` is ignored.
     node_vectors
         Always ``"mean"``: a node's rank is the mean of its items plus its reach, and nothing is learned at nodes.
     means
-        About so many means of nodes and items are computed on the way, evenly over the levels.
+        About how many means of nodes and items are computed, evenly over the levels.
     reach
-        How much further than its middle a node is taken to reach in the direction of theta, in standard deviations.
+        How far beyond its centre a node is assumed to reach in the direction of theta, in standard deviations.
     fresh
-        The share of decisions, of those that explore, that draw an item from the whole catalogue, so that each keeps a
-        positive chance.
+        The share of exploring decisions that draw an item from the whole catalogue, so that every item keeps a positive
+        probability.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class Beam(Policy):
 
 
 def _widths(tree: ItemTree, means: int) -> NDArray[np.int64]:
-    """Return how many nodes to follow on each level, so that every level costs about as many means."""
+    """Return how many nodes to follow on each level, so that every level costs about the same number of means."""
     children = np.diff(tree.first_child)
     leaf = children == 0
     inside = np.where(leaf, np.diff(tree.item_range).ravel(), children)
@@ -89,9 +89,9 @@ def _widths(tree: ItemTree, means: int) -> NDArray[np.int64]:
 
 
 def _spread(tree: ItemTree, items: Floats, own: int) -> NDArray[np.float64]:
-    """Return how far a node's items lie from its middle in any one direction, by the root of the mean square."""
+    """Return the root mean square distance of a node's items from its centre, per direction."""
     sizes = np.diff(tree.item_range).ravel()
-    # The items' squares less the middle's: cumulative sums give every node's in one pass.
+    # Mean of squares minus square of the mean: cumulative sums give it for every node in one pass.
     squares = np.einsum("ij,ij->i", items[:, :own], items[:, :own], dtype=np.float64)
     upto = np.concatenate([[0.0], np.cumsum(squares)])
     sums = np.zeros((len(tree.parent), own))
@@ -107,12 +107,12 @@ def _spread(tree: ItemTree, items: Floats, own: int) -> NDArray[np.float64]:
 
 
 def _ladder(tree: ItemTree, feature: Floats) -> Floats:
-    """Return, by level, every node's share of a feature in falling order."""
+    """Return, per level, the values of a feature in falling order within each node."""
     top = int(tree.level[-1])
     made = np.zeros((top + 1, len(feature)), dtype=np.float32)
     for level in range(1, top + 1 if len(feature) else 1):
         group = np.zeros(len(feature), dtype=np.int64)
-        # A leaf above this level is not of it, but keeps its items together.
+        # A leaf above this level keeps its items together, too.
         starts = tree.item_range[(tree.level == level) | ((tree.level < level) & (np.diff(tree.first_child) == 0)), 0]
         group[starts] = 1
         made[level] = feature[np.lexsort((-feature, np.cumsum(group)))]

@@ -1,4 +1,4 @@
-"""When a visible node opens: thresholds by level, so that compiled code needs no function of the caller's."""
+"""When pHCB opens a visible node. Thresholds are arrays by level, so that kernels need no Python function."""
 
 import math
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ class Thresholds(NamedTuple):
     visits: NDArray[np.float64]
     mean: NDArray[np.float64]
     at_least: bool = False
-    """A mean reward equal to the threshold is enough."""
+    """Whether a mean reward equal to the threshold is enough."""
 
 
 class Expansion(Protocol):
-    """Anything that says, level by level, when a node opens. Bring your own."""
+    """Anything that says, level by level, when a node opens. You can pass your own."""
 
     def thresholds(self, levels: int) -> Thresholds:
-        """Return the thresholds for a tree of so many levels; the root is on level 1."""
+        """Return the thresholds for a tree of `levels` levels; the root is on level 1."""
         ...
 
 
@@ -45,7 +45,7 @@ class LogThreshold:
     authors: bool = False
 
     def thresholds(self, levels: int) -> Thresholds:
-        """Return the thresholds for a tree of so many levels."""
+        """Return the thresholds for a tree of `levels` levels."""
         own = checks.validate(self)
         logs = np.array([0.0] + [math.log(level) for level in range(1, levels + 1)])
         visits = own.q * logs if own.authors else np.floor(own.q * logs)

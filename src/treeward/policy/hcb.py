@@ -11,7 +11,7 @@ from treeward.tree.item_tree import ItemTree
 
 @dataclass(frozen=True)
 class HCB(Policy):
-    """Hierarchical contextual bandit (section 4.2): descend from the root to a leaf, one parameter vector a level."""
+    """Hierarchical contextual bandit (section 4.2): descend from the root to a leaf, one parameter vector per level."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from treeward.tree.item_tree import ItemTree
 def unit_nodes(tree: ItemTree, items: Floats, own: int) -> Floats:
     """Return the node vectors at length 1 in their first `own` dimensions; the others stay means.
 
-    A mean of unit vectors is shorter than 1, and the more so the more items it stands for, so that of two nodes that a
-    user likes equally the coarser one would get the lower score. Where items are not normalised, a node gets the root
-    mean square of the lengths of its items. A mean of zero stays zero.
+    A mean of unit vectors is shorter than 1, and shorter the more items it represents. So of two nodes that a user
+    likes equally, the coarser one would get the lower score. If items are not normalised, a node gets the root mean
+    square length of its items. A mean of zero stays zero.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ def unit_nodes(tree: ItemTree, items: Floats, own: int) -> Floats:
     items
         (items, d) in leaf order.
     own
-        Features of a prior lie behind these dimensions: a bias or a popularity has no direction to be scaled along.
+        The features of a prior follow these dimensions; they are not directions, so they are not scaled.
     """
     made = tree.vectors.copy()
     lengths = np.linalg.norm(made[:, :own], axis=1)
@@ -32,5 +32,5 @@ def unit_nodes(tree: ItemTree, items: Floats, own: int) -> Floats:
         wanted = np.sqrt((upto[last] - upto[first]) / (last - first))
     known = lengths > 0
     made[known, :own] *= (wanted[known] / lengths[known])[:, None].astype(np.float32)
-    made.flags.writeable = False  # like the tree's own: kernels are compiled for one kind of array
+    made.flags.writeable = False  # like the tree's own vectors: kernels are compiled for one kind of array
     return made

@@ -1,4 +1,4 @@
-"""pHCB: a personal field of visible nodes that opens as the user's interests show."""
+"""pHCB: every user has visible nodes, which are replaced by their children where the user's interests are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

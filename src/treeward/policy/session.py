@@ -19,17 +19,17 @@ from treeward.store.events import REWARD, SHOWN
 
 
 class Decisions(NamedTuple):
-    """What was chosen for whom, with all that an update needs: feedback may come late, twice, never, in any order."""
+    """The items chosen for users, with all that an update needs: feedback may come late, twice, never, in any order."""
 
     user: NDArray[np.int64]
     nonce: NDArray[np.int64]
-    """The draws came from here."""
+    """Selects the random numbers of the decision."""
     item: NDArray[np.int64]
     """Row in the catalogue; -1: nothing was left to show."""
     place: NDArray[np.int64]
-    """Of the item, in leaf order."""
+    """Position of the item in leaf order."""
     node: NDArray[np.int64]
-    """The node the item was taken from: a leaf, or one of pHCB's visible nodes."""
+    """The node that the item was taken from: a leaf, or one of pHCB's visible nodes."""
     mean: Floats
     """Estimated reward of the item."""
     width: Floats
@@ -37,18 +37,18 @@ class Decisions(NamedTuple):
     propensity: NDArray[np.float64]
     """Probability of this item; see `exact`."""
     exact: NDArray[np.bool_]
-    """Whether the propensity is exact: under LinUCB or epsilon-greedy, every step of the way considered all its arms,
-    or all that `Beam` comes to by itself.
+    """Whether the propensity is exact: under LinUCB or epsilon-greedy, if every step considered all its arms, or if
+    `Beam` found them without a random draw.
 
-    Otherwise it is an estimate: at every step, the share of the arms that were considered times the chosen one's
-    probability among those (for Thompson sampling, its share of 33 draws).
+    Otherwise it is an estimate: at every step, the share of arms that were considered, times the probability of the
+    chosen one among these (for Thompson sampling, its share of 33 draws).
     """
     scores: NDArray[np.int64]
-    """Scores computed on the way ..."""
+    """How many scores were computed."""
     work: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-    """... and multiplications, if they were counted."""
+    """How many multiplications they took; empty if not counted."""
     bold: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-    """Whether something that looked better was passed over on the way, if that was noted."""
+    """Whether an arm with a better mean was not taken at some step; empty if not recorded."""
 
     def take(self, which: ArrayLike) -> "Decisions":
         """Return some of the decisions."""
@@ -56,27 +56,27 @@ class Decisions(NamedTuple):
 
 
 LARGEST = 1e6
-"""Rewards beyond this would lose their meaning in float32."""
+"""Larger rewards would lose precision in float32."""
 
 
 class Session(Protocol):
     """A policy at work for a fixed number of users."""
 
     def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
-        """Decide once for each of the users; only the rows in `allow` may be shown, if there is such a list."""
+        """Decide once for each of the users; `allow`: only these rows may be shown."""
         ...
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
-        """Learn what came of decisions, in the order given."""
+        """Learn from the rewards of decisions, in the order given."""
         ...
 
 
 @runtime_checkable
 class Begins(Session, Protocol):
-    """A session that can be told what users did before."""
+    """A session that can also learn from events before it began."""
 
     def met(self, users: ArrayLike, rows: ArrayLike) -> Decisions:
-        """Return what stands for items that users came across elsewhere, to be taught by `update`."""
+        """Return decisions that stand for items which users saw elsewhere; `update` learns from them."""
         ...
 
 
@@ -86,7 +86,7 @@ class TreeSession:
     Parameters
     ----------
     plan
-        The policy, made ready.
+        The policy, prepared for a catalogue and its tree.
     users
         How many there are.
     seed
@@ -110,7 +110,7 @@ class TreeSession:
         self.seed = checks.integer("session", "seed", seed, low=0)
         self.state = room(plan, users, 0)
         self.streams = np.array([rng.stream("user", user) for user in range(users)], dtype=np.int64)
-        """Where each user's draws come from."""
+        """The random stream of each user."""
         self._choose = chooser(plan)
         self._candidates, self._trace = scratch(plan), Trace.empty(MOST_STEPS)
         self._place_of = np.argsort(plan.tree.items).astype(np.int32)
@@ -119,7 +119,7 @@ class TreeSession:
     def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
         """Decide once for each of the users; the same nonce gives the same draws.
 
-        If there is a list of rows in `allow`, only those may be shown.
+        `allow`: only these rows may be shown.
         """
         who = self._who(users)
         if self.plan.once and len(np.unique(who)) != len(who):
@@ -137,7 +137,7 @@ class TreeSession:
         return made
 
     def update(self, decisions: Decisions, rewards: ArrayLike) -> None:
-        """Learn what came of decisions, in the order given."""
+        """Learn from the rewards of decisions, in the order given."""
         self._who(decisions.user)
         nodes = len(self.plan.tree.parent)
         for name, found, most in (("place", decisions.place, len(self.plan.items)), ("node", decisions.node, nodes)):
@@ -146,7 +146,7 @@ class TreeSession:
         self._apply(decisions, REWARD, checked_rewards(rewards, len(decisions.user)))
 
     def met(self, users: ArrayLike, rows: ArrayLike) -> Decisions:
-        """Return what stands for items that users came across elsewhere, to be taught by `update` like any decision."""
+        """Return decisions that stand for items which users saw elsewhere; `update` learns from them."""
         who, items = self._who(users), self._rows(rows)
         made = elsewhere(who, items, self._place_of[items])
         if self.plan.once:
@@ -187,7 +187,7 @@ def checked_rewards(rewards: ArrayLike, count: int) -> NDArray[np.float64]:
 
 
 def elsewhere(users: NDArray[np.int64], rows: NDArray[np.int64], places: NDArray[np.integer]) -> Decisions:
-    """Return decisions that nobody here made."""
+    """Return decisions that stand for items which users saw elsewhere."""
     none, zero = np.zeros(len(users), dtype=np.int64), np.zeros(len(users), dtype=np.float32)
     sure = np.ones(len(users))
     return Decisions(users, none, rows, places.astype(np.int64), none - 1, zero, zero, sure, sure < 0, none, none)

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 from msgspec import UNSET
 
+from treeward.bandit.changed_vectors import count_turned
 from treeward.bandit.crowd import Crowd
-from treeward.bandit.sampled import turned
 from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue, Id
 from treeward.explorer.explorer import Explorer
@@ -68,7 +68,7 @@ def _check_embedding(explorer: Explorer, items: Catalogue) -> None:
     if len(at) < _ENOUGH:
         return
     before = np.array([shop.vector_at(shop.row(items.ids[i])) for i in at], dtype=np.float64)
-    far, changed = turned(before, items.vectors[at].astype(np.float64))
+    far, changed = count_turned(before, items.vectors[at].astype(np.float64))
     if changed >= _ENOUGH and 2 * far > changed:
         rule = (
             "of the space that the prior was fitted to. These seem to be of another: fit a prior to them, and use "

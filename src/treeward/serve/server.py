@@ -13,8 +13,8 @@ import numpy as np
 import uvicorn
 from threadpoolctl import threadpool_limits
 
+from treeward.bandit.changed_vectors import check_vectors
 from treeward.bandit.crowd import Crowd
-from treeward.bandit.sampled import check_vectors
 from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue

@@ -4,7 +4,7 @@ import numpy as np
 
 from treeward.bandit import Bandit, Prior
 from treeward.core.types import AnyArray
-from treeward.engine.explore import Candidates, best_of
+from treeward.engine.explore import Belief, Candidates, Draws, best_of
 from treeward.engine.layout import CrowdArrays
 from treeward.engine.posterior import Posterior, learn, reset
 from treeward.explorer.explorer import Explorer
@@ -34,10 +34,9 @@ def check_bandit(bandit: Bandit) -> None:
     candidates.vectors[:] = arms
 
     def choices(seed: int) -> list[int]:
-        inverse, theta = made.inverse[0, 0], made.theta[0, 0]
-        alone, x = CrowdArrays.none().root, candidates.vectors
+        belief = Belief(made.inverse[0, 0], made.theta[0, 0], CrowdArrays.none().root)
         return [
-            best_of(rule.kind, rule.strength, inverse, theta, alone, x, candidates, seed, 0, turn << 16)
+            best_of(rule.kind, rule.strength, belief, candidates.vectors, candidates, Draws(seed, 0, turn << 16))
             for turn in range(1_000)
         ]
 

@@ -16,7 +16,7 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue
 from treeward.engine.available import Screen, left, nth, shut
-from treeward.engine.explore import SAMPLE, UCB
+from treeward.engine.explore import SAMPLE, UCB, Draws
 from treeward.engine.layout import Plan
 from treeward.engine.ragged import insert
 from treeward.engine.sampling import MOST_SCORES, sample
@@ -35,11 +35,11 @@ Held = TypeVar("Held", bound=tuple[Any, ...])
 
 
 class Questions(NamedTuple):
-    """What a session wants to know of users before it decides."""
+    """What a session asks users before it decides."""
 
     user: NDArray[np.int64]
     group: NDArray[np.int64]
-    """Which of `Asks.groups` each is asked about."""
+    """Which of `Asks.groups` each user is asked about."""
 
 
 @runtime_checkable
@@ -47,12 +47,12 @@ class Asks(Protocol):
     """A session that asks users what they think of groups of items."""
 
     groups: list[NDArray[np.int64]]
-    """Rows of the items of every group there is."""
+    """The rows of the items of every group."""
     asked: int
     """How many questions were asked so far."""
 
     def ask(self, users: ArrayLike, nonce: int) -> Questions | None:
-        """Return one question for each of the users, or None if there is none left in this round."""
+        """Return one question per user, or None if no question is left in this round."""
         ...
 
     def hear(self, questions: Questions, rewards: ArrayLike) -> None:
@@ -128,7 +128,7 @@ class Drawn(NamedTuple):
     total: NDArray[np.int64]
 
 
-class Draws(NamedTuple):
+class BatchDraws(NamedTuple):
     """Where the random numbers of one step come from: a stream per user of the batch, from `counter` on."""
 
     seed: int
@@ -192,7 +192,7 @@ class RoundSession:
         """Learn from the rewards of decisions, in the order given."""
         self.learn(decisions, self.rewards(decisions, rewards))
 
-    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: Draws, out: Chosen) -> None:
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
         """Write to `out` which of the arms that were drawn each user gets; `step` counts from 0."""
         raise NotImplementedError
 
@@ -203,7 +203,7 @@ class RoundSession:
     def _choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, nonce: int, part: int) -> Chosen:
         """Call `choose` with the draws of a part of the round."""
         out = Chosen(np.full(len(who), -1), np.zeros(len(who)), np.zeros(len(who)))
-        self.choose(step, who, drawn, Draws(self.seed, self.streams[who], nonce * ROUND + part * STEP), out)
+        self.choose(step, who, drawn, BatchDraws(self.seed, self.streams[who], nonce * ROUND + part * STEP), out)
         return out
 
     def who(self, users: ArrayLike) -> NDArray[np.int64]:
@@ -219,7 +219,7 @@ class RoundSession:
         return values
 
     def open(self, allow: ArrayLike | None) -> Screen:
-        """Return the screen of a call, with room for what is closed to one user."""
+        """Return which places are open in a call, with room for those closed to one user."""
         screen = Screen.open(self._shown.shape[1] + 1)
         if allow is None:
             return screen
@@ -254,9 +254,9 @@ class RoundSession:
         _draw_groups(self.left(who, ranges, allow), self._draws(who, nonce, 0), drawn)
         return drawn
 
-    def _draws(self, who: NDArray[np.int64], nonce: int, step: int) -> Draws:
+    def _draws(self, who: NDArray[np.int64], nonce: int, step: int) -> BatchDraws:
         counter = checks.integer("session", "nonce", nonce, low=0, high=2**43 - 1) * ROUND + step * STEP
-        return Draws(self.seed, self.streams[who], counter)
+        return BatchDraws(self.seed, self.streams[who], counter)
 
     def left(self, who: NDArray[np.int64], ranges: NDArray[np.int64], allow: ArrayLike | None) -> NDArray[np.int64]:
         """Return how many places of every range are open to every user: (users, ranges)."""
@@ -297,13 +297,13 @@ class RoundSession:
 
 
 class Slots:
-    """Room for items that were ever shown, in the order they first were; a catalogue may be far larger."""
+    """Rows of arrays for the items that were shown, in the order of the first time; a catalogue may be far larger."""
 
     def __init__(self, items: int) -> None:
         self.of, self.used = np.full(items, -1), 0
 
     def settle(self, places: NDArray[np.int64], held: Held, empty: Callable[[int], Held]) -> Held:
-        """Give slots to places that have none, and return `held` (arrays by slot) with room for them."""
+        """Give slots to places that have none, and return `held` (arrays by slot), enlarged if necessary."""
         fresh = np.unique(places[self.of[places] < 0])
         room = len(held[0])
         if self.used + len(fresh) > room:
@@ -321,7 +321,7 @@ def _draw(
     counts: NDArray[np.int64],
     who: NDArray[np.int64],
     ranges: NDArray[np.int64],
-    draws: Draws,
+    draws: BatchDraws,
     out: Drawn,
 ) -> None:
     for i in range(len(who)):
@@ -329,14 +329,14 @@ def _draw(
         begin, end = ranges[i, 0], ranges[i, 1]
         total = left(screen, begin, end)
         count = min(total, out.place.shape[1])
-        sample(out.place[i], count, total, draws.seed, draws.streams[i], draws.counter)
+        sample(out.place[i], count, total, Draws(draws.seed, draws.streams[i], draws.counter))
         for j in range(count):
             out.place[i, j] = nth(screen, begin, end, out.place[i, j])
         out.taken[i], out.total[i] = count, total
 
 
 @kernel
-def _draw_groups(left: NDArray[np.int64], draws: Draws, out: Drawn) -> None:
+def _draw_groups(left: NDArray[np.int64], draws: BatchDraws, out: Drawn) -> None:
     """Draw the groups to be scored: all with an open place, or a uniform sample within the budget."""
     usable = np.empty(left.shape[1], dtype=np.int64)
     for i in range(len(left)):
@@ -346,7 +346,7 @@ def _draw_groups(left: NDArray[np.int64], draws: Draws, out: Drawn) -> None:
                 usable[total] = j
                 total += 1
         count = min(total, out.place.shape[1])
-        sample(out.place[i], count, total, draws.seed, draws.streams[i], draws.counter)
+        sample(out.place[i], count, total, Draws(draws.seed, draws.streams[i], draws.counter))
         for j in range(count):
             out.place[i, j] = usable[out.place[i, j]]
         out.taken[i], out.total[i] = count, total
@@ -397,7 +397,7 @@ def scored(most: int) -> Scored:
 
 
 @kernel(allocates=False, inline=True)
-def take_best(scored: Scored, drawn: Drawn, i: int, draws: Draws, out: Chosen) -> None:
+def take_best(scored: Scored, drawn: Drawn, i: int, draws: BatchDraws, out: Chosen) -> None:
     """Write down the best candidate of user `i` of a batch."""
     at = best(scored.score, drawn.taken[i], draws.seed, draws.streams[i], draws.counter)
     out.arm[i], out.mean[i], out.width[i] = drawn.place[i, at], scored.mean[at], scored.width[at]
@@ -405,7 +405,7 @@ def take_best(scored: Scored, drawn: Drawn, i: int, draws: Draws, out: Chosen) -
 
 @kernel(allocates=False, inline=True)
 def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counter: int) -> int:
-    """Return the largest of the first `count` scores; of those that are equal but for rounding, any."""
+    """Return the position of the largest of the first `count` scores; of almost equal ones, any."""
     most = scores[0]
     for i in range(1, count):
         most = max(most, scores[i])
@@ -419,7 +419,7 @@ def best(scores: NDArray[np.float64], count: int, seed: int, stream: int, counte
 
 @kernel(allocates=False, inline=True, sums=True)
 def project(inverse: NDArray[np.float64], x: NDArray[np.float64], z: NDArray[np.float64]) -> float:
-    """Write A^-1 x to `z` and return x' A^-1 x: what every rank-1 update of A^-1 begins with."""
+    """Write A^-1 x to `z` and return x' A^-1 x: every rank-1 update of A^-1 starts with these."""
     along = 0.0
     for i in range(len(x)):
         total = 0.0
@@ -438,7 +438,7 @@ def learn_normal(
     reward: float,
     z: NDArray[np.float64],
 ) -> float:
-    """Add one observation to a normal and inverse-gamma posterior: return what its scale grows by; its shape by 1/2."""
+    """Add one observation to a normal-inverse-gamma posterior; return how much its scale grows (its shape: by 1/2)."""
     scale = 1.0 / (1.0 + project(inverse, x, z))
     surprise = reward
     for i in range(len(x)):

@@ -1,4 +1,4 @@
-"""A group first, then an item of it, by their mean rewards alone: how the paper's authors read HMAB and ICTRUCB."""
+"""A group first, then one of its items, by mean rewards alone: how the paper's authors read HMAB and ICTRUCB."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
@@ -12,7 +12,16 @@ from treeward.core.compiled import kernel
 from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
-from treeward.policy.baselines.base import Chosen, Drawn, Draws, RoundPolicy, RoundSession, Setup, scored, take_best
+from treeward.policy.baselines.base import (
+    BatchDraws,
+    Chosen,
+    Drawn,
+    RoundPolicy,
+    RoundSession,
+    Setup,
+    scored,
+    take_best,
+)
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 
@@ -48,7 +57,7 @@ class ContextFree(RoundPolicy):
 
     @property
     def needs_categories(self) -> bool:  # type: ignore[override]
-        """Whether it works with catalogues that have categories only."""
+        """Whether the catalogue must have categories."""
         return self.groups == "categories"
 
     def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
@@ -93,7 +102,7 @@ class _Session(RoundSession):
         """Return the rows of the users' statistics."""
         return np.zeros_like(who) if self.shared[step] else who
 
-    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: Draws, out: Chosen) -> None:
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
         """Choose a group, then an item."""
         _select(self.arms[step], self._owners(step, who), self.rule, drawn, draws, out)
 
@@ -104,7 +113,7 @@ class _Session(RoundSession):
 
 
 @kernel
-def _select(arms: Arms, owners: NDArray[np.int64], rule: Rule, drawn: Drawn, draws: Draws, out: Chosen) -> None:
+def _select(arms: Arms, owners: NDArray[np.int64], rule: Rule, drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
     here = scored(drawn.place.shape[1])
     for i in range(len(owners)):
         for j in range(drawn.taken[i]):

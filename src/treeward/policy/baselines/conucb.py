@@ -15,9 +15,9 @@ from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
 from treeward.policy.baselines.base import (
     TIE,
+    BatchDraws,
     Chosen,
     Drawn,
-    Draws,
     Questions,
     RoundPolicy,
     RoundSession,
@@ -36,8 +36,8 @@ from treeward.tree.row_groups import Rows
 class ConUCB(RoundPolicy):
     """LinUCB over sampled items, with conversations: key-terms are the catalogue's categories.
 
-    By round t a user has been asked about 5 * floor(ln(t + 1)) key-terms, each the one whose answer says most about the
-    round's candidates. Questions are not scores: `result.settings` counts them apart.
+    By round t a user has been asked about 5 * floor(ln(t + 1)) key-terms, each time the one whose answer says most
+    about the round's candidates. Questions are not scores: `result.settings` counts them separately.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ class ConUCB(RoundPolicy):
     key_ridge
         lambda~: the key-terms' ridge.
     key_alpha
-        alpha~: how much an item is preferred that key-terms say little about. The bandit's alpha is for items; the
-        bandit's ridge is not used.
+        alpha~: how much to prefer an item about which key-terms say little. The bandit's alpha is for items; its ridge
+        is not used.
     """
 
     families: ClassVar[tuple[int, ...]] = (UCB,)
@@ -63,7 +63,7 @@ class ConUCB(RoundPolicy):
 
 
 class Rule(NamedTuple):
-    """lambda, alpha and alpha~; no vector x is wider to key-terms than `key_most` |M^-1 x|."""
+    """lambda, alpha and alpha~; `key_most` |M^-1 x| is an upper bound of the width of x by key-terms."""
 
     weight: float
     alpha: float
@@ -72,14 +72,14 @@ class Rule(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of every user: M^-1, sum of r x, M~^-1, sum of r~ x~."""
+    """Per user: M^-1, sum of r x, M~^-1, sum of r~ x~."""
 
     inverse: NDArray[np.float64]
     sums: NDArray[np.float64]
     key_inverse: NDArray[np.float64]
     key_sums: NDArray[np.float64]
     key_theta: NDArray[np.float64]
-    """theta~, which changes with an answer only."""
+    """theta~, which changes only with an answer."""
 
 
 class Conversation(RoundSession):
@@ -103,7 +103,7 @@ class Conversation(RoundSession):
         self.state = State(inverse, sums, key_inverse, sums.copy(), sums.copy())
 
     def ask(self, users: ArrayLike, nonce: int) -> Questions | None:
-        """Return a question for each user, if there are any left in this round."""
+        """Return one question per user, or None if no question is left in this round."""
         if nonce != self._round:
             self._round, self._left = nonce, questions_by(nonce) - questions_by(nonce - 1)
         if not self._left or not len(self.terms):
@@ -125,7 +125,7 @@ class Conversation(RoundSession):
         _learn(key_inverse, key_sums, 1.0, self.terms, questions.user, questions.group, values)
         _solve(self.state, questions.user)
 
-    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: Draws, out: Chosen) -> None:
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
         """Choose an item."""
         _select(self.state, self.rule, self.vectors, who, drawn, draws, out)
 
@@ -170,7 +170,7 @@ def _select(
     vectors: NDArray[np.float64],
     who: NDArray[np.int64],
     drawn: Drawn,
-    draws: Draws,
+    draws: BatchDraws,
     out: Chosen,
 ) -> None:
     here, work = scored(drawn.place.shape[1]), _work(drawn.place.shape[1], vectors.shape[1])
@@ -226,8 +226,8 @@ def _finish(
 ) -> None:
     """Add the widths of key-terms, which take d x d products each, to the scores that can be the best.
 
-    Answers only narrow them, so `bounds` has the score of every candidate as if nothing had been asked, and is hardly
-    above the truth where few questions were: whoever is below the best score found stays out.
+    `bounds` has upper bounds of all scores, which are tight as long as few questions were asked. A candidate whose
+    bound is below the best score found so far is skipped.
     """
     most = -np.inf
     for _ in range(len(z)):
@@ -258,7 +258,7 @@ def _learn(
     rows: NDArray[np.int64],
     rewards: NDArray[np.float64],
 ) -> None:
-    """Add rewards of items, or answers about key-terms, to what is known of users."""
+    """Add rewards of items, or answers about key-terms, to the users' posteriors."""
     z = np.empty(vectors.shape[1])
     for i in range(len(who)):
         x = vectors[rows[i]]
@@ -275,7 +275,7 @@ def _solve(state: State, who: NDArray[np.int64]) -> None:
 
 @kernel(allocates=False, inline=True, sums=True)
 def _shrink(inverse: NDArray[np.float64], x: NDArray[np.float64], weight: float, z: NDArray[np.float64]) -> None:
-    """Bring (A + weight x x')^-1 about from A^-1."""
+    """Turn A^-1 into (A + weight x x')^-1."""
     scale = weight / (1.0 + weight * project(inverse, x, z))
     for i in range(len(x)):
         for j in range(len(x)):
@@ -303,7 +303,7 @@ def _question(
     user: int,
     places: NDArray[np.int64],
 ) -> int:
-    """Return the key-term that tells most about the candidates."""
+    """Return the key-term whose answer says most about the candidates."""
     x = np.empty((len(places), vectors.shape[1]))
     for j in range(len(places)):
         for k in range(x.shape[1]):

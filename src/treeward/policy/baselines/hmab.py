@@ -12,9 +12,9 @@ from treeward.core.compiled import kernel
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
 from treeward.policy.baselines.base import (
+    BatchDraws,
     Chosen,
     Drawn,
-    Draws,
     RoundPolicy,
     RoundSession,
     Setup,
@@ -31,7 +31,7 @@ from treeward.tree.row_groups import Rows
 
 @dataclass(frozen=True)
 class HMAB(RoundPolicy):
-    """A category first, then an item of it; every node has a parameter vector of its own, over the user's context.
+    """A category first, then one of its items; every node has its own parameter vector over the user's context.
 
     The context is 1 and the mean of the vectors the user rewarded, weighted by the rewards. A node's parameters and
     noise have a normal and inverse-gamma posterior; a reward goes to the category and the item. Users share all of it.
@@ -54,7 +54,7 @@ class HMAB(RoundPolicy):
 
 
 class Nodes(NamedTuple):
-    """Posteriors of nodes that were ever tried; the others' is the prior."""
+    """Posteriors of the nodes that were tried; all others have the prior."""
 
     inverse: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -63,7 +63,7 @@ class Nodes(NamedTuple):
 
     @classmethod
     def empty(cls, count: int, dim: int, ridge: float, shape: float, scale: float) -> "Nodes":
-        """Return so many nodes that know nothing."""
+        """Return `count` nodes without observations."""
         inverse = np.ascontiguousarray(np.broadcast_to(np.eye(dim) / ridge, (count, dim, dim)))
         return cls(inverse, np.zeros((count, dim)), np.full(count, shape), np.full(count, scale))
 
@@ -93,7 +93,7 @@ class _Session(RoundSession):
     def _nodes(self, count: int) -> Nodes:
         return Nodes.empty(count, self.dim, self.prior.ridge, self.prior.shape, self.prior.scale)
 
-    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: Draws, out: Chosen) -> None:
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
         """Choose a category, then an item."""
         if step == 0:
             _select(self.categories, np.arange(len(self.ranges)), self.prior, self.context, who, drawn, draws, out)
@@ -117,7 +117,7 @@ def _select(
     contexts: NDArray[np.float64],
     who: NDArray[np.int64],
     drawn: Drawn,
-    draws: Draws,
+    draws: BatchDraws,
     out: Chosen,
 ) -> None:
     here = scored(drawn.place.shape[1])

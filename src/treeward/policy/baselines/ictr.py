@@ -16,9 +16,9 @@ from treeward.engine.sampling import copy
 from treeward.policy.baselines.base import (
     ROUND,
     STEP,
+    BatchDraws,
     Chosen,
     Drawn,
-    Draws,
     RoundPolicy,
     RoundSession,
     Setup,
@@ -81,7 +81,7 @@ class Items(NamedTuple):
 
     @classmethod
     def empty(cls, items: int, particles: int, topics: int, ridge: float) -> "Items":
-        """Return room for so many items without a reward; `mean` is still to be filled."""
+        """Return arrays for `items` items without a reward; `mean` is still to be filled."""
         cover = np.ascontiguousarray(np.broadcast_to(np.eye(topics) / ridge, (items, particles, topics, topics)))
         flat = np.ones((items, particles))
         zeros = np.zeros((items, particles, topics))
@@ -113,7 +113,7 @@ class _Session(RoundSession):
     def _items(self, count: int) -> Items:
         return Items.empty(count, self.particles, self.topics, self.rule.ridge)
 
-    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: Draws, out: Chosen) -> None:
+    def choose(self, step: int, who: NDArray[np.int64], drawn: Drawn, draws: BatchDraws, out: Chosen) -> None:
         """Choose an item."""
         _select(self.shown, self.slots.of, self.start, self.mixture, self.rule, who, drawn, draws, out)
 
@@ -131,7 +131,7 @@ class _Session(RoundSession):
 
 @kernel(allocates=False, inline=True)
 def _start_mean(start: Start, place: int, b: int, particles: int, out: NDArray[np.float64]) -> None:
-    """Write what particle b of an item believes of its topics before the item's first reward."""
+    """Write the mean of particle b of an item before the item's first reward."""
     for k in range(len(out)):
         counter = (place * particles + b) * len(out) + k
         out[k] = start.spread * rng.normal(start.seed, start.stream, counter) if start.spread > 0.0 else 0.0
@@ -154,7 +154,7 @@ def _select(
     rule: Rule,
     who: NDArray[np.int64],
     drawn: Drawn,
-    draws: Draws,
+    draws: BatchDraws,
     out: Chosen,
 ) -> None:
     particles, topics, here = mixture.shape[1], mixture.shape[2], scored(drawn.place.shape[1])

@@ -63,7 +63,7 @@ def log(tmp_path_factory):
     return path
 
 
-def test_gini_auc_and_log_loss():
+def test_gini_auc_and_log_loss_have_known_values():
     assert gini(np.array([1, 2, 3])) == pytest.approx(2 / 3)
     assert gini(np.array([1, -1, 2, -1])) == 0.5  # what has no category is left out
     assert gini(np.array([-1])) == 0
@@ -77,7 +77,7 @@ def test_gini_auc_and_log_loss():
     assert np.isfinite(log_loss(np.array([1e4, -1e4]), np.array([False, True])))
 
 
-def test_the_most_diverse_are_chosen(shop):
+def test_users_with_the_most_diverse_clicks_are_chosen(shop):
     tested = recorded(tastes(40), shop, "auto")
     clicks = tested.start
     chosen = most_diverse(clicks, eligible(tested, 3), shop, 8)
@@ -94,7 +94,7 @@ def past(shop):
     return past_of(tastes(120), new, eligible(new, 3), shop)
 
 
-def test_a_trial_is_fair(past, tmp_path):
+def test_samples_and_start_do_not_overlap(past, tmp_path):
     one, again, other = trial(past, 3, seed=5), trial(past, 3, seed=5), trial(past, 3, seed=6)
     np.testing.assert_array_equal(one.start, again.start)
     assert (one.start != other.start).any()
@@ -231,7 +231,7 @@ def test_clicks_on_impressions_are_compared_with_skips_and_others_with_drawn_ite
         assert 0.6 * wanted < drawn.sum() <= wanted  # some that are drawn were clicked or skipped
 
 
-def test_what_was_in_the_history_is_no_sample(shop):
+def test_items_of_the_history_are_no_samples(shop):
     log = impressions(6, seed=1)
     again = log.table.filter(pl.col("action") == "history").group_by("user").first()
     more = pl.concat([log.table, again.with_columns(pl.lit("click").alias("action")).select(log.table.columns)])
@@ -241,7 +241,7 @@ def test_what_was_in_the_history_is_no_sample(shop):
         assert not np.isin(past.clicked(user), past.asked_item[past.asked_user == user]).any()
 
 
-def test_nobody_is_told_what_they_will_be_asked(past):
+def test_judges_do_not_learn_from_their_samples(past):
     tried = trial(past, 3, seed=0)
     shown = np.stack([tried.samples.item[tried.samples.user == user][:4] for user in range(past.users)])
     answers = np.random.default_rng(0).random(shown.shape) < 0.5
@@ -249,7 +249,7 @@ def test_nobody_is_told_what_they_will_be_asked(past):
     assert judge(past, tried, shown, answers.astype(np.float32), PLAIN, 0)[:2] == nothing[:2]
 
 
-def test_what_has_no_category_is_in_none(past, shop):
+def test_items_without_a_category_have_no_group(past, shop):
     some = tw.Catalogue(["a", "b", "c"], categories=["x", None, "y"])
     assert grouped(some).tolist()[1] == -1 < min(grouped(some)[[0, 2]])
     world = tw.World(tw.Catalogue(shop.ids), np.zeros((1, 1)), np.zeros((len(shop), 1)), [0.0], np.zeros(len(shop)))
@@ -284,7 +284,7 @@ def test_users_may_begin_with_clicks(shop):
         tw.simulate(tw.ConUCB(tw.LinUCB()), tw.World.synthetic(items=300, users=6, dim=8), rounds=2, start=start)
 
 
-def test_a_model_of_the_next_click_is_led_on_by_clicks(shop):
+def test_clicks_change_what_a_next_click_model_shows(shop):
     train = tastes(200)
     model = NextClick.fit("linear", train, tastes(40, 2), shop, 8, start=tw.svd_vectors(train, shop, 8).vectors)
     items = shop.with_vectors(model.vectors)
@@ -402,7 +402,7 @@ def test_a_damaged_or_missing_part_is_made_again(outcome):
     assert before.verdicts.equals(after.verdicts)
 
 
-def test_bad_input_is_told(log, tmp_path):
+def test_bad_input_is_refused(log, tmp_path):
     def said(*more):
         done = CliRunner().invoke(app, ["experiment", "closed-loop", str(log), "-o", str(tmp_path / "x"), *more])
         assert done.exit_code != 0
@@ -471,7 +471,7 @@ def test_saved_vectors_are_found_by_id(log, tmp_path):
     assert "a catalogue with vectors" in str(done.exception)
 
 
-def test_several_worlds_are_fitted_and_may_be_taken_over(log, tmp_path):
+def test_several_worlds_are_fitted_and_reused(log, tmp_path):
     call = ["experiment", "bases", str(log), "--users", "4", "--rounds", "5", "--repeats", "2", "--processes", "1"]
     walks = ("{}", "CB-Category {}", "CB-Leaf {}", "H{}", "pH{}")
     gone = {walk.format(base) for walk in walks for base in ("UCB", "TS", "EG")} - {"UCB", "HUCB"}
