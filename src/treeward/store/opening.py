@@ -1,6 +1,8 @@
 """Opening a store by where it is: memory, a file, or a database."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from treeward.core.errors import ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress, silent
@@ -39,3 +41,23 @@ def open_store(where: str, progress: Progress = silent, *, create: bool = True) 
     except ImportError as error:
         raise ExtraMissing.of("a postgresql:// store", error.name, "postgres") from error
     return PostgresStore(where, create=create)
+
+
+@contextmanager
+def opened_store(where: str, progress: Progress = silent, *, create: bool = True) -> Iterator[EventStore]:
+    """Open a store, and close it at the end; see `abandon` for what happens on an error."""
+    store = open_store(where, progress, create=create)
+    try:
+        yield store
+    except BaseException:
+        abandon(store)
+        raise
+    store.close()
+
+
+def abandon(store: EventStore) -> None:
+    """Close a store after an error; remove its file if it was created in this process and has no events."""
+    if isinstance(store, SQLiteStore):
+        store.abandon()
+    else:
+        store.close()
