@@ -200,9 +200,9 @@ def test_a_claim_is_answered_by_its_interval():
     assert estimate(-np.array([[1.0], [1.1], [0.9]]), False).answer == "no"
     assert estimate(np.array([[1.0], [-1.1], [0.9]]), False).answer == "not distinguishable"
     assert estimate(np.ones((1, 3)), False).answer == "not distinguishable"  # no interval
-    assert estimate(np.array([[1.0], [1.1], [0.9]]), False).answered("+.2f") == "yes: +1.00 ± 0.25"
+    assert estimate(np.array([[1.0], [1.1], [0.9]]), False).answer_text("+.2f") == "yes: +1.00 ± 0.25"
     wide = estimate(np.array([[20.0], [12.0], [9.0]]), False)
-    assert wide.answered() == "not distinguishable: +13.7 ± 14.1"  # as many digits on either side, and never a yes
+    assert wide.answer_text() == "not distinguishable: +13.7 ± 14.1"  # as many digits on either side, and never a yes
 
 
 def test_report_tables_have_no_empty_cells_and_no_raw_python(outcome):
