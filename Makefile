@@ -91,9 +91,9 @@ torture: .venv/dev .venv/system .venv/kernels ## kill services and databases, se
 	$(BIN)/python tests/torture.py 200
 	$(BIN)/python tests/torture.py 20 --database
 	TORTURE=1 $(BIN)/python -m pytest -q tests/store/test_postgres.py tests/serve/test_snapshots.py -k "decide_as_one or killed"
-	TORTURE=1 $(BIN)/python -m pytest -q tests/explorer/test_changes.py tests/core/test_tasks.py tests/experiment/test_experiment.py -k "Interleavings or kill or earn_the_same"
+	TORTURE=1 $(BIN)/python -m pytest -q tests/explorer/test_changes.py tests/core/test_tasks.py tests/experiment/test_run.py -k "Interleavings or kill or earn_the_same"
 	TORTURE=1 $(BIN)/python -m pytest -q tests/simulate/test_run.py -k authors
-	TORTURE=1 $(BIN)/python -m pytest -q tests/store/test_sqlite.py tests/serve/test_service.py -k "torn or fuzz or schemathesis"
+	TORTURE=1 $(BIN)/python -m pytest -q tests/store/test_sqlite.py tests/serve/test_bodies.py -k "torn or fuzz or schemathesis"
 
 # If the index has no database of vulnerabilities, pip-audit reports no problem at all. So first ask about a package that
 # is known to be vulnerable.

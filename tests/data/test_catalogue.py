@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from datetime import datetime
 
 import numpy as np
 import polars as pl
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 import treeward as tw
 from treeward.core.errors import ArtefactVersion, DataError, InvalidArgument, UnknownId
-from treeward.data.synthetic import TOPICS, synthetic_catalogue
 
 VECTORS = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
 
@@ -34,7 +32,7 @@ def same(one, other):
 # --- Catalogue -------------------------------------------------------------------------------------------------------
 
 
-def test_ids_and_rows(shop):
+def test_rows_are_found_by_id(shop):
     assert len(shop) == 3
     assert shop.rows(["ü", "a"]).tolist() == [2, 0]
     assert [shop.row(id) for id in shop.ids] == [0, 1, 2]
@@ -43,13 +41,13 @@ def test_ids_and_rows(shop):
 
 
 @pytest.mark.parametrize("id", ["A", "", 0, None, True, 1.5])
-def test_unknown_ids(shop, id):
+def test_unknown_string_ids_raise(shop, id):
     with pytest.raises(UnknownId, match="no item has the id"):
         shop.rows(["a", id])
 
 
 @pytest.mark.parametrize("id", [3, -1, "1", True, 1.0, 2**70])
-def test_unknown_integer_ids(id):
+def test_unknown_integer_ids_raise(id):
     with pytest.raises(UnknownId, match=f"no item has the id {id!r}"):
         tw.Catalogue([1, 2], VECTORS[:2]).row(id)
 
@@ -64,7 +62,7 @@ def test_any_ids_round_trip(ids):
     assert made.ids.to_list() == ids
 
 
-def test_colliding_hashes_are_told_apart(shop):
+def test_ids_with_equal_hashes_keep_their_rows(shop):
     shop._sorted = np.zeros(3, dtype=np.int64)  # as if every id had the hash of the one looked up
     shop._order = np.arange(3)
     shop._key = lambda id: np.int64(0)
@@ -94,7 +92,7 @@ def test_colliding_hashes_are_told_apart(shop):
         ({"vectors": np.zeros((0, 2)), "ids": []}, "at least one row"),
     ],
 )
-def test_bad_catalogues(change, why):
+def test_bad_catalogues_are_refused(change, why):
     with pytest.raises(InvalidArgument, match=why):
         tw.Catalogue(**{"ids": ["a", "b", "c"], "vectors": VECTORS} | change)
 
@@ -133,7 +131,7 @@ def test_tables_in_every_form_give_the_same_catalogue(shop, tmp_path):
     same(tw.Catalogue.load(tmp_path / "plain.csv", vectors=tmp_path / "v.npy"), shop)
 
 
-def test_a_table_without_ids_is_numbered(tmp_path):
+def test_a_table_without_ids_gets_row_numbers(tmp_path):
     pl.DataFrame({"vector": VECTORS, "title": ["x", "y", "z"]}).write_parquet(tmp_path / "t.parquet")
     assert tw.Catalogue.load(tmp_path / "t.parquet").ids.to_list() == [0, 1, 2]
 
@@ -164,7 +162,7 @@ def test_a_mapped_column_wins_over_one_of_that_name(tmp_path):
         ({"id": [1], "vector": [[1.0]]}, {"id": "id", "title": "id"}, "a column may have one role only"),
     ],
 )
-def test_bad_tables(tmp_path, table, columns, why):
+def test_bad_tables_are_refused(tmp_path, table, columns, why):
     pl.DataFrame(table).write_parquet(tmp_path / "t.parquet")
     with pytest.raises(DataError, match=why):
         tw.Catalogue.load(tmp_path / "t.parquet", columns=columns)
@@ -190,17 +188,6 @@ def test_csv_types_are_those_of_the_whole_file(tmp_path):
         tw.Catalogue.load(tmp_path / "g*.csv")
 
 
-def test_times_survive_a_csv(tmp_path):
-    log = tw.Interactions(["u"], ["i"], times=[datetime(2026, 1, 31, 12)])
-    log.table.write_csv(tmp_path / "log.csv")
-    assert tw.Interactions.load(tmp_path / "log.csv").table["time"].to_list() == [datetime(2026, 1, 31, 12)]
-    (tmp_path / "log.csv").write_text("user,item,time\na,b,noon\n")
-    with pytest.raises(
-        DataError, match=r"log.csv, line 2: the time must be an integer or like 2026-01-31T12:00:00, not 'noon'"
-    ):
-        tw.Interactions.load(tmp_path / "log.csv")
-
-
 def test_a_catalogue_survives_another_process(shop):
     import pickle
 
@@ -209,7 +196,7 @@ def test_a_catalogue_survives_another_process(shop):
     assert done.stdout == b"2 0\n"
 
 
-def test_bad_files(tmp_path):
+def test_bad_files_are_refused(tmp_path):
     (tmp_path / "x.npy").write_bytes(b"rubbish")
     (tmp_path / "x.parquet").write_bytes(b"rubbish")
     (tmp_path / "x.csv").write_bytes(b"")
@@ -242,93 +229,4 @@ def test_bad_files(tmp_path):
 # --- Interactions ----------------------------------------------------------------------------------------------------
 
 
-def test_interactions_from_every_form(tmp_path):
-    log = tw.Interactions(["u", "v"], [1, 2], rewards=[0.5, 1], actions=["pv", "buy"], times=[10, 20])
-    log.save(tmp_path / "log")
-    assert tw.Interactions.load(tmp_path / "log").table.equals(log.table)
-    log.table.rename({"user": "uid"}).write_csv(tmp_path / "log.csv")
-    assert tw.Interactions.load(tmp_path / "log.csv", columns={"user": "uid"}).table.equals(log.table)
-    assert repr(log) == "Interactions(2 events, 2 users, 2 items)"
-
-
-def test_rewards_are_one_unless_given():
-    assert tw.Interactions([1, 1], ["a", "b"]).rewards.to_list() == [1.0, 1.0]
-    assert len(tw.Interactions([], [])) == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"items": [1]}, "items must be 2 values"),
-        ({"users": [None, "x"]}, "users must be without nulls"),
-        ({"users": [1.5, 2.0]}, "users must be all strings or all integers"),
-        ({"rewards": [1.0, np.nan]}, "rewards must be finite"),
-        ({"rewards": [1.0, None]}, r"rewards must be finite numbers, one for each event, got \[None\]"),
-        ({"actions": [["a"], ["b"]]}, "actions must be names"),
-        ({"rewards": ["good", "bad"]}, "rewards must be numbers"),
-        ({"rewards": [1.0]}, "rewards must be 2 values"),
-        ({"times": ["noon", "dusk"]}, "times must be integers, dates or datetimes"),
-        ({"actions": ["pv"]}, "actions must be 2 values"),
-    ],
-)
-def test_bad_interactions(change, why):
-    with pytest.raises(InvalidArgument, match=why):
-        tw.Interactions(**{"users": ["u", "v"], "items": [1, 2]} | change)
-
-
-LOGS_WITHOUT_IMPRESSIONS = [
-    ({}, "history or skip"),
-    ({"actions": ["pv", "buy", "pv"]}, "history or skip"),
-    ({"actions": ["click", "skip", None]}, "history"),
-    ({"actions": ["history", "click", "click"]}, "skip"),
-    ({"actions": pl.Series(["history", "click", "click"], dtype=pl.Enum(["history", "skip", "click"]))}, "skip"),
-]
-
-
-@pytest.mark.parametrize(("given", "missing"), LOGS_WITHOUT_IMPRESSIONS)
-def test_a_log_without_impressions_says_so(given, missing):
-    log = tw.Interactions(["u", "u", "v"], [1, 2, 3], **given)
-    assert not log.has_impressions
-    why = f"the log has no impressions: none of its events has the action {missing}$"
-    with pytest.raises(DataError, match=why):
-        log.impressions()
-
-
-def test_an_empty_log_has_no_impressions():
-    assert not tw.Interactions([], []).has_impressions
-
-
-def test_impressions_keep_the_order_and_the_times(tmp_path):
-    actions = ["skip", "history", "click", "skip", None, "look", "history"]
-    log = tw.Interactions(
-        list("uvuvuvu"), range(7), rewards=[0, 1, 1, 0, 1, 1, 1], actions=actions, times=[5, 1, 6, 7, 8, 9, 2]
-    )
-    log.save(tmp_path / "log")
-    for one in (log, tw.Interactions.load(tmp_path / "log")):
-        history, clicks, skips = one.impressions()
-        assert history.table.select("user", "item", "time").rows() == [("v", 1, 1), ("u", 6, 2)]
-        assert clicks.items.to_list() == [2]
-        assert skips.of_users(pl.Series(["v"])).items.to_list() == [3]
-    no_clicks = tw.Interactions(["u", "u"], [1, 2], rewards=[1, 0], actions=["history", "skip"]).impressions()
-    assert [len(part) for part in no_clicks] == [1, 0, 1]
-
-
-def test_a_log_needs_users_and_items(tmp_path):
-    pl.DataFrame({"user": [1]}).write_csv(tmp_path / "log.csv")
-    with pytest.raises(DataError, match="no column 'item' for the item"):
-        tw.Interactions.load(tmp_path / "log.csv")
-
-
 # --- the made-up catalogue -------------------------------------------------------------------------------------------
-
-
-def test_synthetic_is_reproducible_and_coherent():
-    one, again, other = (synthetic_catalogue(400, 8, seed) for seed in (1, 1, 2))
-    same(one, again)
-    assert not np.array_equal(one.vectors, other.vectors)
-    topics = one.categories.str.split(" > ").list.first()
-    assert set(topics) <= set(TOPICS)
-    centres = {topic: one.vectors[(topics == topic).to_numpy()].mean(axis=0) for topic in topics.unique()}
-    names = list(centres)
-    distance = np.linalg.norm(one.vectors[:, None] - np.stack(list(centres.values())), axis=2)
-    assert np.mean([names[best] == topic for best, topic in zip(distance.argmin(axis=1), topics, strict=True)]) > 0.9

@@ -1,6 +1,5 @@
 """Data sets in their original files: tiny ones written here, with all that is wrong with real ones, and the slices."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +7,8 @@ import polars as pl
 import pytest
 
 import treeward as tw
-from tests.commands import run as cli
 from treeward.core.errors import DataError, InvalidArgument
-from treeward.data.dataset import Dataset, Sizes, split_users
-from treeward.data.dataset_summary import describe, histogram
+from treeward.data.dataset_summary import describe
 from treeward.data.delimited import Reading
 from treeward.data.loaders import LOADERS, kind_of, load_dataset
 from treeward.explorer.records import Ingested
@@ -39,7 +36,7 @@ def busy(users=6, items=4, events=12):
     ]  # fmt: skip
 
 
-def test_taobao(tmp_path):
+def test_taobao_leaves_out_rare_users_and_items(tmp_path):
     path = taobao(tmp_path, [*busy(), (99, 100, 7, "buy", 1511544070), (0, 555, 9, "fav", 1511544071)])
     data = load_dataset(path)
     assert data.name == "taobao"
@@ -183,7 +180,7 @@ def mind(folder, behaviors=BEHAVIORS, news=NEWS):
     return folder
 
 
-def test_mind(tmp_path):
+def test_mind_reads_histories_clicks_and_skips(tmp_path):
     data = load_dataset(mind(tmp_path), test=1, validation=0)
     assert dropped(data) == {"empty history": 1, "user without history or impressions": 1}
     rows = data.interactions.table.select(pl.col("user", "item", "action").cast(pl.String), "reward").rows()
@@ -232,7 +229,7 @@ def test_mind_has_impressions(tmp_path):
     assert not load_dataset(taobao(tmp_path, busy()), "taobao").interactions.has_impressions
 
 
-def test_mind_train_and_dev(tmp_path):
+def test_mind_users_of_dev_are_for_test(tmp_path):
     mind(tmp_path / "MINDsmall_train")
     mind(tmp_path / "MINDsmall_dev", "9\tU1\t11/15/2019 2:14:46 PM\tN1\tN2-1\n9\tU7\t11/15/2019 2:14:46 PM\tN1\tN2-1\n")
     data = load_dataset(tmp_path, validation=0)
@@ -250,14 +247,14 @@ def test_mind_train_and_dev(tmp_path):
         (b"5\tU4\t11/14/20", "missing columns"),
     ],
 )
-def test_malformed_mind(tmp_path, line, reason):
+def test_malformed_lines_of_mind_are_counted_or_refused(tmp_path, line, reason):
     data = load_dataset(mind(tmp_path, BEHAVIORS.encode() + line))
     assert dropped(data)[reason] == 1
     with pytest.raises(DataError, match=f"behaviors.tsv, line 5: {reason}"):
         load_dataset(tmp_path, strict=True)
 
 
-def test_mind_without_anybody_whole(tmp_path):
+def test_mind_without_complete_users_is_refused(tmp_path):
     lonely = "1\tU1\t11/12/2019 2:14:46 PM\t\tN2-1\n"
     with pytest.raises(DataError, match="no user has both a history and impressions"):
         load_dataset(mind(tmp_path, lonely))
@@ -266,7 +263,7 @@ def test_mind_without_anybody_whole(tmp_path):
         load_dataset(tmp_path, "mind")
 
 
-def test_text_that_is_not_utf8_keeps_its_article(tmp_path):
+def test_an_article_in_latin_1_is_kept(tmp_path):
     data = load_dataset(mind(tmp_path, news=NEWS.encode() + b"N4\tnews\tworld\tCaf\xe9\t\turl\t[]\t[]\n"))
     assert data.catalogue.titles[2] == "Café"
 
@@ -274,7 +271,7 @@ def test_text_that_is_not_utf8_keeps_its_article(tmp_path):
 # --- movielens -------------------------------------------------------------------------------------------------------
 
 
-def test_movielens_csv(tmp_path):
+def test_movielens_csv_is_read_with_its_faults_counted(tmp_path):
     (tmp_path / "ratings.csv").write_text(
         "userId,movieId,rating,timestamp\r\n1,10,4.0,964982703\r\n1,20,3.5,964982703 \r\n"
         "userId,movieId,rating,timestamp\r\n2,10,5.0,9\r\n2,30,eleven,9\r\n3,10,2,9\r\n"
@@ -289,7 +286,7 @@ def test_movielens_csv(tmp_path):
     assert load_dataset(tmp_path, positive=3, test=1).interactions.rewards.to_list() == [1, 1, 1, 0]
 
 
-def test_movielens_dat_and_100k(tmp_path):
+def test_older_forms_of_movielens_are_read(tmp_path):
     old, older = tmp_path / "1m", tmp_path / "100k"
     old.mkdir()
     older.mkdir()
@@ -307,7 +304,7 @@ def test_movielens_dat_and_100k(tmp_path):
     assert data.interactions.rewards.to_list() == [1, 0, 1]
 
 
-def test_no_movielens(tmp_path):
+def test_a_folder_without_ratings_is_refused(tmp_path):
     with pytest.raises(DataError, match="holds none of ratings.csv, ratings.dat, u.data"):
         load_dataset(tmp_path, "movielens")
     (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n")
@@ -318,7 +315,7 @@ def test_no_movielens(tmp_path):
 # --- sequences and tables --------------------------------------------------------------------------------------------
 
 
-def test_sequences(tmp_path):
+def test_sequences_are_read_with_attributes(tmp_path):
     (tmp_path / "sequences.txt").write_text("1 5 6 7\n2 6 5\n3\n4 x 5\n5 7  6\n")
     (tmp_path / "item2attributes.json").write_text('{"5": [1, 2], "6": [2], "7": []}')
     data = load_dataset(tmp_path, test=1, validation=0)
@@ -336,7 +333,7 @@ def test_sequences(tmp_path):
         load_dataset(tmp_path)
 
 
-def test_any_table(tmp_path):
+def test_a_table_is_read_by_its_column_mapping(tmp_path):
     pl.DataFrame({"who": ["a", "b", None, "c"], "what": [1, 2, 3, 1], "did": ["buy", "look", "buy", "look"]}).write_csv(
         tmp_path / "log.csv"
     )
@@ -355,21 +352,7 @@ def test_any_table(tmp_path):
 # --- what they share -------------------------------------------------------------------------------------------------
 
 
-def test_saved_and_loaded(tmp_path):
-    data = load_dataset(taobao(tmp_path, busy(), b"1,2\n"))
-    data.save(tmp_path / "saved")
-    again = load_dataset(tmp_path / "saved")
-    assert isinstance(again, Dataset)
-    for one, other in ((data.interactions, again.interactions), (data.catalogue, again.catalogue)):
-        assert one.table.equals(other.table)
-    assert again.splits.equals(data.splits)
-    assert (again.dropped, again.source, again.name) == (data.dropped, data.source, data.name)
-    assert again.catalogue.dim == 0
-    with pytest.raises(tw.ArtefactError):
-        data.save(tmp_path / "saved")
-
-
-def test_kinds_are_told_by_names(tmp_path):
+def test_loaders_are_inferred_from_file_names(tmp_path):
     assert set(LOADERS) == {"mind", "movielens", "sequences", "tabular", "taobao"}
     with pytest.raises(DataError, match="of no form that treeward knows"):
         kind_of(tmp_path)
@@ -379,82 +362,6 @@ def test_kinds_are_told_by_names(tmp_path):
         load_dataset(tmp_path, "netflix")
     with pytest.raises(DataError, match="there is no such file"):
         list(Reading().pieces(tmp_path / "x", ("a",)))
-
-
-def test_splits_are_by_user_and_seed():
-    users = pl.Series([f"u{i}" for i in range(100)] * 2)
-    one, again, other = (split_users(users, Sizes(20, 0.1), seed) for seed in (0, 0, 1))
-    assert one.equals(again)
-    assert not one.equals(other)
-    assert one["split"].value_counts().sort("split").rows() == [("train", 70), ("validation", 10), ("test", 20)]
-    assert one["user"].n_unique() == 100
-    with pytest.raises(InvalidArgument, match="sizes that leave some of the 100 users for training"):
-        split_users(users, Sizes(90, 10), 0)
-    with pytest.raises(InvalidArgument, match="test must be a finite number of at least 0 and below 1"):
-        split_users(users, Sizes(1.5, 0), 0)
-
-
-def test_cards(tmp_path):
-    card = describe(load_dataset(taobao(tmp_path, busy())))
-    assert card.counts == (6, 4, 4, 2, 72, 72, 0)
-    assert card.density == 1.0
-    assert card.paper["items"] == 4_162_024
-    assert card.times == ("2017-11-24 17:21:10", "2017-11-24 17:21:21")
-    assert card.actions == {"pv": 72}
-    assert card.other_actions == {}
-    assert histogram(np.array([1, 1, 2, 3, 4, 9])) == [("1", 2), ("2", 1), ("3-4", 2), ("5-8", 0), ("9-16", 1)]
-    assert histogram(np.array([], dtype=np.int64)) == []
-
-
-def test_cards_count_clicks_and_skips_apart(tmp_path):
-    card = describe(load_dataset(mind(tmp_path), test=1, validation=0))
-    assert (card.counts.interactions, card.counts.clicks, card.counts.skips) == (9, 6, 3)
-    assert card.counts.categories == 2
-    assert card.actions == {"history": 4, "skip": 3, "click": 2}
-    assert card.paper == {"users": 1_000_000, "items": 161_013, "categories": 285, "clicks in impressions": 24_155_470}
-    assert card.read == {}
-    told = cli("data", "inspect", tmp_path, "--set", "test=1", "--set", "validation=0")
-    assert re.search(r"clicks +6 *\n", told)
-    assert re.search(r"clicks in impressions +2 +24,155,470", told)
-    assert re.search(r"clicks of histories +4 *\n", told)
-    assert re.search(r"skips +3 *\n", told)
-    assert "all actions" not in told
-
-
-ALL = ("--action", "pv=1", "--action", "cart=1", "--action", "buy=1")
-
-
-def test_cards_say_which_actions_were_left_out(tmp_path):
-    card = describe(load_dataset(taobao(tmp_path, behaving(), b"9,9,9,pv,9\n")))
-    assert (card.counts.clicks, card.counts.skips) == (72, 0)
-    assert card.other_actions == {"buy": 13, "cart": 12}
-    assert card.read == {"users": 8, "items": 6, "categories": 3, "clicks": 73, "all actions": 98}
-    told = cli("data", "inspect", tmp_path)
-    assert re.search(r"clicks +72 +73 *\n", told)  # the paper counts no clicks alone
-    assert re.search(r"all actions +97 +98 +100,150,807", told)
-    assert re.search(r"action buy, left out +13", told)
-    whole = cli("data", "inspect", tmp_path, *ALL)
-    assert re.search(r"all actions +97 +98 +100,150,807", whole)
-    assert ", left out" not in whole
-
-
-def test_inspect(tmp_path):
-    (tmp_path / "log").mkdir()
-    told = cli("data", "inspect", taobao(tmp_path / "log", busy()), "--save", tmp_path / "kept")
-    assert re.search(r"items +4 +4 +4,162,024", told)
-    assert re.search(r"action pv +72", told)
-    assert re.search(r"9-16 +6 +█+", told)  # events per user
-    assert load_dataset(tmp_path / "kept").source["sha256"] in told
-    assert "exists" in cli("data", "inspect", tmp_path / "kept", "--save", tmp_path / "kept", code=2)
-    (tmp_path / "mine.csv").write_text("visitor,sku,at\nada,1,5\nbob,,6\nada,2,7\ncleo,1,8\ndan,2,9\neve,1,10\n")
-    columns = [word for one in ("user=visitor", "item=sku", "time=at") for word in ("--column", one)]
-    told = cli("data", "inspect", tmp_path / "mine.csv", *columns)
-    assert "left out or noted" in told
-    assert "paper" not in told
-    assert "no column 'user'" in cli("data", "inspect", tmp_path / "mine.csv", code=2)
-    for wrong in ("columns=visitor", "columns=[1]", "items=5"):
-        name = wrong.split("=")[0]
-        assert f"{name} must be of type" in cli("data", "inspect", tmp_path / "mine.csv", "--set", wrong, code=2)
 
 
 @pytest.mark.skipif(not SLICES.is_dir(), reason="the slices of real data are not here")
@@ -473,7 +380,7 @@ def test_inspect(tmp_path):
         ("movietweetings", {}, 16_554, 10_506, 100_000),
     ],
 )
-def test_the_slices_count_as_they_should(name, options, users, items, events):
+def test_counts_of_real_data_are_as_published(name, options, users, items, events):
     data = load_dataset(SLICES / name, **options)
     counts = describe(data).counts
     assert (counts.users, counts.items) == (users, items)
@@ -491,7 +398,7 @@ def test_the_slices_count_as_they_should(name, options, users, items, events):
 # --- once broken, never again ----------------------------------------------------------------------------------------
 
 
-def test_empty_files_are_told(tmp_path):
+def test_empty_files_are_refused(tmp_path):
     (tmp_path / "UserBehavior.csv").write_bytes(b"")
     with pytest.raises(DataError, match="UserBehavior.csv: is empty"):
         load_dataset(tmp_path)
@@ -500,12 +407,12 @@ def test_empty_files_are_told(tmp_path):
         load_dataset(tmp_path)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path):
+def test_a_byte_order_mark_is_ignored(tmp_path):
     (tmp_path / "sequences.txt").write_bytes(b"\xef\xbb\xbf1 5 6\n2 5 6\n3 5\n")
     assert load_dataset(tmp_path, test=1, validation=0).interactions.users.n_unique() == 3
 
 
-def test_mind_rows_without_a_name(tmp_path):
+def test_mind_rows_without_an_id_are_counted(tmp_path):
     behaviors = BEHAVIORS + "5\t\t11/14/2019 9:00:00 AM\tN1\tN1-1\n6\tU9\t11/14/2019 9:00:00 AM\tN1  N2\tN1-1 \n"
     data = load_dataset(mind(tmp_path, behaviors, NEWS + "\tnews\tworld\tNo id\t\turl\t[]\t[]\n"), complete_only=False)
     assert dropped(data) == {"no id": 1, "empty history": 1, "no user": 1}
@@ -513,13 +420,13 @@ def test_mind_rows_without_a_name(tmp_path):
     assert len(data.interactions.of_users(pl.Series(["U9"]))) == 3
 
 
-def test_numbers_too_large_for_taobao_are_told(tmp_path):
+def test_numbers_too_large_for_taobao_are_counted(tmp_path):
     data = load_dataset(taobao(tmp_path, busy(), f"1,2,{2**40},pv,5\n{2**40},2,3,pv,5\n".encode()), least=0)
     assert dropped(data) == {"bad number": 2}
     assert data.catalogue.categories.null_count() == 0
 
 
-def test_a_missing_header_is_told(tmp_path):
+def test_a_missing_header_is_refused(tmp_path):
     (tmp_path / "ratings.csv").write_text("1,10,4.0,9\n1,20,3.5,9\n2,10,4,9\n")
     (tmp_path / "movies.csv").write_text("movieId,title,genres\n10,A,Drama\n")
     with pytest.raises(DataError, match="ratings.csv, line 1: '1' where the header should be"):
@@ -528,7 +435,7 @@ def test_a_missing_header_is_told(tmp_path):
     assert len(load_dataset(tmp_path / "ratings.csv", test=1, validation=0).interactions) == 3
 
 
-def test_options_that_are_none(tmp_path):
+def test_unknown_options_are_refused(tmp_path):
     path = taobao(tmp_path, busy())
     with pytest.raises(
         InvalidArgument, match="options must be one of actions, least, progress, .* for taobao, got 'bogus'"
@@ -541,7 +448,7 @@ def test_options_that_are_none(tmp_path):
         load_dataset(tmp_path / "saved", test=0.9)
 
 
-def test_mind_can_be_taken_in(tmp_path):
+def test_an_explorer_ingests_mind(tmp_path):
     data = load_dataset(mind(tmp_path))
     vectors = np.random.default_rng(0).standard_normal((len(data.catalogue), 4))
     explorer = tw.Explorer(data.catalogue.with_vectors(vectors), policy=tw.Flat())
@@ -561,15 +468,7 @@ def test_sequences_may_be_separated_by_tabs(tmp_path):
     assert load_dataset(tmp_path / "sequences.txt").interactions.table.height == 6
 
 
-def test_users_of_another_kind_are_told():
-    log = tw.Interactions(["a"], [1])
-    with pytest.raises(InvalidArgument, match="a series of String"):
-        log.of_users(pl.Series([1]))
-    with pytest.raises(InvalidArgument, match="a series of String"):
-        log.of_users(["a"])
-
-
-def test_a_table_of_events_with_its_items(tmp_path):
+def test_a_table_of_events_takes_a_table_of_items(tmp_path):
     tw.Interactions([1, 1, 2, 3, 4], [7, 8, 7, 9, 8]).table.write_csv(tmp_path / "log.csv")
     pl.DataFrame({"id": [7, 8], "title": ["x", "y"], "category": ["a", "b"]}).write_csv(tmp_path / "items.csv")
     data = load_dataset(tmp_path / "log.csv", items=str(tmp_path / "items.csv"))
@@ -578,11 +477,3 @@ def test_a_table_of_events_with_its_items(tmp_path):
     pl.DataFrame({"id": ["7", "x"]}).write_csv(tmp_path / "named.csv")
     with pytest.raises(DataError, match="its ids are String, and those of the log's items Int64"):
         load_dataset(tmp_path / "log.csv", items=str(tmp_path / "named.csv"))
-
-
-def test_one_wild_time_does_not_change_the_unit(tmp_path):
-    tw.Interactions([1, 2, 3], [1, 2, 3], times=[1_500_000_000, 1_500_000_100, 10**15]).table.write_csv(
-        tmp_path / "x.csv"
-    )
-    first, _ = describe(load_dataset(tmp_path / "x.csv")).times
-    assert first.startswith("2017-07-14")

@@ -17,7 +17,7 @@ from treeward.experiment.prepare import is_world
 from treeward.experiment.presets import deep
 from treeward.experiment.run import load, run
 from treeward.experiment.spec import Arm, Spec
-from treeward.experiment.summary import deepened
+from treeward.experiment.summary import feature_gains
 from treeward.simulate.synthetic import vivid
 
 FAST = {"hidden": (24,), "dim": 8, "epochs": 2, "users": 200}
@@ -370,7 +370,7 @@ def test_the_experiment(tmp_path):
     assert told.exit_code == 0, told.output
     outcome = load(tmp_path / "run")
     assert outcome.prepared["source"]["training_users"] == 74
-    found = deepened(outcome, 12)
+    found = feature_gains(outcome, 12)
     assert [(one.arm, one.plain) for one in found][:2] == [
         ("LinUCB, exact, deep", "LinUCB, exact"),
         ("HUCB, deep", "HUCB"),

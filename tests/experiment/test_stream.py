@@ -18,10 +18,10 @@ from tests.commands import run as cli
 from treeward.core.errors import ArtefactExists, ExtraMissing, InvalidArgument
 from treeward.experiment import stream
 from treeward.experiment.stream import Stream, Streamed, load_stream, run_stream
-from treeward.experiment.stream_arms import ARMS, BEAM, LIST, DailyALS, Explored, OnlinePopularity, Stage
+from treeward.experiment.stream_arms import ARMS, BEAM, LIST, DailyALS, Explored, OnlinePopularity, StreamSetup
 from treeward.experiment.stream_report import write_stream
 from treeward.experiment.stream_summary import arm_summaries, by_day, by_visit, tidy
-from treeward.simulate.arrivals import Visits, arrivals, counts_of
+from treeward.simulate.arrivals import arrivals
 
 
 @pytest.fixture(scope="module")
@@ -51,55 +51,6 @@ def streamed(folder):
 # --- arrivals --------------------------------------------------------------------------------------------------------
 
 
-def test_visits_are_a_function_of_the_seed():
-    one, same, other = (arrivals(200, 10, most=100, seed=seed) for seed in (3, 3, 4))
-    for mine, theirs in zip(one, same, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    assert len(one.user) != len(other.user) or (one.user != other.user).any()
-
-
-def test_visits_of_a_user_are_numbered_in_the_order_of_time():
-    visits = arrivals(300, 7, most=40, seed=1)
-    assert set(visits.user.tolist()) == set(range(300))
-    assert (np.diff(visits.day) >= 0).all()
-    assert (visits.day.min(), visits.day.max()) == (1, 7)
-    assert ((visits.luck >= 0) & (visits.luck < 1)).all()
-    for user in range(300):
-        mine = visits.visit[visits.user == user]
-        assert mine.tolist() == list(range(1, len(mine) + 1))
-    assert visits.visit.max() == 40  # of 300 users, somebody would come more often
-    first = visits.day[visits.visit == 1]
-    assert np.bincount(first, minlength=8)[1:].min() > 20  # uniform would be 43
-
-
-def test_visits_per_user_have_the_median_and_a_heavy_tail():
-    counts = counts_of(100_000, 4.0, 3.5, 10_000, 0)
-    assert np.median(counts) == 4
-    assert 6.4 < counts.mean() < 7.2
-    beyond = [(counts > n).mean() for n in (60, 120)]
-    assert 4 < beyond[0] / beyond[1] < 14  # an exponential law of this mean would give more than 1,000
-    assert np.median(counts_of(10_000, 40.0, 3.5, 1_000, 0)) == pytest.approx(40, abs=2)
-
-
-def test_batches_hold_no_user_twice_and_end_with_the_day():
-    visits = arrivals(30, 5, most=50, seed=0)
-    parts = list(visits.batches(8))
-    assert [one.start for one in parts] == [0, *(one.stop for one in parts[:-1])]
-    assert parts[-1].stop == len(visits.user)
-    for part in parts:
-        users = visits.user[part].tolist()
-        assert len(set(users)) == len(users) <= 8
-        assert len(set(visits.day[part].tolist())) == 1
-    none = Visits(*(column[:0] for column in visits))
-    assert list(none.batches(8)) == []
-
-
-@pytest.mark.parametrize("bad", [{"users": 0}, {"days": -1}, {"median": 0.5}, {"tail": 1.0}, {"most": 0}])
-def test_impossible_visits_are_refused(bad):
-    with pytest.raises(InvalidArgument, match=next(iter(bad))):
-        arrivals(**{"users": 3, "days": 2, "most": 5, **bad})
-
-
 # --- arms ------------------------------------------------------------------------------------------------------------
 
 
@@ -120,7 +71,7 @@ def test_online_popularity_draws_as_thompson_sampling_over_all_items():
     assert arm.choose(np.array([99])).tolist() == [4]  # all others were seen
 
 
-def test_daily_als_shows_what_is_popular_until_it_knows_somebody():
+def test_daily_als_shows_popular_items_to_new_users():
     pytest.importorskip("implicit")
     arm = DailyALS(30, 12, 2, seed=0)
     arm.morning(1)
@@ -140,7 +91,7 @@ def test_daily_als_shows_what_is_popular_until_it_knows_somebody():
 @pytest.mark.parametrize("crowd", [True, False])
 def test_an_explorer_plays_as_it_would_serve(folder, crowd):
     """With the crowd, editions come by themselves, as rewards come."""
-    _, stage = stream.open_stage(str(folder))
+    _, stage = stream.open_setup(str(folder))
     player = Explored(stage._replace(longest=9), 0, tw.Beam(), crowd=crowd)
     visits = arrivals(len(stage.users), 3, most=9, seed=0)
     rows, clicks, _ = stream.play(player, visits, stage, 5)
@@ -169,8 +120,8 @@ def test_every_arm_serves_the_same_visits_and_repeats_nothing(streamed, spec):
     assert set(counted) == alone | {"HCB, crowd", "pHCB, crowd", "Beam, crowd", "Beam, prior and crowd"}
 
 
-def test_lists_and_luck_are_those_of_the_world(streamed, folder, spec):
-    _, stage = stream.open_stage(str(folder))
+def test_lists_and_clicks_follow_the_world(streamed, folder, spec):
+    _, stage = stream.open_setup(str(folder))
     visits = spec.arrivals(len(stage.users), stage.items, 1)
     listed = streamed.visits.filter(arm=LIST, repeat=1)
     chances = np.stack([stage.world.probabilities(int(user)) for user in stage.users])
@@ -263,7 +214,7 @@ def test_what_cannot_be_run_is_refused(spec, tmp_path, bad, why):
     assert not (tmp_path / "run" / "cells").exists()
 
 
-def test_without_the_extra_als_is_left_out(spec, world, tmp_path, monkeypatch):
+def test_als_is_left_out_without_its_extra(spec, world, tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "able_als", lambda: False)
     with pytest.raises(ExtraMissing, match="als"):
         run_stream(spec, tmp_path / "run")
@@ -316,7 +267,7 @@ def test_training_users_do_not_visit(log, tmp_path):
     pytest.importorskip("torch")
     spec = Stream(str(log), users=1_000, days=2, dim=6, repeats=1, arms=("random",))
     made = run_stream(spec, tmp_path / "run", processes=1)
-    _, stage = stream.open_stage(str(tmp_path / "run"))
+    _, stage = stream.open_setup(str(tmp_path / "run"))
     train = tw.Interactions.load(tmp_path / "run" / "training")
     visitors = set(stage.world.user_ids[stage.users].to_list())
     assert len(visitors) == made.prepared["users"] == 45
@@ -329,7 +280,7 @@ def test_training_users_do_not_visit(log, tmp_path):
 @pytest.mark.parametrize(
     ("vectors", "why"), [("attributes", "no attributes"), ("text", "no titles"), ("own", "no vec")]
 )
-def test_vectors_need_what_they_are_made_of(tmp_path, vectors, why):
+def test_vectors_without_their_source_are_refused(tmp_path, vectors, why):
     pytest.importorskip("torch")
     (tmp_path / "sequences.txt").write_text("\n".join(f"{user} {user % 7} {user % 5 + 10}" for user in range(20)))
     with pytest.raises(InvalidArgument, match=why):
@@ -358,7 +309,7 @@ def made_up(repeats, arms=(BEAM, LIST)):
     return Streamed(Stream("x", arms=arms, repeats=repeats), {"items": 10}, visits, cells)
 
 
-def test_lines_over_repeats_have_t_intervals():
+def test_several_repeats_have_t_intervals():
     beam, listed = arm_summaries(made_up(2))
     assert beam.clicks[:2] == pytest.approx((2 / 6, 0.0))
     assert listed.clicks.mean == pytest.approx(5.5 / 6)
@@ -385,7 +336,7 @@ def test_one_repeat_has_a_bootstrap_over_users():
     assert arm_summaries(made_up(1, (BEAM,)))[0].over_list is None
 
 
-def test_curves_by_day_and_by_visit(streamed):
+def test_means_by_day_and_by_visit(streamed):
     days = by_day(made_up(2))
     assert days.filter(arm=BEAM)["clicks"].to_list() == pytest.approx([2 / 3, 0])
     assert days["visits"].to_list() == [3.0] * 4
@@ -397,7 +348,7 @@ def test_curves_by_day_and_by_visit(streamed):
     assert tidy(streamed)["arm"].to_list() == list(ARMS)
 
 
-def test_a_report_of_several_repeats(streamed, tmp_path):
+def test_a_report_of_several_repeats_names_its_seeds(streamed, tmp_path):
     paths = write_stream(streamed, tmp_path)
     page = paths[0].read_text()
     assert "95 % interval over 2 seeds" in page
@@ -405,10 +356,10 @@ def test_a_report_of_several_repeats(streamed, tmp_path):
     assert all(path.stat().st_size > 100 for path in paths)
 
 
-def test_an_arm_is_one_line(spec, tmp_path, monkeypatch):
+def test_every_arm_has_one_row(spec, tmp_path, monkeypatch):
     from treeward.experiment.stream_arms import Arm, Listed
 
-    def make(stage: Stage, seed: int):
+    def make(stage: StreamSetup, seed: int):
         return Listed(-stage.popular, len(stage.users))
 
     monkeypatch.setitem(ARMS, "worst", Arm("worst", "the least popular items", make))

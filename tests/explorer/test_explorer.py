@@ -22,7 +22,6 @@ from treeward.state.user_states import seat_bytes, state_bytes
 from treeward.store import MemoryStore
 from treeward.store.base import everyone
 from treeward.store.events import EVENT
-from treeward.store.numbers import number_items
 
 
 @pytest.fixture(scope="module")
@@ -668,15 +667,6 @@ def test_many_threads(shop, tree):
         assert made.store.counts([user])[0] == 25
         assert len(set(given[user])) == 25
         assert bits(made, user) == bits(explorer(shop, tree, store=made.store), user)
-
-
-def test_items_keep_their_numbers():
-    store = MemoryStore()
-    first = number_items(store, pl.Series([10, 20, 30]))
-    assert first.tolist() == [0, 1, 2]
-    assert number_items(store, pl.Series([10, 20, 30])).tolist() == [0, 1, 2]
-    assert number_items(store, pl.Series([30, 40])).tolist() == [2, 3]
-    assert number_items(store, pl.Series([10, 20, 30])).tolist() == [0, 1, 2]
 
 
 def test_bad_events():

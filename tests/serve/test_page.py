@@ -1,65 +1,22 @@
-"""The service's page, in a real browser, as a person would use it; and the routes behind it."""
+"""The service's page in a real browser, as a person would use it."""
 
-import gzip
-import os
 import re
-import time
 
 import httpx
-import numpy as np
 import pytest
 
 import treeward as tw
 from tests.browsing import SHOTS, browser, needs_browser, watched  # noqa: F401
+from tests.serve.asking import live_a_while
 from tests.serving import kill, serving, start, stop
 from tests.waiting import wait_until
-from treeward.client import Client
-from treeward.core.page import page as report_page
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.explorer.records import Totals
 from treeward.serve.keys import new_key
-from treeward.serve.live import percentile
-from treeward.serve.metrics import STEPS
-from treeward.serve.reports import PLOTLY, plotly
 
 
 @pytest.fixture(scope="module")
-def items(tmp_path_factory):
-    path = tmp_path_factory.mktemp("shop") / "items"
-    synthetic_catalogue(3_000, dim=8, seed=0).save(path)
-    return path
-
-
-def live_a_while(url, users=("ada", 7), rounds=60, key=None):
-    """Let users come who like what lies under some of the root's children."""
-    with Client(url, key=key) as client:
-        for i in range(rounds):
-            for user in users:
-                [made] = client.recommend(user)
-                client.feedback(made["decision_id"], float(made["path"][0] % 3 == 0 if made["path"] else i % 2))
-
-
-@pytest.fixture(scope="module")
-def service(items, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    runs = folder / "runs"
-    (runs / "one").mkdir(parents=True)
-    (runs / "one" / "report.html").write_bytes(report_page("Experiment: <rewards>", ["<p id=told>Hello</p>"]))
-    (runs / "evil.html").write_text("<title>evil</title><script>document.title = parent.document.title</script>")
-    (runs / "notes.txt").write_text("not a page")
-    (folder / "secret.html").write_text("nobody may read this")
-    (runs / "link.html").symlink_to(folder / "secret.html")
-    (runs / "up").symlink_to(folder)
-    (runs / os.fsdecode(b"\xff.html")).write_text("a name that is no text")
-    with serving(folder, items, "--policy", "phcb", "--reports", runs) as running:
-        live_a_while(running.url)
-        yield running
-
-
-@pytest.fixture
-def http(service):
-    with httpx.Client(base_url=service.url, timeout=10) as client:
-        yield client
+def service(visited_service):
+    return visited_service
 
 
 @pytest.fixture
@@ -88,7 +45,7 @@ def shoot(tab, name):
 
 
 @needs_browser
-def test_walking_the_catalogue(tab):
+def test_groups_and_items_of_the_catalogue_can_be_opened(tab):
     look(tab)
     tab.wait_for_selector(".chart .slice")
     assert re.fullmatch(r"all: 3,000 items, \d+ groups", tab.inner_text("#title"))
@@ -124,7 +81,7 @@ def test_walking_the_catalogue(tab):
 
 
 @needs_browser
-def test_searching(tab, http):
+def test_search_finds_groups_and_items(tab, http):
     name = http.get("/v1/tree/0/map").json()["nodes"]["name"][1]
     title = http.get("/v1/tree/0/items").json()["items"][0]["title"]
     look(tab)
@@ -144,7 +101,7 @@ def test_searching(tab, http):
 
 
 @needs_browser
-def test_a_user_from_first_look_to_like_and_replay(tab, http):
+def test_a_users_field_can_be_replayed_and_a_recommendation_liked(tab, http):
     look(tab, "user")
     assert "Whose interests?" in tab.inner_text("#view")
     tab.get_by_role("button", name="ada", exact=True).click()
@@ -188,7 +145,7 @@ def test_a_user_from_first_look_to_like_and_replay(tab, http):
 
 
 @needs_browser
-def test_somebody_new_and_somebody_with_a_number(tab, http):
+def test_new_users_and_integer_users_can_be_typed(tab, http):
     look(tab, "user")
     tab.fill("#who", "<b>new & odd/100%</b>")
     tab.keyboard.press("Enter")
@@ -207,7 +164,7 @@ def test_somebody_new_and_somebody_with_a_number(tab, http):
 
 
 @needs_browser
-def test_live_and_reports_and_colours(tab):
+def test_live_charts_colours_and_reports_are_shown(tab):
     look(tab, "live")
     until(tab, "document.querySelectorAll('.grid .scatterlayer .js-line').length >= 7", seconds=20)
     assert "decisions since the start" in tab.inner_text(".numbers")
@@ -273,7 +230,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(tab):
 
 
 @needs_browser
-def test_it_can_be_used_without_seeing_it(tab):
+def test_controls_have_names_and_work_by_keyboard(tab):
     for where in ("catalogue", "user/ada", "crowd", "live", "experiments"):
         look(tab, where)
         tab.wait_for_timeout(300)
@@ -299,11 +256,11 @@ def test_it_can_be_used_without_seeing_it(tab):
 
 
 @needs_browser
-def test_keys_wrong_and_right_and_rights(browser, items, tmp_path):  # noqa: F811
+def test_the_page_asks_for_a_key_and_shows_what_it_may_do(browser, large_items, tmp_path):  # noqa: F811
     keys = {role: new_key() for role in ("read", "write")}
     lines = "".join(f'[[keys]]\nname = "{role}r"\nrole = "{role}"\nsha256 = "{key[1]}"\n' for role, key in keys.items())
     (tmp_path / "settings.toml").write_text(lines)
-    with serving(tmp_path, items, "--config", tmp_path / "settings.toml") as running:
+    with serving(tmp_path, large_items, "--config", tmp_path / "settings.toml") as running:
         tab = watched(browser.new_page())
         tab.goto(running.url)
         tab.wait_for_selector("#key-input")
@@ -333,8 +290,8 @@ def test_keys_wrong_and_right_and_rights(browser, items, tmp_path):  # noqa: F81
 
 
 @needs_browser
-def test_a_service_that_is_gone_and_back(browser, items, tmp_path):  # noqa: F811
-    running = start(tmp_path, items)
+def test_the_page_recovers_when_the_service_is_back(browser, large_items, tmp_path):  # noqa: F811
+    running = start(tmp_path, large_items)
     tab = watched(browser.new_page())
     tab.goto(running.url + "/#/user")
     tab.wait_for_selector("text=Nobody was here yet")
@@ -347,7 +304,7 @@ def test_a_service_that_is_gone_and_back(browser, items, tmp_path):  # noqa: F81
     shoot(tab, "gone")
     tab.wait_for_timeout(300)
     port = running.url.rpartition(":")[2]
-    again = start(tmp_path, items, "--port", port)
+    again = start(tmp_path, large_items, "--port", port)
     try:
         tab.wait_for_selector("#state[data-is=good]", timeout=60_000)
         tab.wait_for_selector(".chart .slice", timeout=60_000)
@@ -367,7 +324,7 @@ def slowly(tab, part, milliseconds):
 
 @needs_browser
 @pytest.mark.parametrize("where", ["live", "experiments", "user/ada", "crowd"])
-def test_what_comes_late_finds_nobody_elses_place(tab, where):
+def test_late_answers_do_not_replace_another_view(tab, where):
     slowly(
         tab, {"live": "/v1/live", "crowd": "/v1/crowd", "experiments": "/v1/reports", "user/ada": "/field"}[where], 700
     )
@@ -381,7 +338,7 @@ def test_what_comes_late_finds_nobody_elses_place(tab, where):
 
 
 @needs_browser
-def test_items_that_come_late_are_not_anothers(tab):
+def test_late_items_are_not_added_to_another_group(tab):
     slowly(tab, "/v1/tree/0/items", 600)
     look(tab)
     tab.locator("#list button", has_text="Show its items").click()
@@ -394,7 +351,7 @@ def test_items_that_come_late_are_not_anothers(tab):
 
 
 @needs_browser
-def test_stopping_and_seeking_while_answers_are_on_their_way(tab, http):
+def test_replay_stops_while_answers_are_pending(tab, http):
     slowly(tab, "/field", 300)
     look(tab, "user/zoe")
     tab.click("#recommend")
@@ -418,7 +375,7 @@ def test_stopping_and_seeking_while_answers_are_on_their_way(tab, http):
 
 
 @needs_browser
-def test_the_way_to_the_content(tab):
+def test_the_skip_link_leads_to_the_content(tab):
     look(tab, "live")
     tab.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.className") == "skip"
@@ -430,7 +387,7 @@ def test_the_way_to_the_content(tab):
 
 
 @needs_browser
-def test_ids_that_no_javascript_number_holds(browser, tmp_path):  # noqa: F811
+def test_ids_beyond_javascripts_integers_are_kept_exactly(browser, tmp_path):  # noqa: F811
     large = 2**60
     shop = synthetic_catalogue(50, dim=4, seed=0)
     tw.Catalogue([large + row for row in range(50)], shop.vectors, titles=shop.titles).save(tmp_path / "items")
@@ -469,8 +426,8 @@ def test_ids_that_no_javascript_number_holds(browser, tmp_path):  # noqa: F811
 
 
 @needs_browser
-def test_held_out_and_apprentices(browser, items, tmp_path):  # noqa: F811
-    with serving(tmp_path, items, "--set", "holdout=0.999999") as running:
+def test_the_page_explains_held_out_users_and_apprentices(browser, large_items, tmp_path):  # noqa: F811
+    with serving(tmp_path, large_items, "--set", "holdout=0.999999") as running:
         tab = watched(browser.new_page())
         tab.base = running.url
         look(tab, "user/ada")
@@ -483,220 +440,9 @@ def test_held_out_and_apprentices(browser, items, tmp_path):  # noqa: F811
         assert httpx.get(running.url + "/v1/decisions/" + made["decision_id"]).json()["steps"] == []
         assert tab.faults == []
         tab.close()
-    with serving(tmp_path, items, "--mode", "apprentice") as running:
+    with serving(tmp_path, large_items, "--mode", "apprentice") as running:
         tab = watched(browser.new_page())
         tab.goto(running.url + "/#/user/ada")
         tab.wait_for_selector("text=An apprentice serves")
         assert tab.locator("#recommend").is_disabled()
         tab.close()
-
-
-def test_files_of_the_page(http):
-    index = http.get("/")
-    assert index.headers["content-type"].startswith("text/html")
-    policy = index.headers["content-security-policy"]
-    assert "script-src 'self';" in policy
-    assert "default-src 'none'" in policy
-    assert not re.search(rb"<script[^>]*>[^<]", index.content)
-    names = set(re.findall(r"/assets/([\w.-]+)", index.text)) - {PLOTLY}
-    assert {"main.js", "style.css", "icon.svg"} <= names
-    for name in names:
-        answer = http.get(f"/assets/{name}")
-        assert answer.status_code == 200
-        assert len(answer.content) < 1 << 20
-        kept = http.get(f"/assets/{name}", headers={"if-none-match": answer.headers["etag"]})
-        assert (kept.status_code, kept.content) == (304, b"")
-    with http.stream("GET", f"/assets/{PLOTLY}", headers={"accept-encoding": "gzip"}) as answer:
-        packed = b"".join(answer.iter_raw())
-    assert "immutable" in answer.headers["cache-control"]
-    assert len(packed) < 2 << 20
-    assert gzip.decompress(packed) == plotly()
-    plain = http.get(f"/assets/{PLOTLY}", headers={"accept-encoding": "identity"})
-    assert plain.content == plotly()
-    for name in ("nothing.js", "..%2Fapp.py", "%2e%2e%2fapp.py", "__init__.py", ""):
-        assert http.get(f"/assets/{name}").status_code == 404
-
-
-def test_maps_add_up(http):
-    told = http.get("/v1/tree/0/map").json()
-    nodes = told["nodes"]
-    assert nodes["node"][0] == 0
-    ring = [i for i, parent in enumerate(nodes["parent"]) if parent == 0]
-    assert sum(nodes["items"][i] for i in ring) == nodes["items"][0] == 3_000
-    assert sum(nodes["shown"][i] for i in ring) == nodes["shown"][0] >= 120
-    assert sum(nodes["earned"][i] for i in ring) == pytest.approx(nodes["earned"][0])
-    known = set(nodes["node"])
-    assert all(parent in known for parent in nodes["parent"][1:])
-    inside = http.get("/v1/tree/0/items", params={"after": 2_990, "n": 50}).json()
-    assert (inside["total"], len(inside["items"])) == (3_000, 10)
-    for path in ("/v1/tree/99999/map", "/v1/tree/x/map", "/v1/tree/99999/items"):
-        assert http.get(path).status_code == 404
-    for query in ("after=-1", "n=0", "n=501", "n=x", "wrong=1", "n=1&n=2", "after=1e400", "%ff=1"):
-        assert http.get(f"/v1/tree/0/items?{query}").status_code == 400, query
-
-
-def test_the_field_then_and_now(http):
-    now = http.get("/v1/users/ada/field").json()
-    assert (now["upto"], now["events"]) == (now["events"], now["events"])
-    first = http.get("/v1/users/ada/field", params={"upto": 0}).json()
-    assert (first["opened"], first["last"]) == (1, None)
-    opened = [http.get("/v1/users/ada/field", params={"upto": n}).json()["opened"] for n in range(0, 120, 12)]
-    assert opened == sorted(opened)
-    assert opened[-1] > 1
-    # The nodes that are drawn and visible do not lie in each other.
-    visible = {node for node, seen in zip(now["nodes"]["node"], now["visible"], strict=True) if seen}
-    parent = dict(zip(now["nodes"]["node"], now["nodes"]["parent"], strict=True))
-    for node in visible:
-        above = parent[node]
-        while above in parent:
-            assert above not in visible
-            above = parent[above]
-    told = http.get("/v1/users/ada").json()["interests"]
-    means = dict(zip(now["nodes"]["node"], now["mean"], strict=True))
-    assert all(means[one["node"]] == pytest.approx(one["mean"], rel=1e-4) for one in told if one["node"] in means)
-    assert http.get("/v1/users/nobody/field", params={"upto": 5}).json()["upto"] == 0
-    assert http.get("/v1/users/ada/field", params={"node": 10**6}).status_code == 404
-
-
-def test_children_part_by_part(http):
-    told = http.get("/v1/tree/0/children", params={"n": 5}).json()
-    rest = http.get("/v1/tree/0/children", params={"after": 5, "n": 500}).json()
-    nodes = told["nodes"]["node"] + rest["nodes"]["node"]
-    sizes = told["nodes"]["items"] + rest["nodes"]["items"]
-    assert told["total"] == len(set(nodes)) == len(nodes)
-    assert sizes == sorted(sizes, reverse=True)
-    assert sum(sizes) == 3_000
-
-
-def test_live_knows_rewards_that_were_changed(items, tmp_path):
-    with serving(tmp_path, items, "--set", "on_repeat=last") as running, Client(running.url) as client:
-        [made] = client.recommend("ada")
-        client.feedback(made["decision_id"], 0.25)
-        client.feedback(made["decision_id"], 1.0)
-        told = httpx.get(running.url + "/v1/live").json()
-        assert (told["rewards"], told["earned"]) == (1, 1.0)
-
-
-def test_search_and_users(http):
-    assert http.get("/v1/search").json() == {"items": [], "all_items": 0, "nodes": [], "all_nodes": 0}
-    assert [one["node"] for one in http.get("/v1/search?q=node 5").json()["nodes"]] == [5]
-    assert http.get("/v1/search?q=17").json()["items"][0]["item"] == 17
-    for rubbish in ("(", "[a-", "\\", "%", "*", "\x00", "é" * 200):
-        assert http.get("/v1/search", params={"q": rubbish}).status_code == 200, rubbish
-    assert http.get("/v1/search", params={"q": "a" * 201}).status_code == 400
-    told = http.get("/v1/users").json()
-    assert {"ada", 7} <= set(told["users"])
-    assert http.get("/v1/users?q=AD").json()["users"] == ["ada"]
-
-
-def test_explanations(http):
-    [made] = http.post("/v1/recommend", json={"user": "ada"}).json()["items"]
-    told = http.get("/v1/decisions/" + made["decision_id"]).json()
-    assert (told["reproduced"], told["item"]) == (True, made["item"])
-    assert [one["id"] for one in told["way"]] == made["path"]
-    assert [sum(one["chosen"] for one in step["considered"]) for step in told["steps"]] == [1] * len(told["steps"])
-    assert http.get("/v1/decisions/" + made["decision_id"][:-2] + "AA").status_code == 404
-
-
-def test_reports_are_read_by_links_alone(http):
-    link = http.get("/v1/reports/one%2Freport.html").json()["url"]
-    answer = http.get(link)
-    assert b"Hello" in answer.content
-    assert len(answer.content) < 1 << 20
-    assert "sandbox allow-scripts" in answer.headers["content-security-policy"]
-    name, _, ticket = link.partition("?")
-    assert http.get(name).status_code == 404
-    assert http.get(f"/reports/evil.html?{ticket}").status_code == 404
-    assert http.get(link.replace("until=", "until=9")).status_code == 404
-    assert [one["name"] for one in http.get("/v1/reports").json()["reports"]] == ["evil.html", "one/report.html"]
-    for other in ("..%2Fsecret.html", "%2Fetc%2Fpasswd", "notes.txt", "one", "link.html", "up%2Fsecret.html"):
-        assert http.get(f"/v1/reports/{other}").status_code == 404
-
-
-def test_what_live_says(http):
-    while not (before := http.get("/v1/live").json())["seconds"]["time"]:
-        time.sleep(0.2)
-    [made] = http.post("/v1/recommend", json={"user": "lee"}).json()["items"]
-    http.post("/v1/feedback", json={"decision_id": made["decision_id"], "reward": 0.25})
-    since = {"after": before["seconds"]["time"][-1]}
-    wait_until(lambda: sum(http.get("/v1/live", params=since).json()["seconds"]["decisions"]), "its second is over")
-    after = http.get("/v1/live", params=since).json()
-    assert after["decisions"] - before["decisions"] == 1
-    assert after["rewards"] - before["rewards"] == 1
-    assert after["earned"] - before["earned"] == pytest.approx(0.25)
-    assert sum(after["seconds"]["decisions"]) >= 1
-    assert min(after["seconds"]["time"]) > before["seconds"]["time"][-1]
-    shown = http.get("/v1/tree/0/items", params={"n": 500}).json()["items"]
-    assert after["seconds"]["covered"][-1] >= sum(one["shown"] > 0 for one in shown)
-
-
-def test_percentiles_from_counts():
-    counts = [0] * (len(STEPS) + 1)
-    assert percentile(counts, 0.5) is None
-    counts[3] = 100
-    assert percentile(counts, 0.5) == pytest.approx(1e3 * (STEPS[2] + STEPS[3]) / 2)
-    counts[-1] = 100
-    assert percentile(counts, 0.99) > 1e3 * STEPS[-1]
-
-
-@pytest.mark.parametrize("name", ["phcb", "hcb", "beam", "flat"])
-def test_fields_of_every_kind(name):
-    shop = synthetic_catalogue(600, dim=8, seed=0)
-    made = tw.Explorer(shop, policy=tw.policy.TREE_POLICIES[name](), seed=0, counts=True)
-    for i in range(60):
-        [d] = made.recommend(["ada"])
-        made.feedback({d.id: float(i % 2)})
-    told = made.inspect.field("ada")
-    assert (told.upto, told.events) == (60, 60)
-    assert told.visits[0] == 60
-    assert told.reward[0] == 30.0
-    assert np.isfinite(told.mean).all()
-    assert min(told.width) > 0
-    interests = {one.node: one for one in made.inspect.interests("ada")}
-    for i, node in enumerate(told.nodes.node):
-        if node in interests:
-            assert told.mean[i] == pytest.approx(interests[node].mean, abs=1e-5)
-            assert told.visits[i] == interests[node].visits
-    counts = made.inspect.item_counts()
-    assert counts.earned.sum() == 30.0
-    assert made.forget("ada") == 60
-    assert made.inspect.item_counts().earned.sum() == 0.0
-    with pytest.raises(tw.InvalidArgument, match="counts"):
-        tw.Explorer(shop, seed=0).inspect.item_counts()
-
-
-def test_counts_are_those_of_the_store():
-    shop, store = synthetic_catalogue(300, dim=4, seed=0), tw.MemoryStore()
-    first = tw.Explorer(shop, store=store, exposures="all", on_repeat="last", counts=True, seed=0)
-    for i in range(40):
-        for d in first.recommend(["ada", "bob"], n=2):
-            first.feedback({d.id: i / 40})
-            first.feedback({d.id: 1.0})
-    first.ingest(tw.Interactions(["eva"] * 3, shop.ids[:3]))
-    again = tw.Explorer(shop, store=store, exposures="all", counts=True, seed=0)
-    mine, theirs = first.inspect.item_counts(), again.inspect.item_counts()
-    np.testing.assert_allclose(mine.shown, theirs.shown)
-    np.testing.assert_allclose(mine.earned, theirs.earned)
-    assert (mine.shown.sum(), mine.earned.sum()) == (160, pytest.approx(163.0))
-    assert first.inspect.totals() == Totals(int((mine.shown > 0).sum()), 163, pytest.approx(163.0))
-    assert (again.inspect.totals().rewards, again.inspect.totals().earned) == (0, 0.0)
-    nodes = np.arange(len(first.tree.parent))
-    assert first.inspect.node_counts(nodes).shown[0] == 160
-
-
-def test_decisions_say_whether_they_were_bold():
-    shop = synthetic_catalogue(500, dim=8, seed=0)
-    meek = tw.Explorer(shop, policy=tw.Beam(tw.LinUCB(alpha=0.0), fresh=0.0), seed=0)
-    bold = tw.Explorer(shop, policy=tw.Beam(tw.LinUCB(alpha=5.0)), seed=0)
-    said = {}
-    for name, made in (("meek", meek), ("bold", bold)):
-        told = []
-        for i in range(80):
-            [d] = made.recommend(["ada"])
-            made.feedback({d.id: float(i % 3 == 0)})
-            best = max(one.mean for one in made.explain(d).steps[-1].considered)
-            assert d.bold == (best > d.mean + 1e-6) or abs(best - d.mean) < 1e-5
-            told.append(d.bold)
-        said[name] = sum(told)
-    assert said["meek"] == 0
-    assert said["bold"] > 20

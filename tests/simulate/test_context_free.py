@@ -56,7 +56,7 @@ def test_context_free_policies_do_not_earn_more_than_the_ceiling():
     assert 0.8 * most < earned.expected[:, 300:].mean() < most
 
 
-def test_ceiling_refuses_what_makes_no_sense(tiny):
+def test_ceiling_refuses_bad_arguments(tiny):
     for users, budget, why in (
         ([], 3, "users must be at least one"),
         ([4], 3, "users must be"),

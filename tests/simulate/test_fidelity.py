@@ -11,7 +11,7 @@ import treeward as tw
 from tests.commands import run
 from tests.simulate.test_fit import FAST, shown_to_everybody
 from treeward.core.errors import InvalidArgument
-from treeward.simulate import World, simulate
+from treeward.simulate import World
 from treeward.simulate.fidelity import calibration
 from treeward.simulate.fidelity_page import render
 from treeward.simulate.fit import fit
@@ -80,7 +80,7 @@ def test_calibration_bins_hold_equally_many():
     assert max(abs(bin.observed - 0.2) for bin in even) < 0.15  # the order of rewards does not matter
 
 
-def test_pages_and_json(learned, truth, tmp_path):
+def test_fidelity_is_written_as_page_and_json(learned, truth, tmp_path):
     told = learned.fidelity(users=50)
     page = told.save(tmp_path / "world.html").read_text()
     assert "How far to trust this world" in page
@@ -94,45 +94,7 @@ def test_pages_and_json(learned, truth, tmp_path):
         told.save(tmp_path / "world.txt")
 
 
-def test_a_world_of_a_matrix_is_exact(tmp_path):
-    random = np.random.default_rng(1)
-    rewards = random.uniform(size=(30, 200)).astype(np.float32)
-    shop = tw.Catalogue(range(200), random.standard_normal((200, 6)).astype(np.float32))
-    world = World.from_matrix(rewards, shop, user_ids=pl.Series([f"u{i}" for i in range(30)]))
-    np.testing.assert_array_equal(world.probabilities(7), rewards[7])
-    np.testing.assert_array_equal(world.chances([3, 4], [5, 6]), rewards[[3, 4], [5, 6]].astype(float))
-    result = simulate(tw.Flat(), world, rounds=50, regret=True)
-    assert set(result.best[3].tolist()) == {float(rewards[3].max())}
-    assert result.expected.max() <= rewards.max()
-    world.save(tmp_path / "world")
-    again = World.load(tmp_path / "world")
-    np.testing.assert_array_equal(again.tastes.table, rewards)
-    assert again.user_ids.to_list()[:2] == ["u0", "u1"]
-    assert simulate(tw.Flat(), again, rounds=50).rewards.tolist() == result.rewards.tolist()
-
-
-def test_holes_in_a_matrix_are_filled_and_too_many_refused():
-    rewards = np.full((20, 10), 0.5)
-    rewards[:, 0] = 0.9
-    rewards[3, 0] = np.nan
-    world = World.from_matrix(rewards, tw.Catalogue(range(10)))
-    assert world.chances([3], [0])[0] == pytest.approx(0.86, abs=0.01)
-    assert world.provenance["unknown"] == pytest.approx(1 / 200)
-    shop = tw.Catalogue(range(10))
-    for bad, why in (
-        (np.full((20, 10), np.nan), "known in 90% of the cells"),
-        (np.full((20, 10), 2.0), "from 0 to 1, or NaN"),
-        (np.zeros((20, 9)), r"of shape \(users, 10\)"),
-        (np.zeros((0, 10)), r"of shape \(users, 10\)"),
-        (np.zeros(10), r"of shape \(users, 10\)"),
-        (np.ma.masked_greater(np.random.default_rng(0).uniform(size=(20, 10)), 0.5), "known in 90% of the cells"),
-        ([["a"] * 10], "a matrix of numbers"),
-    ):
-        with pytest.raises(InvalidArgument, match=why):
-            World.from_matrix(bad, shop)
-
-
-def test_what_is_held_out_is_not_told_by_its_weight(truth):
+def test_weights_do_not_reveal_what_is_held_out(truth):
     log = shown_to_everybody(truth, times=30, skips=False)
     whole = fit(log, tw.Catalogue(range(150)), **FAST)
     train = whole.train.reward > 0
@@ -142,21 +104,7 @@ def test_what_is_held_out_is_not_told_by_its_weight(truth):
     np.testing.assert_allclose(whole.propensity, np.maximum(raw / raw.mean(), 0.1), rtol=1e-5)
 
 
-def test_worlds_know_their_users_by_id():
-    shop = tw.Catalogue(range(3))
-    world = World.from_matrix(np.eye(3), shop, user_ids=pl.Series(["c", "a", "b"]))
-    assert world.chances_of("a").tolist() == [0, 1, 0]
-    with pytest.raises(InvalidArgument, match="one of the world's"):
-        world.chances_of("z")
-    assert World.from_matrix(np.eye(3), shop).chances_of(2).tolist() == [0, 0, 1]
-    for call in (lambda: world.probabilities(-1), lambda: world.probabilities(3)):
-        with pytest.raises(InvalidArgument, match="an integer from 0 to 2"):
-            call()
-    with pytest.raises(InvalidArgument, match="all different"):
-        World.from_matrix(np.eye(3), shop, user_ids=pl.Series(["a", "a", "b"]))
-
-
-def test_wrong_types_are_told(truth):
+def test_wrong_types_are_refused(truth):
     log, shop = shown_to_everybody(truth, times=5), tw.Catalogue(range(150))
     with pytest.raises(InvalidArgument, match="interactions must be of type Interactions, got 'list'"):
         World.fit([1, 2], shop)
@@ -170,7 +118,7 @@ def test_wrong_types_are_told(truth):
         World.fit(log, shop, rate=1e30, decay=1e30)
 
 
-def test_few_skips_are_topped_up(truth):
+def test_drawn_items_top_up_few_skips(truth):
     log = shown_to_everybody(truth)
     clicks = log.table.filter(pl.col("reward") > 0)
     few = pl.concat([clicks, log.table.filter(pl.col("reward") <= 0)[: clicks.height // 2]])
@@ -181,7 +129,7 @@ def test_few_skips_are_topped_up(truth):
     assert not pairs[0] & pairs[1]  # nothing that is held out is learned from, negatives included
 
 
-def test_the_commands(truth, tmp_path):
+def test_world_commands_fit_and_report(truth, tmp_path):
     log = shown_to_everybody(truth, skips=False)
     log.table.select("user", "item").write_csv(tmp_path / "events.csv")
     world, page = tmp_path / "world", tmp_path / "page.html"

@@ -32,7 +32,7 @@ def shown_to_everybody(truth, times=60, skips=True):
     return tw.Interactions(users[kept], items[kept], rewards=clicked[kept].astype(float))
 
 
-def test_a_fitted_world_tells_held_out_events(truth):
+def test_a_fitted_world_predicts_held_out_events(truth):
     world = World.fit(shown_to_everybody(truth), tw.Catalogue(range(150)), **FAST)
     told = world.provenance
     assert told["exposure"] == "impressions"
@@ -84,7 +84,7 @@ def test_weights_are_inverse_propensities(truth):
     assert clipped.propensity.min() == 1.0
 
 
-def test_saved_and_loaded(truth, tmp_path):
+def test_saved_is_loaded(truth, tmp_path):
     world = World.fit(shown_to_everybody(truth, times=20), tw.Catalogue(range(150)), **FAST)
     world.save(tmp_path / "world")
     again = World.load(tmp_path / "world")
@@ -98,7 +98,7 @@ def test_saved_and_loaded(truth, tmp_path):
     assert simulate(tw.Flat(), same, rounds=5).rewards.tolist() == simulate(tw.Flat(), truth, rounds=5).rewards.tolist()
 
 
-def test_bad_fits(truth):
+def test_bad_options_of_a_fit_are_refused(truth):
     log, shop = shown_to_everybody(truth, times=5), tw.Catalogue(range(150))
     for options, why in (
         ({"dim": 0}, "World.fit: dim"),
@@ -116,20 +116,20 @@ def test_bad_fits(truth):
         World.fit(tw.Interactions([1], ["x"]), shop)
 
 
-def test_without_torch_it_says_how_to_get_it(monkeypatch):
+def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(TorchMissing, match="World.fit needs torch: pip install 'treeward.train.'"):
         torch_for("World.fit")
 
 
-def test_auc_and_log_loss():
+def test_auc_and_log_loss_have_known_values():
     assert auc(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 0, 1, 1])) == 1.0
     assert auc(np.zeros(4), np.array([0, 1, 0, 1])) == 0.5
     assert np.isnan(auc(np.zeros(2), np.ones(2)))
     assert log_loss(np.array([0.5, 0.5]), np.array([0, 1])) == pytest.approx(np.log(2))
 
 
-def test_svd_brings_together_what_the_same_people_like(truth):
+def test_svd_groups_items_that_the_same_users_like(truth):
     log, shop = shown_to_everybody(truth, skips=False), tw.Catalogue(range(160))
     one, again = (svd_vectors(log, shop, dim=8, seed=0) for _ in range(2))
     np.testing.assert_array_equal(one.vectors, again.vectors)
@@ -148,7 +148,7 @@ def test_svd_brings_together_what_the_same_people_like(truth):
         svd_vectors(tw.Interactions([1], ["x"]), shop)
 
 
-def test_logs_that_cannot_be_fitted(truth):
+def test_logs_that_cannot_be_fitted_are_refused(truth):
     full = tw.Interactions(np.repeat(np.arange(9), 3), np.tile(np.arange(3), 9))
     with pytest.raises(DataError, match="no negatives, to learn from: the log is too short or too full"):
         World.fit(full, tw.Catalogue(range(3)), **FAST)
@@ -156,7 +156,7 @@ def test_logs_that_cannot_be_fitted(truth):
         World.fit(shown_to_everybody(truth, times=5), tw.Catalogue(range(150)), device="zz", **FAST)
 
 
-def test_clicks_of_before_the_log_are_not_set_against_its_skips(truth):
+def test_history_clicks_are_not_compared_with_skips(truth):
     log = shown_to_everybody(truth, times=20)
     past = [0, 1, 2, 3] * 50
     actions = ["shown"] * len(log) + ["history"] * 200

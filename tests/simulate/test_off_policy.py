@@ -6,8 +6,8 @@ import pytest
 
 import treeward as tw
 from tests.commands import run as cli
-from treeward.core.errors import DataError, InvalidArgument
-from treeward.simulate import World, off_policy, replay, simulate
+from treeward.core.errors import InvalidArgument
+from treeward.simulate import World, off_policy, simulate
 from treeward.simulate.synthetic import vivid
 
 
@@ -58,7 +58,7 @@ def test_the_logging_policy_itself_is_worth_all_its_decisions():
     assert off_policy(log, lambda user: [0.0, 1.0], clip=1.0).ips.value == 0
 
 
-def test_logs_that_could_not_have_done_it_are_told(world):
+def test_logs_without_support_are_reported(world):
     target = liking(world)
     fair = off_policy(logged(world, 0).log, target, draws=100)
     assert fair.supported
@@ -81,7 +81,7 @@ def fair_log_of_one(world):
     return logged(world, 0).log.filter(pl.col("user") == 3)
 
 
-def test_bad_logs_and_targets():
+def test_bad_logs_and_targets_are_refused():
     log = pl.DataFrame({"user": [1, 2], "row": [0, 1], "slot": 0, "propensity": 0.5, "reward": 1.0})
     for bad, why in (
         (log.drop("propensity"), "a table with the columns user, row, slot, propensity, reward"),
@@ -111,7 +111,7 @@ def test_bad_logs_and_targets():
         off_policy(log, lambda user: [0.5, 0.5], lambda user: [1.0])
 
 
-def test_a_logged_run_is_the_run(world):
+def test_a_logged_run_equals_the_run(world):
     policy = tw.HCB(tw.LinUCB(), budget=20)
     plain, told = (simulate(policy, world, rounds=30, seed=3, repeats=False, log=log) for log in (False, True))
     np.testing.assert_array_equal(plain.rewards, told.rewards)
@@ -150,76 +150,6 @@ def test_explorers_log_what_they_showed(world):
         tw.Explorer(world.catalogue, exposures="none")
 
 
-def test_open_bandit_layout(world, tmp_path):
-    log = logged(world, 0, rounds=3).log
-    folder = tw.write_open_bandit(log, world.catalogue, tmp_path)
-    assert folder == tmp_path / "bts" / "all"
-    events, items = pl.read_csv(folder / "all.csv"), pl.read_csv(folder / "item_context.csv")
-    assert events.columns[1:] == [
-        "timestamp", "item_id", "position", "click", "propensity_score", "user_feature_0"
-    ]  # fmt: skip
-    assert events.height == 900
-    assert events["item_id"].to_list() == log["row"].to_list()
-    assert events["position"].unique().to_list() == [1]
-    assert events["propensity_score"].to_list() == pytest.approx(log["propensity"].to_list())
-    assert items["item_id"].to_list() == list(range(40))
-    assert [name for name in items.columns if name.startswith("item_feature")] == [
-        f"item_feature_{i}" for i in range(8)
-    ]
-    with pytest.raises(InvalidArgument, match="campaign must be a name for a folder"):
-        tw.write_open_bandit(log, world.catalogue, tmp_path, campaign="../up")
-    with pytest.raises(InvalidArgument, match="of rows below 2"):
-        tw.write_open_bandit(log, tw.Catalogue(range(2)), tmp_path)
-
-
-def impressions(world, users=60, slates=25, size=8, times=True):
-    random = np.random.default_rng(0)
-    who = np.repeat(np.arange(users), slates * size)
-    rows = np.concatenate([random.permutation(40)[:size] for _ in range(users * slates)])
-    rewards = (world.chances(who, rows) > np.quantile(world.probabilities(0), 0.8)).astype(float)
-    when = np.tile(np.repeat(np.arange(slates), size), users) if times else None
-    return tw.Interactions(who, rows, rewards=rewards, times=when)
-
-
-def test_replay_learns_what_the_log_rewards(world):
-    log = impressions(world)
-    told = replay(tw.Flat(tw.LinUCB(alpha=0.1), budget=None), log, world.catalogue, seed=0)
-    assert told.mean > told.random + 3 * told.error
-    assert told.best >= told.mean
-    assert told.log.group_by("user").len()["len"].max() <= 25
-    assert told.log.select(pl.struct("user", "row").n_unique()).item() == told.log.height  # nothing twice
-    slate = {(user, time): set() for user in range(60) for time in range(25)}
-    for user, item, time in log.table.select("user", "item", "time").rows():
-        slate[user, int(time)].add(item)
-    for user, turn, item in told.log.select("user", "round", "item").rows():
-        assert item in slate[user, turn]
-    assert "beyond random" in str(told)
-    other = replay(tw.Flat(tw.EpsilonGreedy(1.0), budget=None), log, world.catalogue, seed=0)
-    assert other.random == pytest.approx(told.random, abs=2e-3)  # the same whoever chooses, but for used-up slates
-    assert abs(other.mean - other.random) < 4 * other.error
-    again = replay(tw.Flat(tw.LinUCB(alpha=0.1), budget=None), log, world.catalogue, seed=0)
-    assert again.log.equals(told.log)
-    few = replay(tw.HCB(), log, world.catalogue, users=7, seed=1)
-    assert few.log["user"].n_unique() == 7
-
-
-def test_replay_without_times_takes_half(world):
-    log = impressions(world, users=10, slates=1, size=20, times=False)
-    told = replay(tw.PHCB(), log, world.catalogue, seed=0)
-    assert set(told.log.group_by("user").len()["len"]) == {10}
-    allowed = {(user, item) for user, item in log.table.select("user", "item").rows()}
-    assert set(told.log.select("user", "item").rows()) <= allowed
-
-
-def test_replay_needs_something_to_choose(world):
-    with pytest.raises(DataError, match="nothing to choose"):
-        replay(tw.HCB(), tw.Interactions([1, 1], [2, 3]), world.catalogue)
-    with pytest.raises(InvalidArgument, match="interactions must be of type Interactions"):
-        replay(tw.HCB(), [1], world.catalogue)
-    with pytest.raises(InvalidArgument, match="users"):
-        replay(tw.HCB(), impressions(world), world.catalogue, users=0)
-
-
 # --- decisions that do not count, items that come later, and the command ---------------------------------------------
 
 
@@ -236,7 +166,7 @@ def played(explorer, world, users, rounds, luck=None):
         explorer.feedback({one.id: float(luck.uniform() < chance) for one, chance in zip(shown, chances, strict=True)})
 
 
-def test_what_others_chose_is_marked_and_left_out(world, tmp_path):
+def test_adopted_decisions_are_marked_and_left_out(world, tmp_path):
     explorer = drawing(world)
     played(explorer, world, list(range(100)), 10)
     alone = off_policy(explorer.log(), liking(world), draws=50)
@@ -258,7 +188,7 @@ def test_what_others_chose_is_marked_and_left_out(world, tmp_path):
 
 
 @pytest.mark.parametrize("policy", [tw.Flat(), tw.CBLeaf(), tw.HCB(), tw.PHCB(), tw.Beam(), tw.Flat(budget=None)])
-def test_what_a_policy_chose_is_not_marked(policy, world):
+def test_decisions_of_a_policy_are_not_marked(policy, world):
     explorer = tw.Explorer(world.catalogue, policy=policy, exposures="all", memory=1 << 24)
     for _ in range(3):
         explorer.recommend(list(range(30)), n=2)
@@ -280,7 +210,7 @@ def test_an_item_added_meanwhile_is_named_as_the_cause(world):
     assert padded.decisions == 1_100
 
 
-def test_few_decisions_and_few_users_are_said(world):
+def test_few_decisions_and_few_users_are_reported(world):
     explorer = drawing(world)
     played(explorer, world, list(range(10)), 3)
     told = off_policy(explorer.log(), liking(world), draws=50)
@@ -305,7 +235,7 @@ def shop(world, tmp_path_factory):
     return folder
 
 
-def test_the_command_reads_a_store_and_says_what_it_found(shop, world):
+def test_the_command_estimates_from_a_store(shop, world):
     before = (shop / "events.db").read_bytes()
     (shop / "one.csv").write_text("item,probability\n39,1.0\n")  # one item of 40, always
     out = ("-o", "told.parquet", "--save-log", "log.parquet")
@@ -369,7 +299,7 @@ def test_the_command_reads_items_and_their_condition_as_the_service_does(shop, w
         assert "no item of the catalogue could be shown" in wrong
 
 
-def test_the_command_takes_a_table_and_code_of_ones_own(shop):
+def test_the_command_takes_a_table_or_user_code(shop):
     rows = [f"{item},{0.5 if item < 2 else 0.0}" for item in range(4)]
     (shop / "ranking.csv").write_text("item,probability\n" + "\n".join(rows) + "\n")
     code = "def first(shop):\n    made = [0.5, 0.5, *[0.0] * (len(shop) - 2)]\n    return lambda user: made\n"
@@ -401,7 +331,7 @@ def test_the_command_takes_a_table_and_code_of_ones_own(shop):
         (("odd.parquet", "--items", "items"), "a table with the columns user, row, slot, propensity, reward"),
     ],
 )
-def test_the_command_says_what_is_wrong(words, why, shop):
+def test_the_command_refuses_bad_input(words, why, shop):
     (shop / "odd.csv").write_text("item\n1\n")
     (shop / "half.csv").write_text("item,probability\n1,0.5\n")
     (shop / "other.csv").write_text("item,probability\n77,1\n")

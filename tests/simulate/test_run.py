@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import treeward as tw
-from treeward.core.errors import ArtefactWrite, InvalidArgument
+from treeward.core.errors import InvalidArgument
 from treeward.core.types import TreeArrays
 from treeward.experiment.reference import AS_THE_AUTHORS
 from treeward.policy import HCB, PHCB, TREE_POLICIES, Flat
-from treeward.simulate import World, draw_curves, simulate
+from treeward.simulate import World, simulate
 from treeward.simulate.synthetic import vivid
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference"
@@ -32,7 +32,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("kind", TREE_POLICIES.values())
-def test_threads_and_company_change_nothing(world, tree, kind):
+def test_results_do_not_depend_on_threads_or_other_users(world, tree, kind):
     policy = kind(budget=20)
     whole = simulate(policy, world, tree, rounds=40, seed=5, reward="click")
     assert same(whole, simulate(policy, world, tree, rounds=40, seed=5, reward="click", threads=1))
@@ -61,7 +61,7 @@ def test_budgets_are_kept_and_counted(world, tree):
 
 
 @pytest.mark.parametrize("kind", TREE_POLICIES.values())
-def test_shown_once_means_once(world, tree, kind):
+def test_no_item_is_shown_twice_without_repeats(world, tree, kind):
     result = simulate(kind(budget=12), world, tree, rounds=600, users=2, repeats=False, regret=True)
     for user in range(2):
         chances = world.probabilities(user)
@@ -79,7 +79,7 @@ def test_regret_is_against_the_best_item(world, tree):
     assert (np.diff(result.regret) >= 0).all()
 
 
-def test_best_left_against_a_naive_search(world, tree):
+def test_the_best_item_left_equals_a_naive_search(world, tree):
     result = simulate(PHCB(), world, tree, rounds=80, users=1, repeats=False, regret=True, seed=2)
     chances, left = world.probabilities(0).astype(float), dict(enumerate(world.probabilities(0).tolist()))
     for turn in range(80):
@@ -88,20 +88,20 @@ def test_best_left_against_a_naive_search(world, tree):
         del left[shown]
 
 
-def test_clicks_are_coins_with_the_expected_chance(world, tree):
+def test_clicks_have_the_expected_probability(world, tree):
     result = simulate(Flat(budget=5), world, tree, rounds=500, reward="click")
     assert set(np.unique(result.rewards)) == {0, 1}
     spread = np.sqrt((result.expected * (1 - result.expected)).sum())
     assert abs(result.rewards.sum() - result.expected.sum()) < 4 * spread
 
 
-def test_regret_must_be_asked_for(world, tree):
+def test_regret_without_asking_for_it_raises(world, tree):
     result = simulate(HCB(), world, tree, rounds=3, users=np.int64(2))
     with pytest.raises(InvalidArgument, match=r"regret must be asked for"):
         _ = result.regret
 
 
-def test_a_result_says_where_it_came_from(world, tree):
+def test_a_result_holds_its_settings(world, tree):
     result = simulate(PHCB(tw.LinUCB(0.7), budget=20), world, tree, rounds=5, seed=9)
     assert result.settings["seed"] == 9
     assert "alpha=0.7" in result.settings["policy"]
@@ -110,7 +110,7 @@ def test_a_result_says_where_it_came_from(world, tree):
     assert len(result.per_user) == 12
 
 
-def test_the_name_is_the_function_and_the_package(world):
+def test_treeward_simulate_is_callable(world):
     import treeward.simulate as package
 
     assert tw.simulate(HCB(budget=20), world, rounds=2, users=1).rewards.shape == (1, 2)
@@ -130,43 +130,9 @@ def test_the_name_is_the_function_and_the_package(world):
         ({"policy": HCB(budget=1)}, "budget must be an integer from 3 to 32768"),
     ],
 )
-def test_bad_arguments(world, tree, change, why):
+def test_bad_arguments_are_refused(world, tree, change, why):
     with pytest.raises(InvalidArgument, match=why):
         simulate(**{"policy": HCB(), "world": world, "tree": tree, "rounds": 5} | change)
-
-
-def test_chances_of_pairs(world):
-    users, items = [3, 0, 3], [5, 7, 9]
-    expected = [world.probabilities(user)[item] for user, item in zip(users, items, strict=True)]
-    assert world.chances(users, items) == pytest.approx(expected, rel=1e-5)
-    for bad in (([0], [len(world.catalogue)]), ([-1], [0]), ([0.5], [0]), ([0, 1], [0]), (["x"], [0])):
-        with pytest.raises(InvalidArgument, match="World.chances: (users|items) must be"):
-            world.chances(*bad)
-
-
-def test_bad_worlds(world):
-    shop, (users, items, user_bias, item_bias, _) = world.catalogue, world.tastes
-    with pytest.raises(InvalidArgument, match=r"World: items must be of shape \(600, 16\)"):
-        World(shop, users, items[:5], user_bias, item_bias)
-    with pytest.raises(InvalidArgument, match="World: user_bias must be 12 finite numbers"):
-        World(shop, users, items, user_bias[:3], item_bias)
-    with pytest.raises(InvalidArgument, match="World: users must be finite"):
-        World(shop, users * np.nan, items, user_bias, item_bias)
-
-
-def test_curves(world, tree, tmp_path):
-    results = [simulate(kind(budget=20), world, tree, rounds=30) for kind in (Flat, HCB)]
-    page = draw_curves(results, tmp_path / "deep" / "c.html", heading="<b>Ours</b>").read_text()
-    assert "HCB(LinUCB)" in page
-    assert "<b>Ours" not in page
-    assert draw_curves(results, tmp_path / "c.png", "$\\frac$").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InvalidArgument, match=r"path must be a file ending in .html or .png"):
-        draw_curves(results, tmp_path / "c.svg")
-    with pytest.raises(InvalidArgument, match="results must be at least one"):
-        draw_curves([], tmp_path / "c.png")
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(ArtefactWrite, match="cannot write"):
-        draw_curves(results, tmp_path / "file" / "c.png")
 
 
 # --- against the paper's authors' own code ---------------------------------------------------------------------------

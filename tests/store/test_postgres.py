@@ -26,7 +26,7 @@ from treeward.serve.settings import Settings
 from treeward.store.base import everyone, forget, merge, read_all, read_chunks
 from treeward.store.events import REWARD, SHOWN, event
 from treeward.store.metadata import begin
-from treeward.store.numbers import number_items, number_snapshot
+from treeward.store.numbers import item_ids, number_items, number_snapshot, snapshot_digests
 from treeward.store.opening import without_password
 from treeward.testing import check_store
 
@@ -152,6 +152,48 @@ def test_somebody_erased_on_one_replica_is_erased_on_all(url):
     assert other.feedback({f.id: 0.5}) == {f.id: "recorded"}
     assert other.store.read(["eve"])[0]["kind"].tolist() == [SHOWN, 1]
     one.close()
+    other.close()
+
+
+def test_processes_that_number_items_at_once_agree(url):
+    stores, found, gate = [opened(url) for _ in range(6)], {}, threading.Barrier(6)
+
+    def work(number):
+        gate.wait()
+        for turn in range(5):
+            ids = [f"item {(number + i) % 9 + 7 * turn}" for i in range(6)]
+            found[number, turn] = ids, number_items(stores[number], pl.Series(ids)).tolist()
+            number_snapshot(stores[number], f"tree {(number + turn) % 4}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    known = item_ids(stores[0]).to_list()
+    assert len(known) == len(set(known))
+    assert len(found) == 30
+    for ids, numbers in found.values():
+        assert [known[number] for number in numbers] == ids
+    assert sorted(snapshot_digests(stores[0])) == [f"tree {i}" for i in range(4)]
+    for store in stores:
+        store.close()
+
+
+def test_a_failed_move_leaves_users_as_they_were(url, monkeypatch):
+    store, other = opened(url), opened(url)
+    store.append(["ada"], event(1, 1.0, nonce=1))
+    with monkeypatch.context() as broken:
+        broken.setattr("treeward.store.postgres_schema.put_metadata", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            store.move("ada", "bob")
+    assert (store.counts(["ada", "bob"]), store.identities.epoch) == ([1, 0], 0)
+    forget(other, "eve")
+    assert store.identities.epoch == 0
+    assert merge(store, "ada", "bob") == 1
+    assert (store.identities.epoch, store.identities.resolve("ada", 1)) == (2, "bob")
+    assert store.identities.resolve("eve", 0) is None
+    store.close()
     other.close()
 
 

@@ -1,4 +1,4 @@
-"""Adding a bandit, a policy or a loader to treeward takes one file and one line; tried in a copy of the package."""
+"""Adding a bandit, policy, loader or store to treeward takes one file and one line; tried in a copy of the package."""
 
 import os
 import shutil
@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 import treeward
@@ -36,6 +38,17 @@ CASES = {
             "data inspect --help": "clicks",
         },
     ),
+    "store": (
+        "STORES",
+        '"jsonl": "treeward.store.json_lines:JsonLinesStore",',
+        "from treeward.store.opening import open_store\n"
+        "treeward.testing.check_store(lambda: open_store('jsonl:events.jsonl'), durable=True)",
+        {
+            "store import jsonl:shop.jsonl log.parquet": "Added 3 events of 2 users",
+            "store export jsonl:shop.jsonl exported": "3 events",
+            "serve items --check --store jsonl:shop.jsonl": "events in jsonl:shop.jsonl",
+        },
+    ),
 }
 
 
@@ -51,6 +64,9 @@ def test_one_file_and_one_line_add_one(kind, tmp_path):
     registry.write_text(told.replace(f"\n{table} = {{\n", f"\n{table} = {{\n    {line}\n"))
     clicks = (f'{{"user": "u{n % 12}", "item": "i{n % 7}", "click": {int(n % 3 == 0)}, "ts": {n}}}' for n in range(200))
     (tmp_path / "clicks.jsonl").write_text("\n".join(clicks))
+    log = {"user": ["ada", "bob", "ada"], "item": [0, 1, 2], "reward": [1.0, 0.0, 1.0], "time": [1.0, 2.0, 3.0]}
+    pl.DataFrame(log).write_parquet(tmp_path / "log.parquet")
+    treeward.Catalogue(range(4), np.eye(4)).save(tmp_path / "items")
     run(tmp_path, f"import treeward.testing\n{check}")
     for command, expected in commands.items():
         words = ["treeward", *command.split()]

@@ -51,7 +51,7 @@ def test_any_input_becomes_a_partition_with_true_vectors(case, normalize, max_le
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_two_stage_tree_against_the_naive_twin(monkeypatch, normalize):
+def test_two_stage_tree_equals_the_naive_twin(monkeypatch, normalize):
     monkeypatch.setattr(kmeans, "MOST_DIRECT", 20)
     vectors = 3 * mixture(600, 5, 30)
     tree = tw.ItemTree.build(vectors, (4, 60), seed=3, normalize=normalize)
@@ -61,7 +61,7 @@ def test_two_stage_tree_against_the_naive_twin(monkeypatch, normalize):
 
 @given(st.integers(0, 1000), st.integers(21, 200))
 @settings(max_examples=20, deadline=None)
-def test_two_stage_on_degenerate_vectors(seed, count):
+def test_two_stage_build_survives_degenerate_vectors(seed, count):
     vectors = np.random.default_rng(seed).integers(0, 2, (200, 3)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch, workers(2) as pool:
         patch.setattr(kmeans, "MOST_DIRECT", 20)
@@ -160,7 +160,7 @@ def test_default_widths_keep_leaves_small_and_nodes_narrow():
     assert tw.ItemTree.build(mixture(10, 3, 2)).widths == ()
 
 
-def test_flat_and_leaves_only():
+def test_flat_trees_and_trees_of_leaves_have_two_levels():
     vectors = mixture(200, 4, 10)
     flat = tw.ItemTree.flat(vectors)
     naive.check_tree(flat, vectors)
@@ -227,7 +227,7 @@ def test_a_tree_cannot_be_changed():
         ({"threads": 0}, "threads must be an integer of at least 1"),
     ],
 )
-def test_bad_arguments(change, why):
+def test_bad_arguments_are_refused(change, why):
     with pytest.raises(InvalidArgument, match=why):
         tw.ItemTree.build(**{"vectors": np.ones((20, 2)), "widths": (2,)} | change)
 
@@ -255,7 +255,7 @@ def test_arrays_that_are_no_tree_are_refused(field, value, why):
         tw.ItemTree(wrong)
 
 
-def test_names_must_fit():
+def test_too_few_names_are_refused():
     tree = tw.ItemTree.build([[1.0, 0], [0, 1]], (2,))
     with pytest.raises(InvalidArgument, match="names must be 3 names, got '1 names'"):
         tw.ItemTree(tree.arrays, names=["x"])

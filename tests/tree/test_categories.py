@@ -13,7 +13,7 @@ def under(tree, name):
     return sorted(tree.items_of(tree.names.index(name)).tolist())
 
 
-def test_one_node_a_category():
+def test_every_category_has_one_node():
     vectors = np.eye(5, dtype=np.float32)
     tree = tw.ItemTree.from_categories(vectors, ["b", "a", None, "b", "a > c"])
     naive.check_tree(tree, vectors)
@@ -22,7 +22,7 @@ def test_one_node_a_category():
     assert under(tree, "(other)") == [2]
 
 
-def test_paths_of_uneven_depth():
+def test_items_at_inner_nodes_get_a_leaf_of_their_own():
     vectors = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
     paths = ["Apparel > Clothing > Dresses", "Apparel", "Toys", "Apparel > Clothing", "Apparel>Shoes", None, " > "]
     tree = tw.ItemTree.from_paths(vectors, paths)
@@ -61,7 +61,7 @@ def test_any_paths_become_a_partition(paths):
 @pytest.mark.parametrize(
     "labels", [["x", "y", "x"], [7, 8, 7], np.array([7, 8, 7]), pl.Series(["x", "y", "x"]), [["x"], ["y"], ["x"]]]
 )
-def test_labels_of_any_kind(labels):
+def test_labels_may_be_strings_integers_or_paths(labels):
     tree = tw.ItemTree.from_categories(np.ones((3, 2)), labels)
     assert [sorted(tree.items_of(node).tolist()) for node in (1, 2)] == [[0, 2], [1]]
 
@@ -93,6 +93,6 @@ def test_a_category_called_other_is_left_alone():
         (["x", 1.5, "y"], "labels must be strings, integers, paths or None"),
     ],
 )
-def test_bad_labels(labels, why):
+def test_bad_labels_are_refused(labels, why):
     with pytest.raises(InvalidArgument, match=why):
         tw.ItemTree.from_categories(np.ones((3, 2)), labels)

@@ -42,7 +42,7 @@ def finish(outcome: "Outcome", folder: Path, target: Path | None = None) -> None
         say(warning)
     if spec.judges:
         _verdicts(outcome)
-    _deepened(outcome)
+    _feature_gains(outcome)
     for path in write_report(outcome, target or folder / "report.html"):
         say(f"Wrote {path}")
     if (results := folder / "results.parquet").exists():
@@ -68,13 +68,13 @@ def _verdicts(outcome: "Outcome") -> None:
             )
         console.print(table)
     for claim in gaps(outcome, "auc"):
-        say(f"{claim} by AUC: {claim.gap.answered('+.3f')}")
+        say(f"{claim} by AUC: {claim.gap.answer_text('+.3f')}")
 
 
-def _deepened(outcome: "Outcome") -> None:
-    from treeward.experiment.summary import deepened
+def _feature_gains(outcome: "Outcome") -> None:
+    from treeward.experiment.summary import feature_gains
 
-    found = deepened(outcome, outcome.spec.rounds)
+    found = feature_gains(outcome, outcome.spec.rounds)
     if not found:
         return
     table = Table(title="Learned features against items' own vectors, paired by user", title_justify="left",

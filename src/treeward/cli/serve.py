@@ -126,9 +126,10 @@ def _chosen(settings: "Settings") -> tuple["Settings", str]:
     """Return settings that name what would be served, which a swap may have chosen, and why if that is not theirs."""
     from treeward.core.errors import StoreError, StoreInUse
     from treeward.serve.snapshots import choice_of
-    from treeward.store.opening import is_database, open_store
+    from treeward.store.opening import file_of, is_database, open_store
 
-    if settings.store == "memory" or (not is_database(settings.store) and not Path(settings.store).exists()):
+    file = file_of(settings.store)
+    if settings.store == "memory" or (file is not None and not file.exists()):
         return settings, ""
     try:
         with progress() as report, closing(open_store(settings.store, report, create=False)) as store:

@@ -48,6 +48,12 @@ LOADERS = {
     "taobao": "treeward.data.loaders.taobao:load",
 }
 """The module of a loader may have `SIGNS`: names of files by which a path is recognised."""
+STORES = {
+    "memory": "treeward.store.memory:MemoryStore",
+    "sqlite": "treeward.store.sqlite:SQLiteStore",
+    "postgresql": "treeward.store.postgres:PostgresStore",
+}
+"""An address begins with the name: ``postgresql://user@host/database``. One without a name is a file of SQLite."""
 
 
 class Registry(Mapping[str, T]):

@@ -175,7 +175,7 @@ def _some(catalogue: Catalogue, rows: NDArray[np.int64]) -> Catalogue:
 
 
 @lru_cache(1)
-def _stage(place: str) -> tuple[ChangingCatalogue, World, Crowd, ItemTree]:
+def _setup(place: str) -> tuple[ChangingCatalogue, World, Crowd, ItemTree]:
     folder = Path(place)
     made = World.load(folder / "world", verify=False), Crowd.load(folder / "prior")
     return read_changing_catalogue(folder), *made, ItemTree.load(folder / "tree", verify=False)
@@ -183,7 +183,7 @@ def _stage(place: str) -> tuple[ChangingCatalogue, World, Crowd, ItemTree]:
 
 def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Contents:
     """Compute a cell: one way to keep the tree, over all days."""
-    spec, world, prior, tree = _stage(str(shared.folder()))
+    spec, world, prior, tree = _setup(str(shared.folder()))
     way = next(one for one in WAYS if one.label == label)
     seed = run_folder.cell_seed(spec.seed, repeat)
     chances = np.stack([world.probabilities(user) for user in range(spec.users)])

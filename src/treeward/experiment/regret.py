@@ -11,9 +11,9 @@ from treeward.core import checks
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.checks import Count, Seed, Whole
 from treeward.core.errors import InvalidArgument
-from treeward.core.page import heading, page, plot, table, text
 from treeward.core.plots import Line, line_picture, line_plot
 from treeward.core.progress import Progress
+from treeward.core.report_html import heading, page, plot, table, text
 from treeward.experiment.run import Outcome, run
 from treeward.experiment.spec import SYNTHETIC, Arm, Spec
 from treeward.experiment.summary import Estimate, by_user, curves, estimate
@@ -165,7 +165,7 @@ def _page(measured: Measured) -> bytes:
     what = f"compared with {sizes.items[0]:,} items"
     figure = line_plot(_growth(measured), "items", what, from_zero=True, log_x=True)
     told = [
-        (row.arm, f"{row.items:,}", row.regret.said(".1f"), f"{row.growth:.2f}",
+        (row.arm, f"{row.items:,}", row.regret.text(".1f"), f"{row.growth:.2f}",
          f"{row.late:.4f}", f"{row.best:.3f}")
         for arm in ARMS
         for row in measured.rows

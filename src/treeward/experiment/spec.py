@@ -17,7 +17,7 @@ from treeward.core.registry import code_digest, is_own, make
 from treeward.data.loaders import find_loader
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.embed.features import Features
-from treeward.experiment.baselines import BASELINES, FORESEEING, Factors
+from treeward.experiment.baselines import BASELINES, NEXT_CLICK_MODELS, Factors
 from treeward.learn.next_click import NextClick
 from treeward.policy import POLICIES, LogThreshold, Policy, policy_named
 from treeward.policy.session import Begins
@@ -42,12 +42,12 @@ class TrainedParts(NamedTuple):
     deep_prior: Crowd | None = None
     """About the features."""
 
-    def told_to(self, baseline: str) -> dict[str, Any]:
+    def arguments_of(self, baseline: str) -> dict[str, Any]:
         """Return the arguments of a baseline."""
         if baseline == "popularity":
             assert self.prior is not None
             return {"scores": self.prior.rates}
-        if baseline in FORESEEING:
+        if baseline in NEXT_CLICK_MODELS:
             return {"model": self.models[baseline]}
         assert self.factors is not None
         if baseline == "mean-user":
@@ -110,7 +110,7 @@ class Arm:
         owner = f"arm {self.label!r}"
         kind, way = self.kind, bandit_named(owner, "bandit", self.bandit)
         if self.policy in BASELINES:
-            told = {} if trained is None else trained.told_to(self.policy)
+            told = {} if trained is None else trained.arguments_of(self.policy)
             known(owner, "options", self.options, ())
             known(owner, "bandit_options", self.bandit_options, ())
             for name in ("prior", "features"):

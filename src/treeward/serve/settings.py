@@ -29,7 +29,7 @@ from treeward.explorer.filters import fulfilled
 from treeward.explorer.rewards import checked_range
 from treeward.policy import TREE_POLICIES, policy_named
 from treeward.policy.base import Policy
-from treeward.store.opening import check_file, is_database
+from treeward.store.opening import file_of, is_database
 
 PREFIX = "TREEWARD_"
 CLIENT_KEY = "TREEWARD_KEY"
@@ -238,8 +238,8 @@ class Settings:
             return
         if self.workers > 1:
             raise InvalidArgument("serve", "workers", "1, unless the store is postgresql://...", self.workers)
-        check_file(self.store)
-        if self.store != "memory" and not Path(self.store).absolute().parent.is_dir():
+        file = file_of(self.store)
+        if file is not None and not file.absolute().parent.is_dir():
             raise InvalidArgument("serve", "store", "in a folder that exists", self.store)
 
     def _check_keys(self) -> None:

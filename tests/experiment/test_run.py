@@ -85,7 +85,7 @@ def test_specs_go_to_toml_and_back(world):
         ("seed = \n", "spec must be TOML"),
     ],
 )  # fmt: skip
-def test_typos_are_told_before_any_work(change, why):
+def test_typos_are_refused_before_any_work(change, why):
     head = 'name = "x"\ndata = "nowhere"\n'
     with pytest.raises(InvalidArgument, match=why):
         Spec.from_toml(
@@ -109,7 +109,7 @@ def test_typos_are_told_before_any_work(change, why):
         (Arm("", "hcb"), "labels that are all different and not empty"),
     ],
 )
-def test_arms_are_checked(arm, why, tmp_path):
+def test_bad_arms_are_refused(arm, why, tmp_path):
     with pytest.raises(InvalidArgument, match=why):
         run(Spec("x", "nowhere", (arm,)), tmp_path / "new")
     assert not (tmp_path / "new").exists()
@@ -129,7 +129,7 @@ def test_every_arm_runs_under_the_same_budget(outcome):
     assert outcome.rewards["seed"].n_unique() == 2
 
 
-def test_a_cell_is_the_simulation_it_names(outcome, world):
+def test_a_cell_equals_the_simulation_it_names(outcome, world):
     truth = tw.World.load(world)
     tree = tw.ItemTree.build(truth.catalogue.vectors, (5, 40), seed=0)
     users = outcome.prepared["users"]
@@ -141,7 +141,7 @@ def test_a_cell_is_the_simulation_it_names(outcome, world):
         np.testing.assert_allclose(held["cumulative_regret"].to_numpy().mean(), mine.regret[-1], rtol=1e-5)
 
 
-def test_summaries_by_hand(outcome):
+def test_summaries_equal_those_by_hand(outcome):
     earned = by_user(outcome, 40)
     assert earned["HUCB"].shape == (12, 2)
     held = outcome.rewards.filter(arm="HUCB", repeat=1, round=40)
@@ -171,7 +171,7 @@ def test_summaries_by_hand(outcome):
     assert TABLE_3["MIND"]["pHUCB"][2] / TABLE_3["MIND"]["LinUCB"][2] == pytest.approx(2.42, abs=0.01)
 
 
-def test_estimates():
+def test_estimates_have_known_intervals():
     assert estimate(np.ones((9, 2)), False) == (1.0, 0.0, 0.0)
     mean, half, chance = estimate(np.tile([1.0, 3.0], 50)[:, None], False)
     assert (mean, chance) == (2.0, pytest.approx(0, abs=1e-9))
@@ -200,9 +200,9 @@ def test_a_claim_is_answered_by_its_interval():
     assert estimate(-np.array([[1.0], [1.1], [0.9]]), False).answer == "no"
     assert estimate(np.array([[1.0], [-1.1], [0.9]]), False).answer == "not distinguishable"
     assert estimate(np.ones((1, 3)), False).answer == "not distinguishable"  # no interval
-    assert estimate(np.array([[1.0], [1.1], [0.9]]), False).answered("+.2f") == "yes: +1.00 ± 0.25"
+    assert estimate(np.array([[1.0], [1.1], [0.9]]), False).answer_text("+.2f") == "yes: +1.00 ± 0.25"
     wide = estimate(np.array([[20.0], [12.0], [9.0]]), False)
-    assert wide.answered() == "not distinguishable: +13.7 ± 14.1"  # as many digits on either side, and never a yes
+    assert wide.answer_text() == "not distinguishable: +13.7 ± 14.1"  # as many digits on either side, and never a yes
 
 
 def test_report_tables_have_no_empty_cells_and_no_raw_python(outcome):
@@ -259,7 +259,7 @@ def test_node_scaling_is_one_setting_of_the_spec(world):
         replace(spec, nodes="long").check()
 
 
-def test_a_prepared_run_is_taken_over(outcome, world, tmp_path):
+def test_a_prepared_run_is_reused(outcome, world, tmp_path):
     spec, first = small(world), tmp_path / "first"
     run(spec, first, processes=1)
     few = replace(spec, arms=spec.arms[:1], rounds=20, nodes="mean")
@@ -292,7 +292,7 @@ def test_a_world_is_not_refitted(world, tmp_path):
         run(replace(small(world), worlds=2), tmp_path / "run")
 
 
-def test_a_world_that_cannot_tell_policies_apart_is_said_first(outcome):
+def test_a_world_that_cannot_distinguish_policies_is_warned_about_first(outcome):
     assert warnings(outcome) == []
     poor = {**outcome.prepared, "aucs": [(0.474, 0.503)], "own_best": 0.202, "random": 0.201}
     told = warnings(outcome._replace(prepared=poor))
@@ -304,7 +304,7 @@ def test_a_world_that_cannot_tell_policies_apart_is_said_first(outcome):
     assert page.split("<h1>")[1].index("no better than popularity") < page.split("<h1>")[1].index("</p>")
 
 
-def test_reports(outcome, world, tmp_path):
+def test_reports_hold_tables_and_plots(outcome, world, tmp_path):
     page, picture, table = write_report(outcome, tmp_path / "report.html")
     text = page.read_text()
     for said in (
@@ -350,7 +350,7 @@ def test_finished_cells_are_never_computed_again(outcome, world, tmp_path):
         run(spec, tmp_path / "other")
 
 
-def test_what_is_damaged_or_of_another_spec_is_not_taken_for_a_result(outcome, world, tmp_path):
+def test_damaged_cells_and_cells_of_another_spec_are_ignored(outcome, world, tmp_path):
     folder, spec = tmp_path / "run", small(world)
     run(spec, folder, processes=1)
     cells = sorted((folder / "cells").iterdir())
@@ -382,7 +382,7 @@ def test_a_failed_start_does_not_claim_the_folder(world, tmp_path):
         run(small(world), tmp_path / "file")
 
 
-def test_names_that_mean_something_elsewhere(world, tmp_path):
+def test_labels_with_special_characters_are_harmless(world, tmp_path):
     path = tmp_path / "spec.toml"
     arms = (Arm("x [/nope] [bold]y[/]", "hcb"), Arm("cost $x_1^{ and 5$", "flat"), Arm("</script>", "phcb"))
     spec = Spec("sensitivity", str(world), arms, users=1, rounds=5, repeats=1, budget=20, widths=(5, 40))
@@ -410,7 +410,7 @@ def test_errors_come_back_from_workers():
         pool.apply(Arm("a", "hbc").build, (50,))
 
 
-def test_killed_runs_end_as_undisturbed_ones(outcome, world, tmp_path):
+def test_killed_runs_end_with_equal_results(outcome, world, tmp_path):
     folder, path = tmp_path / "run", tmp_path / "spec.toml"
     path.write_text(small(world).to_toml())
     coin = random.Random(0)
@@ -515,7 +515,7 @@ def test_tune_writes_a_spec_that_runs(world, tmp_path):
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="the reference run of the authors' code is not beside the project")
-def test_reference(tmp_path):
+def test_reference_compares_with_the_authors_results(tmp_path):
     told = cli("experiment", "reference", REFERENCE, "--repeats", 1)
     assert told.count("PHCB") == 3
     assert "ConUCB" in told

@@ -28,7 +28,7 @@ def log(tmp_path_factory):
     return path
 
 
-def test_listed_and_folded_in():
+def test_lists_and_folded_in_factors_show_the_best():
     shop = tw.Catalogue(range(40), np.eye(40, 6, dtype=np.float32) + 0.01)
     tree = tw.ItemTree.flat(shop.vectors)
     listed = Listed(scores=np.arange(40.0)).session(tree, shop, 2, once=True)
@@ -50,7 +50,7 @@ def test_listed_and_folded_in():
         Listed().session(tree, shop, 1, rest=3)
 
 
-def test_factors_tell_two_groups_apart(log, tmp_path):
+def test_factors_separate_two_groups(log, tmp_path):
     data = tw.load_dataset(str(log))
     factors = Factors.fit(data.interactions, data.catalogue, 4, seed=0)
     same = factors.items @ factors.items.T
@@ -60,7 +60,7 @@ def test_factors_tell_two_groups_apart(log, tmp_path):
     np.testing.assert_array_equal(Factors.load(tmp_path / "factors").items, factors.items)
 
 
-def test_the_command(log, tmp_path):
+def test_the_frontier_command_runs_both_regimes(log, tmp_path):
     told = CliRunner().invoke(
         app,
         [
@@ -101,7 +101,7 @@ def test_a_prior_needs_a_log(tmp_path):
     assert Spec.from_toml(frontier("d").to_toml()) == frontier("d")
 
 
-def test_aids_that_are_gone_are_made_again(log, tmp_path):
+def test_trained_parts_that_are_gone_are_made_again(log, tmp_path):
     from treeward.experiment.run import run
 
     arms = (Arm("popular", "popularity"), Arm("Beam", "beam", prior=True, options={"budget": 4}))
@@ -116,7 +116,7 @@ def test_aids_that_are_gone_are_made_again(log, tmp_path):
             Arm("x", "popularity", **bad).build(50)
 
 
-def test_prior_fit_on_the_command_line(log, tmp_path):
+def test_the_prior_command_fits_and_saves(log, tmp_path):
     run = CliRunner().invoke
     made = run(app, ["embed", "svd", str(log), "-o", str(tmp_path / "items"), "--dim", "8"])
     assert made.exit_code == 0, made.output

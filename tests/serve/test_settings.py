@@ -1,0 +1,74 @@
+"""Settings: where they come from, and which are refused."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.commands import run as cli
+from treeward.core.errors import InvalidArgument
+from treeward.serve.settings import Settings, is_loopback, read_settings, table
+
+
+def test_settings_are_read_in_order_and_bad_ones_are_refused(tmp_path, items):
+    path = tmp_path / "settings.toml"
+    path.write_text('items = "a.npy"\nport = 9000\nmode = "frozen"\n')
+    made = read_settings(path, {"TREEWARD_PORT": "9001", "TREEWARD_REPEATS": "false", "HOME": "x"}, {"mode": "online"})
+    assert (made.items, made.port, made.repeats, made.mode) == ("a.npy", 9_001, False, "online")
+    assert {name for name, _, _ in table()} == {one for one in Settings.__dataclass_fields__}
+    docs = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    for name, default, about in table():
+        assert f"| `{name}` | {f'`{default}`' if default else ''} | {about} |" in docs
+    for text, why in (
+        ("prot = 1", "did you mean 'port'"),
+        ("port = 'x'", "Expected `int`, got `str` - at `.*port`"),
+        ("port = 70000", "port must be an integer from 0 to 65535"),
+        ("host = '0.0.0.0'", "as long as there are no keys"),
+        ("holdout = 1.0", "holdout"),
+        ("default_reward = 0.0", "window must be above 0"),
+        ("policy = 'hmab'", "policy must be one of"),
+        ("mode = 'of'", "Invalid enum value 'of'"),
+        ("[[keys]]\nname = 'a'\nsha256 = 'x'", "64 hexadecimal digits"),
+        ("port = ", "a TOML file"),
+        ("bandit = 'linucbb'", "did you mean 'linucb'"),
+        ("bandit = 'epsilon'\nstrength = 5.0", "epsilon must be"),
+        ("tree = '/nowhere/tree'", "a saved tree that exists"),
+        ("store = '/nowhere/x.db'", "in a folder that exists"),
+        ("memory = 99999999999", "memory must be"),
+    ):
+        path.write_text(f"items = 'x'\n{text}\n")
+        with pytest.raises(InvalidArgument, match=why):
+            read_settings(path, {})
+    with pytest.raises(InvalidArgument, match="did you mean 'port'"):
+        read_settings(None, {"TREEWARD_PROT": "1"})
+    with pytest.raises(InvalidArgument, match="TREEWARD_PORT"):
+        read_settings(None, {"TREEWARD_PORT": "many"})
+    with pytest.raises(InvalidArgument, match="path of a catalogue"):
+        read_settings(None, {})
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
+    told = cli("serve", items, "--check")
+    assert "sound: beam with linucb" in told
+    assert "a file or folder that exists" in cli("serve", tmp_path / "no", "--check", code=2)
+    (tmp_path / "rubbish.csv").write_text("a,b\n1,2\n")
+    assert "no column 'vector'" in cli("serve", tmp_path / "rubbish.csv", "--check", code=2)
+    assert "--set" in cli("serve", items, "--set", "port", "--check", code=2)
+    assert "no keys" in cli("serve", items, "--host", "0.0.0.0", code=2)
+    key = cli("key", "new", "shop", "--role", "read")
+    assert 'role = "read"' in key
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy = cli("serve", items, "--port", taken.getsockname()[1], code=2)
+        assert "one that is free here" in busy
+
+
+def test_unknown_fields_of_keys_are_refused(tmp_path):
+    key = f'items = "x"\n[[keys]]\nname = "a"\nsha256 = "{"0" * 64}"\n'
+    (tmp_path / "good.toml").write_text(f'{key}role = "read"\n')
+    assert read_settings(tmp_path / "good.toml").keys[0].role == "read"
+    for wrong in ('Role = "read"', 'role = "reader"', "rate = 5.0"):
+        (tmp_path / "bad.toml").write_text(key + wrong)
+        with pytest.raises(InvalidArgument, match="keys"):
+            read_settings(tmp_path / "bad.toml")
