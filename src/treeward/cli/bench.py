@@ -18,7 +18,7 @@ from treeward.data.interactions import Interactions
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.explorer import Explorer
 from treeward.policy import TREE_POLICIES
-from treeward.state.seats import seat_bytes
+from treeward.state.user_states import seat_bytes
 from treeward.tree.item_tree import ItemTree
 
 _EVENTS = 1_000
@@ -78,7 +78,7 @@ def bench(
         other.recommend(["absent"])
         measure(
             f"recommend 1 user who was away, from {_EVENTS:,} events", 50,
-            lambda: other.recommend(["absent"]), lambda: other.rest("absent"),
+            lambda: other.recommend(["absent"]), lambda: other.release("absent"),
         )  # fmt: skip
     title = f"{items:,} items x {dim}, {made.name}; {seat_bytes(plan):,} bytes per user in memory"
     timings = [(what, f"{median:,.0f}", f"{most:,.0f}") for what, (median, most) in figures.items()]
