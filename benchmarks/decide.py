@@ -111,7 +111,7 @@ def speed() -> list[Row]:
 
 
 def size() -> list[Row]:
-    """Time a round as the catalogue grows; scores cost the same, only memory gets further away."""
+    """Time per round as the catalogue grows; scores cost the same, only memory accesses take longer."""
     policy = tw.HCB(tw.LinUCB(0.5), budget=75)
     times = {}
     for items in (10_000, 4_000_000):
@@ -122,7 +122,7 @@ def size() -> list[Row]:
 
 
 def scoring() -> list[Row]:
-    """Floating-point operations a second: x A^-1 of 25 arms, inside a decision, against a 2,048 x 2,048 product."""
+    """Floating-point operations per second: x A^-1 of 25 arms inside a decision, and a 2,048 x 2,048 product."""
     random = np.random.default_rng(0)
     made, arms = Posterior.empty(1, 1, DIM), random.standard_normal((25, DIM), dtype=np.float32)
     reset(made, 0, Prior().start(DIM, 1.0))
@@ -153,7 +153,7 @@ def clock(act: Callable[[], object]) -> float:
 
 
 def torch_time(tree: tw.ItemTree, vectors: np.ndarray) -> float | None:
-    """Microseconds a user-round of the same policy, 1,000 users at a time, with torch on all cores."""
+    """Microseconds per user-round of the same policy, 1,000 users at a time, with torch on all cores."""
     try:
         import torch
     except ImportError:

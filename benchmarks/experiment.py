@@ -132,7 +132,7 @@ class Asking:
 
 
 def plain_seconds(world: tw.World, tree: tw.ItemTree, users: int, rounds: int) -> dict[str, float]:
-    """Return seconds a user-round of every arm, in numpy."""
+    """Return seconds per user-round of every arm, in numpy."""
     vectors = world.catalogue.vectors / np.linalg.norm(world.catalogue.vectors, axis=1, keepdims=True)
     took = {}
     for arm in FAST:

@@ -87,7 +87,7 @@ def plan_of(items: int) -> Plan:
 
 
 def cost_of_a_decision() -> list[Row]:
-    """Time one core for a decision, items shown once, at 60 to 100 events a user; medians."""
+    """Time one core for a decision, items shown once, at 60 to 100 events per user; medians."""
     took, mults = {}, {}
     for items in (100_000, 1_000_000, 4_000_000):
         plan = plan_of(items)

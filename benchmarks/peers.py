@@ -45,7 +45,7 @@ sys.path.insert(0, str(HERE / "side"))
 from task import Task  # noqa: E402
 
 import treeward as tw  # noqa: E402
-from treeward.experiment.stream import Stream, Streamed, load_stream, open_stage, run_stream  # noqa: E402
+from treeward.experiment.stream import Stream, Streamed, load_stream, open_setup, run_stream  # noqa: E402
 from treeward.experiment.stream_report import size_of  # noqa: E402
 from treeward.experiment.stream_summary import arm_summaries  # noqa: E402
 from treeward.simulate.random_log import random_log  # noqa: E402
@@ -135,7 +135,7 @@ def make_stream(folder: Path, seed: int, items: int, users: int) -> None:
 def export_stream(run: Path, folder: Path) -> Streamed:
     """Write the first seed of a finished stream for the other sides; return what treeward's arms made of it."""
     streamed = load_stream(run)
-    spec, stage = open_stage(str(run))
+    spec, stage = open_setup(str(run))
     visits = spec.arrivals(len(stage.users), stage.items, 0)
     coins = np.ones((len(stage.users), int(visits.visit.max())))
     coins[visits.user, visits.visit - 1] = visits.luck
@@ -222,7 +222,7 @@ def _last(text: str) -> str:
 
 
 def run(environment: str, script: str, arguments: list[str], out: Path, limit: float) -> Result:
-    """Run a script of `side/` in an environment; whatever goes wrong is told in the result."""
+    """Run a script of `side/` in an environment; an error is part of the result."""
     python = ENVIRONMENTS / environment / "bin/python" if environment else Path(sys.executable)
     out.unlink(missing_ok=True)
     settings = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # the matrices are small, and implicit asks for it
@@ -259,7 +259,7 @@ def compare(sides: list[Side], tasks: dict[int, Path], limit: float, absent: dic
 
 
 def cell(result: Result) -> str:
-    """Tell a result in a few words: expected clicks a user and half of their 95 % interval, time a decision."""
+    """Return a result as text: expected clicks per user, half of their 95 % interval, and the time per decision."""
     if "failed" in result:
         return "-"
     if "gave_up" in result:

@@ -51,7 +51,7 @@ def shop(seed: int, kinds: int, likes: int, named: bool) -> tuple[tw.Catalogue, 
 
 
 def clicks(policy: tw.Beam, tree: tw.ItemTree, items: tw.Catalogue, chances: Chances, worth: dict[str, float]) -> float:
-    """Return the real clicks per recommendation; the policy is told what the log's weights make of them."""
+    """Return the real clicks per recommendation; the policy gets them by the log's weights."""
     draw, new = np.random.default_rng(5), np.arange(LOGGED, VISITORS)
     session, total = policy.session(tree, items, len(new), once=True, seed=0), 0.0
     for turn in range(ROUNDS):

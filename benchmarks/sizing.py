@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def decisions(shop: tw.Catalogue, policy: Policy) -> tuple[float, float, float]:
-    """Return the bytes that a user's state takes, and decisions a second for users at hand and for others."""
+    """Return the bytes of a user's state, and decisions per second for users in memory and for others."""
     store = tw.MemoryStore()
     explorer = tw.Explorer(shop, policy.grow(shop, 0), policy, store, seed=0)
     random = np.random.default_rng(0)
@@ -65,11 +65,11 @@ def decisions(shop: tw.Catalogue, policy: Policy) -> tuple[float, float, float]:
     for turn in range(4_000):
         explorer.recommend([users[turn % 500]])
     hot = time.perf_counter() - began
-    return explorer._now.decider.seats.each, 4_000 / hot, 500 / cold
+    return explorer._snapshot.decider.states.each, 4_000 / hot, 500 / cold
 
 
 def events(store: EventStore) -> tuple[int, float, float]:
-    """Return how many events were written, and how many a second: a hundred a commit, and in bulk."""
+    """Return how many events were written, and how many per second: a hundred per commit, and in bulk."""
     number_items(store, synthetic_catalogue(1_000, dim=2, seed=0).ids)
     users = [f"u{i}" for i in range(USERS)]
     many = np.zeros(USERS * EVENTS, dtype=EVENT)

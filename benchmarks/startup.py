@@ -32,7 +32,7 @@ PROGRAMS = {
     "treeward --help": [str(TREEWARD), "--help"],
 }
 MOST = {"import treeward": ("import numpy", 0.5), "treeward --help": ("the smallest --help", 3.0)}
-"""At most so many times as long as another takes, both beyond the empty program."""
+"""The most times as long as another takes, both without the empty program's time."""
 
 LINES = (Path(__file__).parent.parent / "README.md").read_text().split("```python\n")[1].split("```")[0]
 SIMULATED = """

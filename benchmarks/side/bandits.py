@@ -13,7 +13,7 @@ from task import ALPHA, Arm, Once, Profiled, Task
 
 
 class MabwiserItems(Profiled):
-    """An item an arm."""
+    """One arm per item."""
 
     package = "mabwiser"
 
@@ -33,7 +33,7 @@ class MabwiserItems(Profiled):
 
 
 class MabwiserUsers(Arm):
-    """A model a user; every item a context."""
+    """One model per user; every item is a context."""
 
     package = "mabwiser"
 
@@ -81,7 +81,7 @@ class MabwiserVisited(Once):
 
 
 class ContextualItems(Profiled):
-    """An item an arm."""
+    """One arm per item."""
 
     package = "contextualbandits"
 
@@ -100,7 +100,7 @@ class ContextualItems(Profiled):
 
 
 class ContextualUsers(Arm):
-    """A model a user (two arms, the least there may be, of which one is used); every item a context."""
+    """One model per user (two arms, the fewest allowed, of which one is used); every item is a context."""
 
     package = "contextualbandits"
 
@@ -152,7 +152,7 @@ class River(Arm):
 
 
 class OpenBandit(Profiled):
-    """An item an arm."""
+    """One arm per item."""
 
     package = "obp"
 

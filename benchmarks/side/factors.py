@@ -84,7 +84,7 @@ class RePlay(Profiled):
     def data(self) -> Any:
         profiles = np.concatenate([self.profile(user) for user in range(self.task.users)])
         people = self.frame(profiles, columns=[f"u{j}" for j in range(profiles.shape[1])])
-        # It takes one event of a user with an item, and users in order.
+        # It takes one event per user and item, and users in order.
         events = self.frame(self.events, columns=["user", "item", "reward"])
         events = events.groupby(["item", "user"], as_index=False).mean().sort_values("user")
         return self.dataset(

@@ -70,7 +70,7 @@ class Exact(Treeward):
 
 
 class Primed(Treeward):
-    """Beam, told about people by the log of earlier users."""
+    """Beam, with a prior from the log of earlier users."""
 
     def policy(self) -> Policy:
         users, rows, clicks = self.task.log.T

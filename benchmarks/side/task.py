@@ -51,7 +51,7 @@ class Arm:
     """A side in the comparison. Users are numbers from 0, items are rows; rewards are 0 or 1."""
 
     package = ""
-    """The distribution whose version is told."""
+    """The distribution whose version is reported."""
     every = 1
     """Rounds from one fit to the next."""
 
@@ -60,7 +60,7 @@ class Arm:
         self.random = np.random.default_rng(task.seed + 1)
 
     def begin(self, turn: int) -> None:
-        """Do what is done between rounds, such as fitting again."""
+        """Do the work between rounds, such as fitting again."""
 
     def choose(self, user: int) -> int:
         raise NotImplementedError
@@ -74,7 +74,7 @@ class Arm:
 
 
 class Once(Arm):
-    """An arm that shows a user nothing twice: it chooses among items that are drawn from those they have not seen."""
+    """An arm that shows no item twice to a user: it chooses among items drawn from those the user has not seen."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -89,7 +89,7 @@ class Once(Arm):
 
 
 class Profiled(Arm):
-    """An arm whose library has a model an item, of the user: what a user liked so far, on average, and a constant."""
+    """An arm with one model per item; its context is the mean vector of what the user liked so far, and a constant."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)

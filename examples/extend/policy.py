@@ -30,7 +30,7 @@ class TwoStep(Policy):
     def tree_for(self, tree: tw.ItemTree, catalogue: tw.Catalogue) -> tw.ItemTree:
         """Return the tree of the root and the nodes at that depth."""
         cluster = np.empty(len(tree), dtype=np.int64)
-        for node in range(len(tree.parent)):  # from the root on, so that the deepest that counts has the last word
+        for node in range(len(tree.parent)):  # from the root down, so that deeper nodes overwrite
             if tree.level[node] <= self.depth:
                 cluster[tree.items_of(node)] = node
         labels = [f"node {node}" for node in cluster]

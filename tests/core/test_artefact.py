@@ -131,7 +131,7 @@ def test_one_writer_at_a_time(saved, monkeypatch):
     real, seen = artefact._write_document, []
 
     def meddle(*args):
-        with pytest.raises(ArtefactWrite, match="somebody else is writing it"):
+        with pytest.raises(ArtefactWrite, match="another process is writing it"):
             artefact.write(saved, FORMAT, 1, contents(3), overwrite=True)
         seen.append(1)
         return real(*args)

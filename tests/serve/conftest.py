@@ -7,7 +7,7 @@ import pytest
 
 from tests.serve.asking import live_a_while
 from tests.serving import serving
-from treeward.core.page import page as report_page
+from treeward.core.report_html import page as report_page
 from treeward.data.synthetic import synthetic_catalogue
 
 

@@ -21,7 +21,7 @@ from tests.commands import run as cli
 from tests.pg import cluster, needs_postgres  # noqa: F401
 from tests.serving import TREEWARD, serving, stop
 from treeward.client import Client
-from treeward.core import page
+from treeward.core import report_html
 from treeward.core.errors import InvalidArgument, TreewardError
 from treeward.serve.keys import new_key
 from treeward.serve.routes import ROUTES
@@ -295,8 +295,13 @@ def test_scripts_in_names_do_not_run_on_pages(browser, service, tmp_path):  # no
     )
     figure = go.Figure().add_bar(x=[HACK], y=[1], name=HACK, hovertext=HACK)
     figure.update_layout(xaxis_title=HACK, showlegend=True)
-    parts = [page.heading(HACK), page.text(HACK), page.table([HACK], [[HACK]], HACK), page.facts([(HACK, HACK)])]
-    (tmp_path / "report.html").write_bytes(page.page(HACK, [*parts, page.plot(figure, HACK)]))
+    parts = [
+        report_html.heading(HACK),
+        report_html.text(HACK),
+        report_html.table([HACK], [[HACK]], HACK),
+        report_html.facts([(HACK, HACK)]),
+    ]
+    (tmp_path / "report.html").write_bytes(report_html.page(HACK, [*parts, report_html.plot(figure, HACK)]))
     for name in ("tree", "curves", "report"):
         with opened(browser) as tab:
             tab.goto(f"file://{tmp_path}/{name}.html")

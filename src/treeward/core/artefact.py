@@ -1,8 +1,8 @@
-"""Saved things: a directory of .npy, .parquet and .json files under a checksummed manifest. Never pickle.
+"""Artefacts: what treeward saves. Each is a directory of .npy, .parquet and .json files and a checksummed manifest.
 
-Files carry their content's hash in their names and the manifest is replaced last, in one step. So an artefact is at
-every moment the old one or the new one, whole; readers that have the old one open keep it; and a write that is killed
-leaves at most files that no manifest names, which the next write removes.
+The name of a file has the hash of its content, and the manifest is replaced last, in one step. So an artefact is always
+the old one or the new one, complete. Readers that have the old one open keep it. A write that is killed leaves at most
+files that no manifest names; the next write removes them.
 """
 
 import errno
@@ -22,7 +22,6 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from treeward.core.disk import sync_folder
 from treeward.core.errors import (
     ArtefactCorrupt,
     ArtefactError,
@@ -32,7 +31,7 @@ from treeward.core.errors import (
     ArtefactWrite,
     InvalidArgument,
 )
-from treeward.core.npy import open_npy
+from treeward.core.files import open_npy, sync_folder
 from treeward.core.types import AnyArray
 from treeward.core.version import __version__
 
@@ -71,7 +70,7 @@ class Contents(NamedTuple):
 
 
 def digest(array: AnyArray) -> str:
-    """Return the SHA-256 of an array's type, shape and bytes, reading a memory map piece by piece."""
+    """Return the SHA-256 of an array's type, shape and bytes; a memory map is read piece by piece."""
     sha = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
     for block in _blocks(array):
         sha.update(block)
@@ -79,7 +78,7 @@ def digest(array: AnyArray) -> str:
 
 
 def write(path: StrPath, format: str, version: int, contents: Contents, *, overwrite: bool = False) -> None:
-    """Write `contents` to the directory `path`; on any failure what was there before stays as it was."""
+    """Write `contents` to the directory `path`; if that fails, what was there before is unchanged."""
     folder = _folder(path)
     with _sole_writer(folder, format, {*contents.arrays, *contents.tables, *contents.documents}, overwrite) as made:
         files = {name: _write_array(folder, name, array) for name, array in contents.arrays.items()}
@@ -106,7 +105,7 @@ def read(path: StrPath, format: str, version: int, *, verify: bool = True) -> Co
         try:
             return _read_contents(folder, manifest, verify)
         except ArtefactCorrupt:
-            # Somebody may have put a new version here meanwhile, and taken the files of this one away.
+            # Another process may have replaced the artefact meanwhile, and removed the files of this version.
             newer = _read_manifest(folder, format, version)
             if newer.checksum == manifest.checksum:
                 raise
@@ -125,7 +124,7 @@ def _read_contents(folder: Path, manifest: _Manifest, verify: bool) -> Contents:
 
 
 def is_artefact(path: StrPath) -> bool:
-    """Tell whether `path` is a directory with a manifest in it, readable or not."""
+    """Return whether `path` is a directory with a manifest in it, readable or not."""
     try:
         return (_folder(path) / MANIFEST).is_file()
     except OSError:
@@ -133,7 +132,7 @@ def is_artefact(path: StrPath) -> bool:
 
 
 def format_of(path: StrPath) -> str:
-    """Return what kind of thing is saved at `path`; whether all of it is whole, reading it tells."""
+    """Return the kind of artefact at `path`, without checking that it is complete."""
     manifest = _folder(path) / MANIFEST
     try:
         told = msgspec.json.decode(manifest.read_bytes(), type=dict[str, Any])
@@ -145,7 +144,7 @@ def format_of(path: StrPath) -> str:
 
 
 def write_file(path: StrPath, data: bytes) -> Path:
-    """Write one file, a picture or a page, whole or not at all; into what is no file, such as a pipe, as it comes."""
+    """Write one file, such as a report, completely or not at all; a pipe or device is written to directly."""
     target = _folder(path)
     special = os.path.realpath(target.parent).startswith(("/dev", "/proc"))  # /dev/stdout may lead to a file
     if special or (target.exists() and not (target.is_file() or target.is_dir())):
@@ -166,7 +165,7 @@ def write_file(path: StrPath, data: bytes) -> Path:
 
 
 def check_free(path: StrPath, format: str, names: Iterable[str], *, overwrite: bool = False) -> None:
-    """Raise what `write` would raise for a path that is taken or has no rights: ask before long work, not after."""
+    """Raise what `write` would raise for a path that exists or is not writable: for use before long work."""
     folder = _folder(path)
     with _as_write_errors(folder):
         _names_in(folder, format, set(names), overwrite)
@@ -178,7 +177,7 @@ def check_free(path: StrPath, format: str, names: Iterable[str], *, overwrite: b
 
 
 class _Made:
-    """What a write has made so far."""
+    """What a write has created so far."""
 
     manifest = b""
     files: frozenset[str] | set[str] = frozenset()
@@ -202,7 +201,7 @@ def _as_write_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _sole_writer(folder: Path, format: str, stems: set[str], overwrite: bool) -> Iterator[_Made]:
-    """Hold the folder alone; afterwards it holds the new artefact if that was committed, else what it held before."""
+    """Lock the folder; afterwards it holds the new artefact if that was committed, else what it held before."""
     with _as_write_errors(folder):
         missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -212,7 +211,7 @@ def _sole_writer(folder: Path, format: str, stems: set[str], overwrite: bool) ->
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise ArtefactWrite(f"cannot write {folder}: somebody else is writing it") from error
+                raise ArtefactWrite(f"cannot write {folder}: another process is writing it") from error
             before = _names_in(folder, format, stems, overwrite)
             yield made
         finally:
@@ -226,9 +225,9 @@ def _sole_writer(folder: Path, format: str, stems: set[str], overwrite: bool) ->
 
 
 def _names_in(folder: Path, format: str, stems: set[str], overwrite: bool) -> set[str]:
-    """Return what is in `folder`; refuse one that holds anything but an artefact of this format, or its leftovers.
+    """Return the names in `folder`; refuse a folder with anything but an artefact of this format, or its leftovers.
 
-    The stems of the artefact that is there are added to `stems`, so that its files are known as ours.
+    The stems of an artefact that is there are added to `stems`, so that its files are recognised.
     """
     if not folder.exists():
         return set()
@@ -282,7 +281,7 @@ def _write_array(folder: Path, name: str, array: AnyArray) -> _File:
     array = np.ascontiguousarray(array)
     part = folder / f"{name}.npy.part"
     with _fresh(part) as file:
-        # Not np.save: it writes through C's buffers and lets the error of a full disk pass unnoticed.
+        # Not np.save: it writes through C's buffers, and does not notice a full disk.
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         for block in _blocks(array):
             file.write(block)
@@ -305,7 +304,7 @@ def _write_document(folder: Path, name: str, document: Any) -> _File:
 
 
 def _fresh(path: Path) -> io.BufferedWriter:
-    """Open a file that was not there before: what a write left, or a link that somebody laid here, is not followed."""
+    """Create a file; leftovers of an earlier write, or a link that was planted here, are removed, not followed."""
     path.unlink(missing_ok=True)
     return path.open("xb")
 
@@ -354,7 +353,7 @@ def _read_manifest(folder: Path, format: str, version: int) -> _Manifest:
         raise ArtefactError(f"{path}: cannot be read: {error.strerror}") from error
     try:
         loose = msgspec.json.decode(raw, type=dict[str, Any])
-        # Comparing the bytes too catches a change that parses to the same values.
+        # The bytes are compared as well, to catch a change that parses to the same values.
         if loose.get("checksum") != _checksum(loose) or raw != _render(loose):
             raise ArtefactCorrupt(f"{path}: its checksum does not match")
         found = loose.get("format"), loose.get("version")

@@ -5,23 +5,23 @@
     TreewardError
     ├── InvalidArgument     (ValueError)         a parameter breaks its rule
     ├── UnknownId           (KeyError)           an id that is not in the catalogue
-    ├── UnknownDecision     (KeyError)           a decision id that was not made here, or whose user is forgotten
-    ├── FeedbackConflict    (ValueError)         another reward for a decision that has one
-    ├── FeedbackLate        (ValueError)         feedback after the window in which it counts
+    ├── UnknownDecision     (KeyError)           a decision id from elsewhere, or of a forgotten user
+    ├── FeedbackConflict    (ValueError)         another reward for a decision that has one already
+    ├── FeedbackLate        (ValueError)         feedback after its time window
     ├── NothingLeft         (ValueError)         fewer items to show than were asked for
-    ├── ExtraMissing        (ImportError)        a package of an extra that is not installed
+    ├── ExtraMissing        (ImportError)        a package of an extra is not installed
     ├── DataError           (ValueError)         a file the caller gave does not hold what it should
     ├── StoreError                               a store of events
     │   ├── StoreInUse                           another process has it open
     │   ├── StoreDamaged                         bytes differ from what was written
-    │   ├── StoreVersion                         of a version this treeward does not know, or not a store
-    │   └── StoreFailed     (OSError)            could not be written, or is closed; takes nothing any more
+    │   ├── StoreVersion                         a version that this treeward does not know, or not a store
+    │   └── StoreFailed     (OSError)            could not be written, or is closed; accepts nothing more
     └── ArtefactError                            something treeward saved
-        ├── ArtefactMissing (FileNotFoundError)  nothing there, or not treeward's
+        ├── ArtefactMissing (FileNotFoundError)  nothing there, or not written by treeward
         ├── ArtefactExists  (FileExistsError)    would overwrite
         ├── ArtefactCorrupt                      bytes differ from what was written
         ├── ArtefactVersion                      a kind or version this treeward does not know
-        └── ArtefactWrite   (OSError)            could not be written; nothing was changed
+        └── ArtefactWrite   (OSError)            could not be written; nothing has changed
 """
 
 from typing import Self
@@ -32,7 +32,7 @@ class TreewardError(Exception):
 
 
 class InvalidArgument(TreewardError, ValueError):
-    """A parameter breaks its rule. One message shape, whoever complains.
+    """A parameter breaks its rule. All such messages have the same shape.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class InvalidArgument(TreewardError, ValueError):
             shown = shown[:117] + "..."
         super().__init__(f"{owner}: {parameter} must be {rule}, got {shown}")
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, str, object]]:  # so that it comes back from a worker process
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, object]]:  # a worker process sends it back
         return type(self), (self.owner, self.parameter, self.rule, self.value)
 
 
@@ -66,11 +66,11 @@ class UnknownDecision(TreewardError, KeyError):
 
 
 class FeedbackConflict(TreewardError, ValueError):
-    """A decision that has a reward got another one, and repeats are rejected."""
+    """A decision that has a reward got another one, and settings reject that."""
 
 
 class FeedbackLate(TreewardError, ValueError):
-    """Feedback came after the window in which it counts."""
+    """Feedback came after its time window."""
 
 
 class NothingLeft(TreewardError, ValueError):
@@ -78,7 +78,7 @@ class NothingLeft(TreewardError, ValueError):
 
 
 class ExtraMissing(TreewardError, ImportError):
-    """Something needs a package that comes with an extra, and it is not installed.
+    """A package that comes with an extra is not installed.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class ExtraMissing(TreewardError, ImportError):
 
     @classmethod
     def of(cls, what: str, package: str | None, extra: str) -> Self:
-        """Say what needs which package, and how to get it."""
+        """Return the error that says what needs which package, and how to install it."""
         return cls(f"{what} needs {package}: pip install 'treeward[{extra}]'")
 
 
@@ -109,11 +109,11 @@ class StoreDamaged(StoreError):
 
 
 class StoreVersion(StoreError):
-    """A store of a version that this treeward does not know, or a file that is no store."""
+    """The store has a version that this treeward does not know, or the file is not a store."""
 
 
 class StoreFailed(StoreError, OSError):
-    """A write did not reach the disk, or the store is closed: nothing is taken any more until it is opened again."""
+    """A write did not reach the disk, or the store is closed: it accepts nothing until it is opened again."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -124,11 +124,11 @@ class ArtefactError(TreewardError):
 
 
 class ArtefactMissing(ArtefactError, FileNotFoundError):
-    """Nothing is there, or what is there is not treeward's."""
+    """Nothing is there, or treeward did not write it."""
 
 
 class ArtefactExists(ArtefactError, FileExistsError):
-    """The path is taken."""
+    """Something is at the path already."""
 
 
 class ArtefactCorrupt(ArtefactError):

@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster, which moves arrays between machines and does again what was lost with a worker."""
+"""Tasks on a Ray cluster, which moves arrays between machines and repeats the work of lost workers."""
 
 import logging
 import os
@@ -23,14 +23,14 @@ from treeward.core.types import AnyArray
 
 @contextmanager
 def on_ray(address: str | None, count: int | None) -> Iterator["OnRay"]:
-    """Join a cluster, or start one here; what was started here is stopped again."""
+    """Join a cluster, or start one on this machine and stop it at the end."""
     mine = not ray.is_initialized()
     try:
         if address is not None:
             _knock(address)
         if mine:
             joins = address or os.environ.get("RAY_ADDRESS")
-            # Ray itself would join whatever was started on this machine last, and end when that does.
+            # Without "local", Ray would join the cluster last started on this machine, and end with it.
             ray.init(
                 joins or "local", num_cpus=None if joins else count, log_to_driver=False, logging_level=logging.ERROR
             )
@@ -45,13 +45,13 @@ def on_ray(address: str | None, count: int | None) -> Iterator["OnRay"]:
 
 
 def _knock(address: str) -> None:
-    """Find out at once whether anybody listens there; Ray's client would take half a minute."""
+    """Raise at once if nothing listens there; Ray's client would take half a minute."""
     where = urlsplit(address)
     socket.create_connection((where.hostname or "localhost", where.port or 10001), timeout=10).close()
 
 
 class OnRay:
-    """Tasks of a Ray cluster; every worker has treeward installed, in the same version."""
+    """Tasks of a Ray cluster; every worker must have the same version of treeward installed."""
 
     def each(self, function: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
         """Call a function for every piece; see `Tasks.each`."""
@@ -68,7 +68,7 @@ class OnRay:
         return [made] if parts == 1 else list(made)
 
     def put(self, array: AnyArray) -> Ref:
-        """Lay an array out for all tasks."""
+        """Put an array where all tasks can read it."""
         return ray.put(array)
 
     def get(self, ref: Ref) -> AnyArray:
@@ -81,7 +81,7 @@ class OnRay:
         ray.wait([ref], fetch_local=False)
 
     def free(self, refs: Sequence[Ref]) -> None:
-        """Do nothing: an array goes when nobody holds its reference."""
+        """Do nothing: Ray releases an array with its last reference."""
 
     def share(self, folder: Path, names: Sequence[str]) -> Share:
         """Let tasks read a folder; see `Tasks.share`."""
@@ -115,7 +115,7 @@ def _kept(function: Callable[..., Any], parts: int, *given: Any) -> Any:
 
 
 class _Packed(NamedTuple):
-    """A folder in the cluster's memory; laid out once a machine, under its digest."""
+    """A folder in the cluster's memory; unpacked once per machine, under its digest."""
 
     digest: str
     names: list[str]
@@ -125,7 +125,7 @@ class _Packed(NamedTuple):
         home = Path(tempfile.gettempdir()) / f"treeward-{os.getuid()}"
         home.mkdir(mode=0o700, exist_ok=True)
         if home.stat().st_uid != os.getuid() or home.is_symlink():
-            raise TreewardError(f"{home}: belongs to somebody else")
+            raise TreewardError(f"{home}: belongs to another user")
         place = home / self.digest
         if not place.exists():
             part = Path(tempfile.mkdtemp(dir=home))

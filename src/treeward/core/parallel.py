@@ -1,4 +1,4 @@
-"""Threads of our own: work is cut into pieces that do not depend on their number, results come back in order."""
+"""Thread pools. Work is cut into pieces independently of the number of threads, and results come in order."""
 
 import os
 from collections import deque
@@ -15,7 +15,7 @@ from treeward.core.checks import integer
 T = TypeVar("T")
 R = TypeVar("R")
 
-# BLAS has one thread count for the whole process, and whoever set it must be the one to restore it: one pool at a time.
+# BLAS has one thread count for the whole process, which the pool that set it must restore. So: one pool at a time.
 _one_at_a_time = RLock()
 
 
@@ -42,7 +42,7 @@ class Workers:
 
 
 def cores() -> int:
-    """Count the cores this process may use."""
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -52,7 +52,7 @@ def cores() -> int:
 def workers(threads: int | None = None) -> Iterator[Workers]:
     """Open a pool of `threads` (default: the cores this process may use), with BLAS on one thread inside.
 
-    A second thread that wants a pool waits until the first one is closed.
+    Another thread that opens a pool waits until this one is closed.
 
     Examples
     --------

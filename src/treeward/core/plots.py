@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from treeward.core.page import COLOURS
+from treeward.core.report_html import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

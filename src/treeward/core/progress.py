@@ -1,4 +1,4 @@
-"""How long work tells how far it is: a function of (stage, done, total)."""
+"""Progress of long work: a function of (stage, done, total)."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 class Stage:
@@ -17,10 +17,10 @@ class Stage:
         progress(name, 0, total)
 
     def step(self, steps: int = 1) -> None:
-        """So many more steps are done."""
+        """Count steps and report them."""
         self.done += steps
         self.progress(self.name, self.done, self.total)
 
     def finish(self) -> None:
-        """Nothing more is to be done, however many steps there might have been."""
+        """Report the end, even if fewer steps were needed than expected."""
         self.progress(self.name, self.done, self.done)

@@ -2,7 +2,7 @@
 
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): the seed is its
 key, and the 128-bit block number is made of the stream (high half) and the counter (low half). There is no state to
-carry, to share between threads or to save: whoever knows the three numbers knows the draw.
+carry, to share between threads or to save: the three numbers determine the draw.
 
 Seeds, streams and counters are integers from 0 to 2**63 - 1.
 """
@@ -29,7 +29,7 @@ _TOP_26 = np.uint64(6)
 
 
 def stream(*parts: str | int) -> int:
-    """Name a stream: any strings and integers, to a number below 2**63.
+    """Return the number of a stream, below 2**63, from a name of strings and integers.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def normal(seed: int, stream: int, counter: int) -> float:
 
 @inner
 def lane(seed: int, stream: int, counter: int) -> int:
-    """Return a stream of its own for everything that belongs to one counter of another stream: below 2**63.
+    """Return the number of a new stream, below 2**63, for everything that belongs to one counter of a stream.
 
     Examples
     --------

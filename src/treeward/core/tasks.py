@@ -1,8 +1,7 @@
-"""Work for other processes, or for the machines of a Ray cluster: the same calls, the same results to the bit.
+"""Work in other processes, or on the machines of a Ray cluster: the same calls, and the same results to the bit.
 
-Tasks are plain functions of plain arguments. What they return either comes here (`Tasks.each`) or stays where it was
-made until another task wants it (`Tasks.start`, arrays only). A worker that is killed loses nothing: what it was doing
-is done again.
+Tasks are plain functions of plain arguments. Results either come back (`Tasks.each`) or stay where they were computed
+until another task needs them (`Tasks.start`, arrays only). If a worker is killed, its work is done again.
 """
 
 import multiprocessing
@@ -23,49 +22,49 @@ from threadpoolctl import threadpool_limits
 
 from treeward.core import checks
 from treeward.core.errors import ExtraMissing, InvalidArgument, TreewardError
-from treeward.core.npy import open_npy
+from treeward.core.files import open_npy
 from treeward.core.parallel import cores
 from treeward.core.types import AnyArray
 
 RETRIES = 3
-"""How often a piece of work is begun again after the process that did it was killed."""
+"""How often a task is repeated after its process was killed."""
 Ref = Any
-"""An array that lies where a task left it: an argument for another, or for `Tasks.get`."""
+"""An array that stays where a task left it: an argument for another task, or for `Tasks.get`."""
 
 
 class Share(Protocol):
     """A folder that tasks can read."""
 
     def folder(self) -> Path:
-        """Return where it lies on the machine that asks."""
+        """Return its path on the machine of the caller."""
 
 
 class Tasks(Protocol):
-    """Where functions are called that do not run here."""
+    """Workers that call functions elsewhere."""
 
     def each(self, function: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
-        """Call ``function(*piece)`` for every piece; yield each one's number and result as they come."""
+        """Call ``function(*piece)`` for every piece; yield number and result of each as it is done."""
 
     def start(self, function: Callable[..., Any], *given: Any, parts: int = 1) -> list[Ref]:
-        """Begin ``function(*given)``, which returns an array, or a tuple of `parts` of them.
+        """Begin ``function(*given)``, which returns an array, or a tuple of `parts` arrays.
 
-        What is a `Ref` among the given arrives as its array.
+        A `Ref` among the arguments arrives as its array.
         """
 
     def put(self, array: AnyArray) -> Ref:
-        """Lay an array where all tasks can read it."""
+        """Put an array where all tasks can read it."""
 
     def get(self, ref: Ref) -> AnyArray:
-        """Wait for an array, and return it, perhaps read-only."""
+        """Wait for an array and return it; it may be read-only."""
 
     def wait(self, ref: Ref) -> None:
         """Wait until an array is there."""
 
     def free(self, refs: Sequence[Ref]) -> None:
-        """Forget arrays that nobody will want again."""
+        """Release arrays that are not needed any more."""
 
     def share(self, folder: Path, names: Sequence[str]) -> Share:
-        """Let tasks read some files and folders of a folder, as far as they exist; they do not change meanwhile."""
+        """Let tasks read some files and subfolders of a folder, if they exist; they must not change meanwhile."""
 
 
 @contextmanager
@@ -77,9 +76,9 @@ def tasks(on: str = "processes", count: int | None = None, scratch: Path | None 
     on
         Where. Plain ``"ray"`` joins the cluster that RAY_ADDRESS names, or starts Ray on this machine.
     count
-        How many processes; by default one a core. One is this process. A cluster has as many workers as it has cores.
+        How many processes; by default one per core. 1 means this process. A cluster has one worker per core.
     scratch
-        Where processes lay arrays; by default among the temporary files.
+        Folder for arrays of processes; by default a temporary one.
     """
     if on == "processes":
         count = cores() if count is None else checks.integer("treeward", "processes", count, low=1)
@@ -101,7 +100,7 @@ def tasks(on: str = "processes", count: int | None = None, scratch: Path | None 
 
 
 def check_place(on: str) -> None:
-    """Refuse where `tasks` could not open workers, before anything is made ready for them."""
+    """Raise if `tasks` could not open workers there: for use before other preparations."""
     if on != "processes" and on != "ray" and not on.startswith("ray://"):
         raise InvalidArgument("treeward", "on", "processes, ray, or ray://host:port", on)
     if on != "processes" and find_spec("ray") is None:
@@ -109,7 +108,7 @@ def check_place(on: str) -> None:
 
 
 def arrays(made: Any, parts: int) -> tuple[AnyArray, ...]:
-    """Return what a task returned as so many arrays."""
+    """Return the result of a task as `parts` arrays."""
     found = made if isinstance(made, tuple) else (made,)
     if len(found) != parts:
         raise TreewardError(f"a task returned {len(found)} arrays, not {parts}")
@@ -117,7 +116,7 @@ def arrays(made: Any, parts: int) -> tuple[AnyArray, ...]:
 
 
 class _Call:
-    """A call that waits, or is under way, or is done."""
+    """A call that is waiting, running or done."""
 
     def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
         self.function, self.given, self.tried = function, given, 0
@@ -132,7 +131,7 @@ class _File(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """What a worker gets instead of a `_File`."""
+    """What a worker gets in place of a `_File`."""
 
     path: str
 
@@ -145,7 +144,7 @@ class _Here(NamedTuple):
 
 
 class _Now:
-    """An executor that does what it is given at once, in this process."""
+    """An executor that makes every call at once, in this process."""
 
     _processes = None
 
@@ -162,7 +161,7 @@ class _Now:
 
 
 class Processes:
-    """Tasks in processes of this machine; arrays that stay lie in files of a scratch folder."""
+    """Tasks in processes of this machine; arrays that stay are files of a scratch folder."""
 
     def __init__(self, count: int, scratch: Path, *, here: bool = False) -> None:
         self._workers, self._scratch, self._made, self._here = count, scratch, 0, here
@@ -171,7 +170,7 @@ class Processes:
         self._pool = self._fresh()
 
     def _fresh(self) -> ProcessPoolExecutor | _Now:
-        if self._here:  # to start another one would take longer than many a task
+        if self._here:  # starting another process would take longer than many tasks
             return _Now()
         method = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self._workers, mp_context=method, initializer=_follow_parent)
@@ -180,14 +179,14 @@ class Processes:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:  # nobody wants what they are doing
+        if kind is not None:  # their results are not needed any more
             for process in list((self._pool._processes or {}).values()):
                 process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _advance(self) -> list[_Call]:
-        """Give the workers something to do, wait until one has done it, and return what is done."""
-        # No more than there are workers: when one is killed all that was handed out is lost, and only that.
+        """Hand out calls to free workers, wait until one is done, and return those that are done."""
+        # Not more than there are workers: if one is killed, all that was handed out must be repeated.
         while self._waiting and len(self._running) < self._workers:
             call = self._waiting[0]
             try:
@@ -206,7 +205,7 @@ class Processes:
         return made
 
     def _again(self) -> list[_Call]:
-        """Go on with new workers after one was killed; return what was done before, or is given up."""
+        """Start new workers after one was killed; return the calls that were done before, or are given up."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._pool = self._fresh()
         running, self._running = self._running, {}
@@ -258,7 +257,7 @@ class Processes:
         return str(self._scratch / f"{self._made}.npy")
 
     def put(self, array: AnyArray) -> Ref:
-        """Lay an array out for all tasks."""
+        """Put an array where all tasks can read it."""
         path = self._path()
         np.save(path, array)
         return _File(path, None)
@@ -286,7 +285,7 @@ def _read(path: str) -> AnyArray:
 
 
 def _kept(function: Callable[..., Any], given: tuple[Any, ...], paths: list[str]) -> None:
-    """Call a function in a worker, and leave its arrays in files; whole ones, or none."""
+    """Call a function in a worker and write its arrays to files, each completely or not at all."""
     with threadpool_limits(1, user_api="blas"):
         made = function(*(_read(one.path) if isinstance(one, _Path) else one for one in given))
     for array, path in zip(arrays(made, len(paths)), paths, strict=True):
@@ -297,7 +296,7 @@ def _kept(function: Callable[..., Any], given: tuple[Any, ...], paths: list[str]
 
 
 def _follow_parent() -> None:
-    """End this process when the one that started it is gone, however that went."""
+    """End this process when its parent has ended, for whatever reason."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -33,7 +33,7 @@ class TreeArrays(NamedTuple):
 
 
 def frozen(arrays: Arrays) -> Arrays:
-    """Return a named tuple of arrays as read-only views, for which kernels are compiled once: a loaded array is one."""
+    """Return a named tuple of arrays as read-only views, like loaded arrays, so that kernels are compiled only once."""
     views = [array.view() for array in arrays]
     for view in views:
         view.flags.writeable = False

@@ -8,7 +8,7 @@ import polars as pl
 
 from treeward.core.artefact import StrPath
 from treeward.core.errors import DataError
-from treeward.core.npy import open_npy
+from treeward.core.files import open_npy
 from treeward.core.types import AnyArray
 from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES, check_roles
 

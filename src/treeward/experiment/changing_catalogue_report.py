@@ -9,8 +9,8 @@ from scipy.special import stdtrit
 
 from treeward.core import artefact
 from treeward.core.artefact import StrPath
-from treeward.core.page import facts, heading, page, plot, table, text
 from treeward.core.plots import Line, line_plot
+from treeward.core.report_html import facts, heading, page, plot, table, text
 from treeward.core.version import __version__
 from treeward.experiment.changing_catalogue import WAYS, ChangingCatalogueResult
 

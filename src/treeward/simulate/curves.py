@@ -7,8 +7,8 @@ import numpy as np
 
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.errors import InvalidArgument
-from treeward.core.page import page, plot, text
 from treeward.core.plots import Line, line_picture, line_plot
+from treeward.core.report_html import page, plot, text
 from treeward.simulate.result import Result
 
 _MOST_POINTS = 400

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from treeward.core.page import COLOURS, facts, heading, page, plot, table, text
+from treeward.core.report_html import COLOURS, facts, heading, page, plot, table, text
 from treeward.simulate.fidelity import Fidelity
 
 _WITH, _WITHOUT = COLOURS[0], COLOURS[1]

@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from treeward.core.disk import sync_folder
 from treeward.core.errors import InvalidArgument, StoreDamaged, StoreError
+from treeward.core.files import sync_folder
 from treeward.core.progress import Progress, silent
 from treeward.store import write_ahead
 from treeward.store.check import Report, check, copy_at_rest, copy_private

@@ -10,7 +10,7 @@ import polars as pl
 
 from treeward.core.artefact import digest, is_artefact
 from treeward.core.errors import DataError, InvalidArgument
-from treeward.core.npy import open_npy
+from treeward.core.files import open_npy
 from treeward.core.types import Floats
 
 ENDINGS = (".npy", ".parquet")

@@ -1,4 +1,4 @@
-"""Reports as one self-contained page: headings, text, tables and plots that need no network, light or dark."""
+"""Reports as one HTML file: headings, text, tables and plots. It needs no network, and follows light and dark mode."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -32,7 +32,7 @@ figcaption { color: var(--soft); font-size: .92rem; padding: 0 .6rem .3rem }
 """
 _GREY = "#858d97"
 COLOURS = ("#5b7fb4", "#d98f4e", "#8d7fb8", "#4c8c6b", "#b7657b", "#c2a83e", "#4fa3a5", "#a5714f")
-"""Told apart by the colour-blind as well, and on either background."""
+"""Colours that colour-blind readers can distinguish, on both backgrounds."""
 
 
 def heading(text: str) -> str:
@@ -46,12 +46,12 @@ def text(*sentences: str, soft: bool = False) -> str:
 
 
 def warning(words: str) -> str:
-    """Return a paragraph that nobody overlooks."""
+    """Return a highlighted paragraph."""
     return f"<p class=warning role=alert>{escape(words)}</p>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", best: int | None = None) -> str:
-    """Return a table; the first column is text, the others are numbers; the row `best` is set off.
+    """Return a table; the first column is text, the others are numbers; the row `best` is in bold.
 
     A column that is empty in every row is left out.
     """
@@ -67,7 +67,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = 
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> str:
-    """Return a table of names and what they are."""
+    """Return a table of names and values."""
     rows = "".join(
         f'<tr><td>{escape(str(name))}</td><td class="text">{escape(plain(value))}</td></tr>' for name, value in pairs
     )
@@ -75,7 +75,7 @@ def facts(pairs: Iterable[tuple[str, object]]) -> str:
 
 
 def plain(value: object) -> str:
-    """Return a value as one would write it: few digits, no brackets around lists and mappings.
+    """Return a value as text for readers: few digits, no brackets around lists and mappings.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def plot(figure: Any, caption: str = "", height: int = 400) -> str:
     figure.update_xaxes(**lines)
     figure.update_yaxes(**lines, hoverformat=".4~g")
     made: str = figure.to_html(
-        # The toolbar would cover the legend or the curves: the mouse does all that it does.
+        # Without the toolbar, which would cover the legend; the mouse can do the same.
         include_plotlyjs=False,
         full_html=False,
         config={"responsive": True, "displayModeBar": False},
