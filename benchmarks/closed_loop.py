@@ -30,7 +30,7 @@ def rows(name: str, outcome: Outcome, minutes: float) -> list[Row]:
         for ours in ("HUCB", "pHUCB", "Beam"):
             for what in ("auc", "log_loss", "auc_world"):
                 mine = [claim for claim in gaps(outcome, what, judge.label) if claim.above == ours]
-                told = ", ".join(f"{claim.below} {claim.gap.answered('+.3f')}" for claim in mine)
+                told = ", ".join(f"{claim.below} {claim.gap.answer_text('+.3f')}" for claim in mine)
                 # The paper claims AUC and LogLoss of HUCB and pHUCB; only AUC under its own judge is a target here.
                 asked = ours != "Beam" and what == "auc" and judge is outcome.spec.judges[0]
                 fine = not asked or all(claim.gap.answer == "yes" for claim in mine)

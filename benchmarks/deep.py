@@ -17,26 +17,26 @@ from treeward.experiment.presets import deep
 from treeward.experiment.report import write_report
 from treeward.experiment.run import run
 from treeward.experiment.spec import SYNTHETIC
-from treeward.experiment.summary import Deepened, deepened
+from treeward.experiment.summary import FeatureGain, feature_gains
 
 TARGET = 1.15
 OPTIONS = {"movielens-small": {"positive": 0.5}}
 Row = tuple[str, str, str, bool]
 
 
-def told(one: Deepened) -> str:
+def told(one: FeatureGain) -> str:
     within = "" if one.within is None else f", {one.within[0]:.3f} to {one.within[1]:.3f}"
     return f"{one.ratio:.3f}x{within} ({one.earned_plain:.1f} -> {one.earned:.1f})"
 
 
 def made_up(seeds: list[int], out: Path, users: int, repeats: int) -> list[Row]:
     rows: list[Row] = []
-    found: dict[str, list[Deepened]] = {}
+    found: dict[str, list[FeatureGain]] = {}
     for seed in seeds:
         spec = deep(SYNTHETIC, users=users, repeats=repeats, seed=seed)
         spec = replace(spec, arms=tuple(arm for arm in spec.arms if not arm.prior))
         outcome = run(spec, out / f"synthetic-{seed}", progress=silent)
-        for one in deepened(outcome, spec.rounds):
+        for one in feature_gains(outcome, spec.rounds):
             found.setdefault(one.arm, []).append(one)
             rows.append((f"world {seed}: {one.arm}", told(one), "told as it is", True))
             print(*rows[-1][:2], sep="  ", flush=True)
@@ -51,7 +51,9 @@ def of_data(path: str, out: Path, users: int, repeats: int) -> list[Row]:
     options = {"loader_options": OPTIONS[name]} if name in OPTIONS else {}
     outcome = run(deep(path, users=users, repeats=repeats, **options), out / name, progress=silent)
     write_report(outcome, out / name / "report.html")
-    return [(f"{name}: {one.arm}", told(one), "told as it is", True) for one in deepened(outcome, outcome.spec.rounds)]
+    return [
+        (f"{name}: {one.arm}", told(one), "told as it is", True) for one in feature_gains(outcome, outcome.spec.rounds)
+    ]
 
 
 def main() -> int:

@@ -45,7 +45,7 @@ sys.path.insert(0, str(HERE / "side"))
 from task import Task  # noqa: E402
 
 import treeward as tw  # noqa: E402
-from treeward.experiment.stream import Stream, Streamed, load_stream, open_stage, run_stream  # noqa: E402
+from treeward.experiment.stream import Stream, Streamed, load_stream, open_setup, run_stream  # noqa: E402
 from treeward.experiment.stream_report import size_of  # noqa: E402
 from treeward.experiment.stream_summary import arm_summaries  # noqa: E402
 from treeward.simulate.random_log import random_log  # noqa: E402
@@ -135,7 +135,7 @@ def make_stream(folder: Path, seed: int, items: int, users: int) -> None:
 def export_stream(run: Path, folder: Path) -> Streamed:
     """Write the first seed of a finished stream for the other sides; return what treeward's arms made of it."""
     streamed = load_stream(run)
-    spec, stage = open_stage(str(run))
+    spec, stage = open_setup(str(run))
     visits = spec.arrivals(len(stage.users), stage.items, 0)
     coins = np.ones((len(stage.users), int(visits.visit.max())))
     coins[visits.user, visits.visit - 1] = visits.luck

@@ -11,27 +11,27 @@ from typer.testing import CliRunner
 import treeward as tw
 from treeward.cli.app import app
 from treeward.core.errors import DataError, InvalidArgument
-from treeward.experiment.baselines import Foreseen
+from treeward.experiment.baselines import NextClickPolicy
 from treeward.experiment.cells import _reached
 from treeward.experiment.presets import SENSITIVITY, TABLE_4, closed_loop
 from treeward.experiment.profile_quality import (
     Past,
-    auc,
+    build_past,
+    category_numbers,
+    draw_trial,
     eligible,
     gini,
-    grouped,
     judge,
     log_loss,
     most_diverse,
-    past_of,
-    recorded,
-    trial,
+    recorded_clicks,
 )
 from treeward.experiment.report import render
 from treeward.experiment.run import load
 from treeward.experiment.spec import Arm, Judge, Spec
 from treeward.experiment.summary import BEFORE, gaps, verdicts
 from treeward.learn.next_click import NextClick
+from treeward.simulate.fit_evidence import auc
 
 GROUPS, EACH = 4, 15
 PLAIN, BIASED = Judge("plain", decay=0.3), Judge("biased", biases=True, decay=0.5)
@@ -78,7 +78,7 @@ def test_gini_auc_and_log_loss_have_known_values():
 
 
 def test_users_with_the_most_diverse_clicks_are_chosen(shop):
-    tested = recorded(tastes(40), shop, "auto")
+    tested = recorded_clicks(tastes(40), shop, "auto")
     clicks = tested.start
     chosen = most_diverse(clicks, eligible(tested, 3), shop, 8)
     spread = {user: gini(clicks.of(user) // EACH) for user in range(len(clicks))}
@@ -90,12 +90,12 @@ def test_users_with_the_most_diverse_clicks_are_chosen(shop):
 
 @pytest.fixture(scope="module")
 def past(shop):
-    new = recorded(tastes(30, seed=1), shop, "auto")
-    return past_of(tastes(120), new, eligible(new, 3), shop)
+    new = recorded_clicks(tastes(30, seed=1), shop, "auto")
+    return build_past(tastes(120), new, eligible(new, 3), shop)
 
 
 def test_samples_and_start_do_not_overlap(past, tmp_path):
-    one, again, other = trial(past, 3, seed=5), trial(past, 3, seed=5), trial(past, 3, seed=6)
+    one, again, other = draw_trial(past, 3, seed=5), draw_trial(past, 3, seed=5), draw_trial(past, 3, seed=6)
     np.testing.assert_array_equal(one.start, again.start)
     assert (one.start != other.start).any()
     for user in range(past.users):
@@ -114,7 +114,7 @@ def test_samples_and_start_do_not_overlap(past, tmp_path):
 @pytest.mark.parametrize("how", [PLAIN, BIASED], ids=["plain", "biased"])
 def test_a_judge_learns_from_true_clicks_and_not_from_coin_flips(past, how):
     """Collected clicks on the users' own groups teach a factorisation; coin flips do not."""
-    tried = trial(past, 3, seed=0)
+    tried = draw_trial(past, 3, seed=0)
     shown = np.tile(np.arange(GROUPS * EACH), (past.users, 1))
     own = np.array([np.isin(shown[0] // EACH, past.clicked(user) // EACH) for user in range(past.users)])
     coins = np.random.default_rng(0).random(shown.shape) < own.mean()
@@ -134,7 +134,7 @@ def test_a_judge_without_biases_cannot_know_popularity(past, monkeypatch):
 
     kept, real = [], module.factorise
     monkeypatch.setattr(module, "factorise", lambda *args, **more: kept.append(real(*args, **more)) or kept[-1])
-    tried = trial(past, 3, seed=0)
+    tried = draw_trial(past, 3, seed=0)
     nothing = np.zeros((past.users, 0))
     for how in (PLAIN, BIASED):
         judge(past, tried, nothing.astype(np.int64), nothing.astype(np.float32), how, 0)
@@ -149,12 +149,12 @@ def test_a_judge_without_biases_cannot_know_popularity(past, monkeypatch):
 def test_the_world_labels_uniformly_drawn_items(past, shop, monkeypatch):
     users = list(range(past.users))
     world = tw.World(shop, np.ones((past.users, 1)), np.ones((len(shop), 1)), np.zeros(past.users), np.zeros(len(shop)))
-    assert len(trial(past, 3, 7, world, users).labelled.user) == past.users * (len(shop) // 20)
+    assert len(draw_trial(past, 3, 7, world, users).labelled.user) == past.users * (len(shop) // 20)
     monkeypatch.setattr("treeward.experiment.profile_quality._LABELLED_SHARE", 1)
     random = np.random.default_rng(0)
     liked = random.normal(size=(past.users, 2)).astype(np.float32)
     world = tw.World(shop, 3 * liked, random.normal(size=(len(shop), 2)), np.zeros(past.users), np.zeros(len(shop)))
-    tried = trial(past, 3, 7, world, users)
+    tried = draw_trial(past, 3, 7, world, users)
     labelled = tried.labelled
     assert len(labelled.user) == past.users * (len(shop) - 3)
     for user in range(past.users):
@@ -187,11 +187,11 @@ def impressions(users, seed=0):
 
 
 def test_impressions_are_the_samples_where_a_log_has_them(shop):
-    tested = recorded(impressions(12, seed=1), shop, "auto")
+    tested = recorded_clicks(impressions(12, seed=1), shop, "auto")
     chosen = eligible(tested, 3)
     assert chosen == list(range(12))
-    past = past_of(impressions(80), tested, chosen, shop)
-    one, other = trial(past, 3, seed=1), trial(past, 3, seed=2)
+    past = build_past(impressions(80), tested, chosen, shop)
+    one, other = draw_trial(past, 3, seed=1), draw_trial(past, 3, seed=2)
     for mine, theirs in zip(one.samples, other.samples, strict=True):
         np.testing.assert_array_equal(mine, theirs)  # real samples are the same in every repeat
     assert one.samples.clicked.sum() == 12 * 2
@@ -206,19 +206,21 @@ def test_impressions_are_the_samples_where_a_log_has_them(shop):
     nothing = np.zeros((12, 0))
     found = judge(past, one, nothing.astype(np.int64), nothing.astype(np.float32), PLAIN, 0)
     assert found.auc > 0.7  # who is of a group clicks in it
-    drawn = recorded(impressions(12, seed=1), shop, "drawn")
+    drawn = recorded_clicks(impressions(12, seed=1), shop, "drawn")
     assert drawn.asked is None
-    assert len(trial(past_of(impressions(80), drawn, eligible(drawn, 3), shop), 3, 1).samples.user) == 12 * 2 * 5
+    assert (
+        len(draw_trial(build_past(impressions(80), drawn, eligible(drawn, 3), shop), 3, 1).samples.user) == 12 * 2 * 5
+    )
     with pytest.raises(InvalidArgument, match="samples must be auto or drawn: the log has no impressions"):
-        recorded(tastes(5), shop, "impressions")
+        recorded_clicks(tastes(5), shop, "impressions")
 
 
 def test_clicks_on_impressions_are_compared_with_skips_and_others_with_drawn_items(shop):
     """Otherwise a judge would learn which items were ever shown, and not who likes them."""
     from treeward.experiment.profile_quality import _non_clicks
 
-    tested = recorded(impressions(6, seed=1), shop, "auto")
-    past = past_of(impressions(80), tested, eligible(tested, 3), shop)
+    tested = recorded_clicks(impressions(6, seed=1), shop, "auto")
+    past = build_past(impressions(80), tested, eligible(tested, 3), shop)
     logged = past.skip_user * past.items + past.skip_item
     clicks = past.old_user * past.items + past.old_item
     for negatives, share in ((1, 160 / 240), (4, 1.0)):  # 160 clicks on impressions, 240 skips
@@ -235,14 +237,14 @@ def test_items_of_the_history_are_no_samples(shop):
     log = impressions(6, seed=1)
     again = log.table.filter(pl.col("action") == "history").group_by("user").first()
     more = pl.concat([log.table, again.with_columns(pl.lit("click").alias("action")).select(log.table.columns)])
-    tested = recorded(tw.Interactions.of_table(more), shop, "auto")
-    past = past_of(impressions(80), tested, eligible(tested, 3), shop)
+    tested = recorded_clicks(tw.Interactions.of_table(more), shop, "auto")
+    past = build_past(impressions(80), tested, eligible(tested, 3), shop)
     for user in range(6):
         assert not np.isin(past.clicked(user), past.asked_item[past.asked_user == user]).any()
 
 
 def test_judges_do_not_learn_from_their_samples(past):
-    tried = trial(past, 3, seed=0)
+    tried = draw_trial(past, 3, seed=0)
     shown = np.stack([tried.samples.item[tried.samples.user == user][:4] for user in range(past.users)])
     answers = np.random.default_rng(0).random(shown.shape) < 0.5
     nothing = judge(past, tried, shown[:, :0], answers[:, :0].astype(np.float32), PLAIN, 0)
@@ -251,7 +253,7 @@ def test_judges_do_not_learn_from_their_samples(past):
 
 def test_items_without_a_category_have_no_group(past, shop):
     some = tw.Catalogue(["a", "b", "c"], categories=["x", None, "y"])
-    assert grouped(some).tolist()[1] == -1 < min(grouped(some)[[0, 2]])
+    assert category_numbers(some).tolist()[1] == -1 < min(category_numbers(some)[[0, 2]])
     world = tw.World(tw.Catalogue(shop.ids), np.zeros((1, 1)), np.zeros((len(shop), 1)), [0.0], np.zeros(len(shop)))
     shown = np.tile(np.arange(4), (past.users, 1))
     impurity, reached = _reached(world, shown, SimpleNamespace(rewards=np.ones_like(shown, dtype=np.float32)))
@@ -288,7 +290,7 @@ def test_clicks_change_what_a_next_click_model_shows(shop):
     train = tastes(200)
     model = NextClick.fit("linear", train, tastes(40, 2), shop, 8, start=tw.svd_vectors(train, shop, 8).vectors)
     items = shop.with_vectors(model.vectors)
-    session = Foreseen(model=model).session(tw.ItemTree.flat(items.vectors), items, 3, once=True)
+    session = NextClickPolicy(model=model).session(tw.ItemTree.flat(items.vectors), items, 3, once=True)
     first = session.select([0, 1, 2], 0)
     assert len(set(first.item.tolist())) == 1  # nobody is known: what is most likely of all
     session.update(session.met([0, 1], [2 * EACH, 3 * EACH]), [1.0, 1.0])
@@ -403,14 +405,14 @@ def test_a_damaged_or_missing_part_is_made_again(outcome):
 
 
 def test_bad_input_is_refused(log, tmp_path):
-    def said(*more):
+    def refusal(*more):
         done = CliRunner().invoke(app, ["experiment", "closed-loop", str(log), "-o", str(tmp_path / "x"), *more])
         assert done.exit_code != 0
         return done
 
-    assert "--pick random" in str(said("--rounds", "20").exception)  # the table has no categories
+    assert "--pick random" in str(refusal("--rounds", "20").exception)  # the table has no categories
     assert "has enough clicks to start from 30: begin with fewer (--start 29)" in str(
-        said("--pick", "random", "--start", "30", "--rounds", "9").exception
+        refusal("--pick", "random", "--start", "30", "--rounds", "9").exception
     )
     tw.World.synthetic(items=50, users=10, dim=4).save(tmp_path / "world")
     done = CliRunner().invoke(app, ["experiment", "closed-loop", str(tmp_path / "world"), "-o", str(tmp_path / "y")])
@@ -418,16 +420,18 @@ def test_bad_input_is_refused(log, tmp_path):
     with pytest.raises(InvalidArgument, match="start must be"):
         closed_loop(str(log), start=0).check()
     assert "the log has no impressions" in str(
-        said("--pick", "random", "--samples", "impressions", "--rounds", "9").exception
+        refusal("--pick", "random", "--samples", "impressions", "--rounds", "9").exception
     )
-    assert "vectors must be one of auto, svd, gru, text, text-gru, or the path" in str(said("--vectors", "x").exception)
+    assert "vectors must be one of auto, svd, gru, text, text-gru, or the path" in str(
+        refusal("--vectors", "x").exception
+    )
     with pytest.raises(InvalidArgument, match="labels that are all different"):
         closed_loop(str(log), judges=(PLAIN, PLAIN)).check()
     with pytest.raises(InvalidArgument, match="decay must be"):
         closed_loop(str(log), judges=(Judge("x", decay=-1.0),)).check()
-    with pytest.raises(InvalidArgument, match="start must be 0: it knows only what it showed itself"):
+    with pytest.raises(InvalidArgument, match="start must be 0: it learns only from what it showed itself"):
         Spec("mine", str(log), (Arm("HMAB", "hmab"),), start=2).check()
-    assert "at most 57, the number of items less the 3" in str(said("--pick", "random", "--rounds", "58").exception)
+    assert "at most 57, the number of items less the 3" in str(refusal("--pick", "random", "--rounds", "58").exception)
     done = CliRunner().invoke(
         app, ["experiment", "rewards", str(tmp_path / "world"), "-o", str(tmp_path / "z"), "--vectors", "svd"]
     )
@@ -435,7 +439,7 @@ def test_bad_input_is_refused(log, tmp_path):
     none = np.zeros(0, int)
     rows = (np.zeros(1, int), np.zeros(1, int), np.zeros(1, bool), none, none, np.arange(5), np.array([0, 5]))
     with pytest.raises(DataError, match="clicked every item"):
-        trial(Past(*rows, none, none, none > 0, 5), 3, 0)
+        draw_trial(Past(*rows, none, none, none > 0, 5), 3, 0)
 
 
 def test_judges_go_to_toml_and_back():

@@ -18,7 +18,7 @@ from tests.commands import run as cli
 from treeward.core.errors import ArtefactExists, ExtraMissing, InvalidArgument
 from treeward.experiment import stream
 from treeward.experiment.stream import Stream, Streamed, load_stream, run_stream
-from treeward.experiment.stream_arms import ARMS, BEAM, LIST, DailyALS, Explored, OnlinePopularity, Stage
+from treeward.experiment.stream_arms import ARMS, BEAM, LIST, DailyALS, Explored, OnlinePopularity, StreamSetup
 from treeward.experiment.stream_report import write_stream
 from treeward.experiment.stream_summary import arm_summaries, by_day, by_visit, tidy
 from treeward.simulate.arrivals import arrivals
@@ -91,7 +91,7 @@ def test_daily_als_shows_popular_items_to_new_users():
 @pytest.mark.parametrize("crowd", [True, False])
 def test_an_explorer_plays_as_it_would_serve(folder, crowd):
     """With the crowd, editions come by themselves, as rewards come."""
-    _, stage = stream.open_stage(str(folder))
+    _, stage = stream.open_setup(str(folder))
     player = Explored(stage._replace(longest=9), 0, tw.Beam(), crowd=crowd)
     visits = arrivals(len(stage.users), 3, most=9, seed=0)
     rows, clicks, _ = stream.play(player, visits, stage, 5)
@@ -121,7 +121,7 @@ def test_every_arm_serves_the_same_visits_and_repeats_nothing(streamed, spec):
 
 
 def test_lists_and_clicks_follow_the_world(streamed, folder, spec):
-    _, stage = stream.open_stage(str(folder))
+    _, stage = stream.open_setup(str(folder))
     visits = spec.arrivals(len(stage.users), stage.items, 1)
     listed = streamed.visits.filter(arm=LIST, repeat=1)
     chances = np.stack([stage.world.probabilities(int(user)) for user in stage.users])
@@ -267,7 +267,7 @@ def test_training_users_do_not_visit(log, tmp_path):
     pytest.importorskip("torch")
     spec = Stream(str(log), users=1_000, days=2, dim=6, repeats=1, arms=("random",))
     made = run_stream(spec, tmp_path / "run", processes=1)
-    _, stage = stream.open_stage(str(tmp_path / "run"))
+    _, stage = stream.open_setup(str(tmp_path / "run"))
     train = tw.Interactions.load(tmp_path / "run" / "training")
     visitors = set(stage.world.user_ids[stage.users].to_list())
     assert len(visitors) == made.prepared["users"] == 45
@@ -359,7 +359,7 @@ def test_a_report_of_several_repeats_names_its_seeds(streamed, tmp_path):
 def test_every_arm_has_one_row(spec, tmp_path, monkeypatch):
     from treeward.experiment.stream_arms import Arm, Listed
 
-    def make(stage: Stage, seed: int):
+    def make(stage: StreamSetup, seed: int):
         return Listed(-stage.popular, len(stage.users))
 
     monkeypatch.setitem(ARMS, "worst", Arm("worst", "the least popular items", make))

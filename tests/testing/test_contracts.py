@@ -12,7 +12,6 @@ from treeward.bandit.rules import Rule
 from treeward.policy import HCB, POLICIES
 from treeward.policy.session import Decisions, TreeSession
 from treeward.store import STORES, MemoryStore
-from treeward.store.identities import Identities
 from treeward.store.opening import open_store
 from treeward.testing import ContractBroken, check_bandit, check_policy, check_store
 
@@ -161,20 +160,3 @@ class Clinging(MemoryStore):
 def test_a_store_that_breaks_a_promise_is_noticed(store, promise):
     with pytest.raises(ContractBroken, match=promise):
         check_store(store)
-
-
-def test_users_resolve_to_whom_they_became():
-    """Names are compared by value; nothing of a forgotten user's name is left."""
-    metadata = {"secret": b"secret", "epoch": b"0"}
-    identities = Identities(metadata)
-    metadata |= identities.move("visitor", "ada")
-    metadata |= identities.move("".join(["a", "da"]), "bea")  # the same name, another object
-    assert [identities.resolve(name, 0) for name in ("visitor", "ada", "bea")] == ["bea", "bea", "bea"]
-    assert identities.resolve("ada", 2) == "ada"  # a new user of that name
-    assert not any(b"ada" in value or b"visitor" in value for value in metadata.values())
-    metadata |= identities.move("bea", None)
-    assert [identities.resolve(name, 0) for name in ("visitor", "ada", "bea")] == [None, None, None]
-    assert not any(b"bea" in value for value in metadata.values())
-    copy = Identities(metadata)
-    assert copy.epoch == 3
-    assert [copy.resolve(name, 0) for name in ("visitor", "ada", "bea", "cleo")] == [None, None, None, "cleo"]

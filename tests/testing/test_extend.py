@@ -14,7 +14,7 @@ import treeward as tw
 from tests.commands import run as cli
 from tests.data.test_loaders import busy, mind, taobao
 from tests.serving import serving
-from treeward.cli.data import As
+from treeward.cli.inputs import Loader
 from treeward.core.errors import DataError, InvalidArgument, StoreFailed
 from treeward.data.dataset import Dataset
 from treeward.data.loaders import LOADERS, find_loader
@@ -106,7 +106,7 @@ def test_every_loader_keeps_its_promises(kind, tmp_path):
 
 
 def test_help_lists_every_loader():
-    [told] = [part.help for part in As.__metadata__]
+    [told] = [part.help for part in Loader.__metadata__]
     assert all(name in told for name in LOADERS)
 
 

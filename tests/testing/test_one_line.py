@@ -33,7 +33,7 @@ CASES = {
         "from treeward.data.loaders import LOADERS\n"
         "treeward.testing.check_loader(LOADERS['clicks'], '.', 'clicks.jsonl')",
         {
-            "data inspect clicks.jsonl --as clicks": "share of clicks                33.5%",
+            "data inspect clicks.jsonl --loader clicks": "share of clicks                33.5%",
             "data inspect .": "share of clicks                33.5%",  # recognised by the name of its file
             "data inspect --help": "clicks",
         },

@@ -24,7 +24,7 @@ from treeward.policy.session import Decisions, Session, elsewhere
 from treeward.tree.item_tree import ItemTree
 
 FORMAT, VERSION = "treeward.factors", 1
-FORESEEING = {f"next-{kind}": kind for kind in KINDS}
+NEXT_CLICK_MODELS = {f"next-{kind}": kind for kind in KINDS}
 """Policies with a model of the next click, and the kind of model."""
 _REGULARIZATION = 0.05
 _CONFIDENCE = 1.0
@@ -102,7 +102,7 @@ class Listed(_Baseline):
 
     def _open(self, catalogue: Catalogue, users: int, once: bool, seed: int) -> Session:
         scores = np.zeros(len(catalogue)) if self.scores is None else np.asarray(self.scores)
-        return _Scored(np.repeat(scores[None].astype(np.float32), users, axis=0), once, seed)
+        return _ScoredSession(np.repeat(scores[None].astype(np.float32), users, axis=0), once, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +118,13 @@ class FoldedIn(_Baseline):
     factors: Factors | None = None
 
     def _open(self, catalogue: Catalogue, users: int, once: bool, seed: int) -> Session:
-        return _Folded(self.factors or Factors(catalogue.vectors, catalogue.vectors.mean(axis=0)), users, once, seed)
+        return _FoldedInSession(
+            self.factors or Factors(catalogue.vectors, catalogue.vectors.mean(axis=0)), users, once, seed
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Foreseen(_Baseline):
+class NextClickPolicy(_Baseline):
     """A model of the next click, asked for the likeliest item; a user's vector is recomputed after every click.
 
     Parameters
@@ -135,11 +137,11 @@ class Foreseen(_Baseline):
 
     def _open(self, catalogue: Catalogue, users: int, once: bool, seed: int) -> Session:
         if self.model is None:
-            return _Scored(np.zeros((users, len(catalogue)), dtype=np.float32), once, seed)
-        return _Foreseen(self.model, users, once, seed)
+            return _ScoredSession(np.zeros((users, len(catalogue)), dtype=np.float32), once, seed)
+        return _NextClickSession(self.model, users, once, seed)
 
 
-class _Scored(RoundSession):
+class _ScoredSession(RoundSession):
     """Shows every user what has the highest score and may still be shown."""
 
     def __init__(self, scores: Floats, once: bool, seed: int, work: int = 0) -> None:
@@ -185,7 +187,7 @@ class _Scored(RoundSession):
         self.rewards(decisions, rewards)
 
 
-class _Folded(_Scored):
+class _FoldedInSession(_ScoredSession):
     def __init__(self, factors: Factors, users: int, once: bool, seed: int) -> None:
         self._items = np.asarray(factors.items, dtype=np.float32)
         scores = np.repeat((self._items @ factors.mean_user)[None].astype(np.float32), users, axis=0)
@@ -208,7 +210,7 @@ class _Folded(_Scored):
             self.rescore(np.array([user]), (self._items @ theta.astype(np.float32))[None])
 
 
-class _Foreseen(_Scored):
+class _NextClickSession(_ScoredSession):
     def __init__(self, model: NextClick, users: int, once: bool, seed: int) -> None:
         nowhere = np.zeros((users, model.items.shape[1]), dtype=np.float32)
         super().__init__(model.scores(nowhere), once, seed, model.vectors.size)
@@ -232,6 +234,6 @@ BASELINES: dict[str, type[Policy]] = {
     "popularity": Listed,
     "mean-user": Listed,
     "als": FoldedIn,
-    **dict.fromkeys(FORESEEING, Foreseen),
+    **dict.fromkeys(NEXT_CLICK_MODELS, NextClickPolicy),
 }
 """Policies that arms may name besides those of `POLICIES`."""

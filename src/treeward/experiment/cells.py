@@ -15,7 +15,7 @@ from treeward.core.tasks import Share
 from treeward.core.version import __version__
 from treeward.experiment.prepared import read_prepared, read_spec, read_trained, world_folder
 from treeward.experiment.presets import TABLE_ROUNDS
-from treeward.experiment.profile_quality import Past, Trial, gini, grouped, judge, trial
+from treeward.experiment.profile_quality import Past, Trial, category_numbers, draw_trial, gini, judge
 from treeward.experiment.run_folder import Kind, cell_seed
 from treeward.experiment.spec import Arm, Spec, TrainedParts
 from treeward.learn.torch import torch_for, usual_device
@@ -68,7 +68,7 @@ def checkpoints(rounds: int) -> NDArray[np.int64]:
 
 
 @lru_cache(1)
-def _stage(place: str) -> tuple[Spec, list[int], TrainedParts]:
+def _setup(place: str) -> tuple[Spec, list[int], TrainedParts]:
     folder = Path(place)
     prepared = read_prepared(folder)
     assert prepared is not None
@@ -86,12 +86,12 @@ def _world(place: str, number: int) -> World:
 def run_cell(shared: Share, label: str, repeat: int, first: int, last: int) -> artefact.Contents:
     """Compute a cell from what the experiment prepared."""
     place = shared.folder()
-    spec, everyone, trained = _stage(str(place))
+    spec, everyone, trained = _setup(str(place))
     world, users = _world(str(place), repeat // spec.repeats), everyone[first:last]
     arm = next(arm for arm in spec.arms if arm.label == label)
     seed = cell_seed(spec.seed, repeat)
     past = Past.load(place / "past") if spec.start else None
-    begun = None if past is None else trial(past, spec.start, seed, world, users)
+    begun = None if past is None else draw_trial(past, spec.start, seed, world, users)
     result = simulate(
         spec.policy(arm, trained),
         world,
@@ -165,7 +165,7 @@ def _verdicts(
 
 def _reached(world: World, shown: NDArray[np.int64], result: Result) -> tuple[float, NDArray[np.int64]]:
     """Return the Gini impurity of what users were shown, and the number of categories each had clicked by round."""
-    group = grouped(world.catalogue)
+    group = category_numbers(world.catalogue)
     users, rounds = shown.shape
     reached = np.zeros((users, rounds), dtype=np.int64)
     for user in range(users):

@@ -61,13 +61,17 @@ class ChangingCatalogue:
     items: Annotated[int, Whole(low=100)] = 20_000
     """Items of a synthetic world; half of them are there at a time."""
     users: Count = 200
+    """How many users."""
     days: Count = 20
+    """How many days."""
     rounds: Count = 10
-    """Recommendations a user gets every day."""
+    """Recommendations per user and day."""
     churn: tuple[Annotated[float, Number(above=0, high=0.5)], ...] = (0.01, 0.05, 0.2)
     """Shares of the catalogue that come and go every day."""
     repeats: Count = 3
+    """Repeats, each with its own seed."""
     seed: Seed = 0
+    """Every random choice comes from this seed."""
 
     def check(self) -> None:
         """Refuse what cannot be run."""
@@ -175,7 +179,7 @@ def _some(catalogue: Catalogue, rows: NDArray[np.int64]) -> Catalogue:
 
 
 @lru_cache(1)
-def _stage(place: str) -> tuple[ChangingCatalogue, World, Crowd, ItemTree]:
+def _setup(place: str) -> tuple[ChangingCatalogue, World, Crowd, ItemTree]:
     folder = Path(place)
     made = World.load(folder / "world", verify=False), Crowd.load(folder / "prior")
     return read_changing_catalogue(folder), *made, ItemTree.load(folder / "tree", verify=False)
@@ -183,7 +187,7 @@ def _stage(place: str) -> tuple[ChangingCatalogue, World, Crowd, ItemTree]:
 
 def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Contents:
     """Compute a cell: one way to keep the tree, over all days."""
-    spec, world, prior, tree = _stage(str(shared.folder()))
+    spec, world, prior, tree = _setup(str(shared.folder()))
     way = next(one for one in WAYS if one.label == label)
     seed = run_folder.cell_seed(spec.seed, repeat)
     chances = np.stack([world.probabilities(user) for user in range(spec.users)])

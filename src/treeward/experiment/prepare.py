@@ -23,7 +23,7 @@ from treeward.embed import gru_vectors, svd_vectors, text_gru_vectors, text_vect
 from treeward.embed.features import Features, load_features
 from treeward.embed.neural import NeuralLinear
 from treeward.embed.quality import quality
-from treeward.experiment.baselines import FORESEEING, Factors
+from treeward.experiment.baselines import NEXT_CLICK_MODELS, Factors
 from treeward.experiment.prepared import (
     ReusedRun,
     clear_trained,
@@ -33,7 +33,7 @@ from treeward.experiment.prepared import (
     read_trained,
     world_folder,
 )
-from treeward.experiment.profile_quality import Recorded, eligible, most_diverse, past_of, recorded
+from treeward.experiment.profile_quality import Recorded, build_past, eligible, most_diverse, recorded_clicks
 from treeward.experiment.spec import SYNTHETIC, VECTORS, Spec, known
 from treeward.learn.next_click import NextClick
 from treeward.learn.torch import torch_for, usual_device
@@ -89,7 +89,7 @@ def prepare(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | No
     return told
 
 
-class _Stage(NamedTuple):
+class _Prepared(NamedTuple):
     """What an experiment runs on."""
 
     worlds: list[World]
@@ -99,14 +99,14 @@ class _Stage(NamedTuple):
     source: dict[str, Any]
 
 
-def _given(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None) -> _Stage:
+def _given(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None) -> _Prepared:
     """Use a world as it is."""
     for name, usual, why in (("vectors", "auto", "a world brings its own"), ("worlds", 1, "there is one to try")):
         if getattr(spec, name) != usual:
             raise InvalidArgument("experiment", name, f"{usual}: {why}", getattr(spec, name))
     world, source = _world_of(spec)
     needy = ", ".join(
-        arm.label for arm in spec.arms if arm.needs_log and not (spec.shown and arm.policy not in FORESEEING)
+        arm.label for arm in spec.arms if arm.needs_log and not (spec.shown and arm.policy not in NEXT_CLICK_MODELS)
     )
     if needy or spec.start:
         what = f"{needy} need(s)" if needy else "what users begin with needs"
@@ -127,7 +127,7 @@ def _given(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | Non
         log = random_log(world, others.tolist(), spec.shown, spec.seed)
         source["training_users"], source["shown_to_each"] = len(others), spec.shown
         write_trained(spec, log, None, world.catalogue, folder, progress)
-    return _Stage([world], tree, users, source)
+    return _Prepared([world], tree, users, source)
 
 
 def _world_of(spec: Spec) -> tuple[World, dict[str, Any]]:
@@ -147,7 +147,7 @@ def _tried(spec: Spec, users: NDArray[np.int64]) -> NDArray[np.int64]:
     return users[rng.subset(spec.seed, rng.stream("tried users"), len(users), spec.users)]
 
 
-def _made(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None) -> _Stage:
+def _made(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None) -> _Prepared:
     """Make everything from a log."""
     torch_for("an experiment on a log")
     if "factors" in needed(spec) and find_spec("implicit") is None:  # said now, not when the world is fitted
@@ -163,7 +163,7 @@ def _made(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None
     clear_trained(folder)
     begun = _begun(spec, data) if spec.start or spec.pick == "diverse" else None
     if begun is not None:
-        past_of(data.part("train"), *begun, data.catalogue).save(folder / "past")
+        build_past(data.part("train"), *begun, data.catalogue).save(folder / "past")
         source["impressions"] = begun[0].asked is not None
     worlds: list[World] = []
     if reused is None:
@@ -175,20 +175,20 @@ def _made(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None
         reused.copy_trained(folder)
     write_trained(spec, data.part("train"), data.part("validation"), shop, folder, progress)
     worlds += [_fit(spec, data, shop, number, progress) for number in range(len(worlds), spec.worlds)]
-    if needed(spec) & set(FORESEEING):
+    if needed(spec) & set(NEXT_CLICK_MODELS):
         held = read_trained(folder).models
-        found = quality(data, shop, [held[name] for name in FORESEEING if name in held], seed=spec.seed)
+        found = quality(data, shop, [held[name] for name in NEXT_CLICK_MODELS if name in held], seed=spec.seed)
         source["next_click"] = {"users": found.users, **found.recall}
     names = worlds[0].user_ids
     assert names is not None
     if any(one.user_ids is None or not one.user_ids.equals(names) for one in worlds):
         raise DataError("the worlds were fitted to different users: choose another seed")
     if begun is None:
-        return _Stage(worlds, tree, rows_of(worlds[0], data.users(spec.split), spec.split), source)
+        return _Prepared(worlds, tree, rows_of(worlds[0], data.users(spec.split), spec.split), source)
     tested, chosen = begun
     numbers = {name: row for row, name in enumerate(names.to_list())}
     rows = [numbers[tested.start.users[user]] for user in chosen]
-    return _Stage(worlds, tree, np.array(rows, dtype=np.int64), source)
+    return _Prepared(worlds, tree, np.array(rows, dtype=np.int64), source)
 
 
 def write_trained(
@@ -218,10 +218,10 @@ def write_trained(
         fit_prior(shop, "prior", "tree-prior")
     if "factors" in lacking:
         Factors.fit(train, shop, shop.dim, spec.seed).save(folder / "factors")
-    for name in sorted(lacking & set(FORESEEING)):
+    for name in sorted(lacking & set(NEXT_CLICK_MODELS)):
         assert valid is not None
         model = NextClick.fit(
-            FORESEEING[name], train, valid, shop, shop.dim, start=shop.vectors, seed=spec.seed, progress=progress
+            NEXT_CLICK_MODELS[name], train, valid, shop, shop.dim, start=shop.vectors, seed=spec.seed, progress=progress
         )
         model.save(folder / name, overwrite=True)
 
@@ -257,7 +257,7 @@ def fit_world(data: Dataset, shop: Catalogue, exposure: str, negatives: int, see
 
 def _begun(spec: Spec, data: Dataset) -> tuple[Recorded, list[int]]:
     """Choose users who have clicks to begin with, and more clicks to be tested on."""
-    tested = recorded(data.part(spec.split), data.catalogue, spec.samples)
+    tested = recorded_clicks(data.part(spec.split), data.catalogue, spec.samples)
     able = eligible(tested, spec.start)
     if not able:
         which = "enough clicks" if tested.asked is None else "enough clicks and both clicked and skipped impressions"

@@ -11,7 +11,7 @@ from treeward.bandit import Crowd
 from treeward.core.errors import ArtefactError, InvalidArgument
 from treeward.core.version import __version__
 from treeward.embed.features import load_features
-from treeward.experiment.baselines import FORESEEING, Factors
+from treeward.experiment.baselines import NEXT_CLICK_MODELS, Factors
 from treeward.experiment.profile_quality import Past
 from treeward.experiment.spec import Spec, TrainedParts
 from treeward.learn.next_click import NextClick
@@ -27,7 +27,7 @@ _TRAINED: dict[str, Callable[[Path], Any]] = {
     "deep-prior": Crowd.load,
     "tree-features": ItemTree.load,
     "tree-features-prior": ItemTree.load,
-    **dict.fromkeys(FORESEEING, NextClick.load),
+    **dict.fromkeys(NEXT_CLICK_MODELS, NextClick.load),
 }
 """What is learned from training users, as far as arms need it, and how it is read."""
 PREPARED = ("prepared.json", "tree", "past", *_TRAINED)
@@ -61,7 +61,7 @@ def read_prepared(folder: Path) -> dict[str, Any] | None:
 
 def needed(spec: Spec) -> set[str]:
     """Return the names of what must be learned from training users for a spec's arms."""
-    made = {arm.policy for arm in spec.arms if arm.policy in FORESEEING}
+    made = {arm.policy for arm in spec.arms if arm.policy in NEXT_CLICK_MODELS}
     if any((arm.prior and not arm.features) or arm.policy == "popularity" for arm in spec.arms):
         made |= {"prior", "tree-prior"}  # which also knows how popular items are
     if any(arm.policy in ("als", "mean-user") for arm in spec.arms):
@@ -80,7 +80,7 @@ def read_trained(folder: Path) -> TrainedParts:
         for name, read in _TRAINED.items()
         if not name.startswith("tree") and (folder / name).exists()
     }
-    models = {name: found[name] for name in FORESEEING if name in found}
+    models = {name: found[name] for name in NEXT_CLICK_MODELS if name in found}
     known = (found.get(name) for name in ("prior", "factors", "features", "deep-prior"))
     prior, factors, features, deep_prior = known
     return TrainedParts(prior, factors, models, features, deep_prior)

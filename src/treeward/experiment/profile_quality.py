@@ -113,7 +113,7 @@ def gini(groups: NDArray[np.int64]) -> float:
     return float(1 - ((counts / counts.sum()) ** 2).sum()) if len(counts) else 0.0
 
 
-def grouped(catalogue: Catalogue) -> NDArray[np.int64]:
+def category_numbers(catalogue: Catalogue) -> NDArray[np.int64]:
     """Return the number of every item's category; -1 for those without one."""
     if catalogue.categories is None:
         return np.full(len(catalogue), -1, dtype=np.int64)
@@ -126,7 +126,7 @@ def most_diverse(clicks: Clicks, users: list[int], catalogue: Catalogue, count: 
     if catalogue.categories is None:
         rule = "with categories: without them, the diversity of interests (Gini impurity) is unknown"
         raise InvalidArgument(_OWNER, "data", rule, "none; choose users at random: --pick random")
-    group = grouped(catalogue)
+    group = category_numbers(catalogue)
     spread = np.array([gini(group[np.unique(clicks.of(user))]) for user in users])
     return [users[i] for i in np.argsort(-spread, kind="stable")[:count]]
 
@@ -142,7 +142,7 @@ class Recorded(NamedTuple):
     """... and those that they did not."""
 
 
-def recorded(log: Interactions, catalogue: Catalogue, samples: str) -> Recorded:
+def recorded_clicks(log: Interactions, catalogue: Catalogue, samples: str) -> Recorded:
     """Return what the users of a log clicked, and what they skipped where it has impressions that may be used."""
     if samples == "impressions" and not log.has_impressions:
         rule = "auto or drawn: the log has no impressions (a history, and what was shown and skipped)"
@@ -168,14 +168,14 @@ def eligible(tested: Recorded, start: int) -> list[int]:
     return [user for user in range(len(clicks)) if names[user] in shown and len(np.unique(clicks.of(user))) >= start]
 
 
-def past_of(train: Interactions, tested: Recorded, chosen: list[int], catalogue: Catalogue) -> Past:
+def build_past(train: Interactions, tested: Recorded, chosen: list[int], catalogue: Catalogue) -> Past:
     """Return what is known before anything is recommended."""
     old = clicks_of(_OWNER, train, catalogue)
     pairs = _distinct(old, np.arange(len(old)), len(catalogue))
     skipped = asked_pairs = asked_skips = np.zeros(0, dtype=np.int64)
     shown = np.zeros(len(pairs), dtype=np.bool_)
     if tested.asked is not None and tested.skipped is not None:
-        others = recorded(train, catalogue, "impressions")
+        others = recorded_clicks(train, catalogue, "impressions")
         assert others.asked is not None
         assert others.skipped is not None
         shown = np.isin(pairs, _distinct(others.asked, _numbers_in(others.asked, old.users), len(catalogue)))
@@ -208,7 +208,7 @@ def _distinct(clicks: Clicks, numbers: NDArray[np.int64], items: int) -> NDArray
     return np.unique((user * items + clicks.rows)[user >= 0])
 
 
-def trial(past: Past, start: int, seed: int, world: World | None = None, users: Sequence[int] = ()) -> Trial:
+def draw_trial(past: Past, start: int, seed: int, world: World | None = None, users: Sequence[int] = ()) -> Trial:
     """Draw the clicks every user starts from, and what judges are tested on.
 
     Parameters

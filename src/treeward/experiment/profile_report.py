@@ -7,7 +7,7 @@ from treeward.core.report_html import heading, plot, table, text
 from treeward.experiment.presets import SENSITIVITY, TABLE_4
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Judge
-from treeward.experiment.summary import BEFORE, Learned, gaps, said, verdicts
+from treeward.experiment.summary import BEFORE, ProfileResult, gaps, interval_text, verdicts
 
 
 def profile_quality(outcome: Outcome) -> list[str]:
@@ -48,7 +48,7 @@ def _samples(outcome: Outcome) -> str:
     return "Test samples are the users' impressions with their real skips; users began with clicks of their history."
 
 
-def _table(outcome: Outcome, found: list[Learned], judge: Judge) -> str:
+def _table(outcome: Outcome, found: list[ProfileResult], judge: Judge) -> str:
     best = max(range(len(found)), key=lambda i: found[i].found.auc.mean)
     papers = judge is outcome.spec.judges[0]
     printed = [name for name in TABLE_4 if papers and any(one.arm in TABLE_4[name] for one in found)]
@@ -59,7 +59,7 @@ def _table(outcome: Outcome, found: list[Learned], judge: Judge) -> str:
             for name in printed
             for value in TABLE_4[name].get(one.arm, (0.0, 0.0))
         ]
-        rows.append((one.arm, *(said(*value, ".3f") for value in one.found), *paper))
+        rows.append((one.arm, *(interval_text(*value, ".3f") for value in one.found), *paper))
     head = ["arm", "LogLoss", "AUC", "LogLoss, world labels", "AUC, world labels"]
     head += [f"paper, {name}, {what}" for name in printed for what in ("LogLoss", "AUC")]
     kind = "biases per user and item" if judge.biases else "P(click) = sigmoid(u'v), no biases"
@@ -73,7 +73,7 @@ def _claim(outcome: Outcome) -> list[str]:
     for judge in [one for one in outcome.spec.judges if one not in SENSITIVITY]:
         found = [gaps(outcome, name, judge.label) for name in names]
         if found[0]:
-            rows = [(str(same[0]), *(one.gap.answered("+.3f") for one in same)) for same in zip(*found, strict=True)]
+            rows = [(str(same[0]), *(one.gap.answer_text("+.3f") for one in same)) for same in zip(*found, strict=True)]
             head = ("explorer above exploiter", "by AUC", "by LogLoss (how much less)", "by AUC, world labels")
             parts.append(table(head, rows, f"Claims, judge {judge.label}; paired by repeat, 95 % intervals"))
     over = "worlds" if outcome.spec.worlds > 1 else "repeats"
@@ -114,14 +114,14 @@ def _sensitivity(outcome: Outcome) -> list[str]:
     ]
 
 
-def _pictures(found: list[Learned]) -> list[str]:
+def _pictures(found: list[ProfileResult]) -> list[str]:
     points = [Point(one.arm, one.clicks or 0.0, *one.found.auc) for one in found[1:]]
     figure = point_plot(points, "clicks per user", "AUC of the factorisation")
     figure.add_hline(y=found[0].found.auc.mean, line_dash="dot", annotation_text=found[0].arm)
     return [plot(figure, "Clicks an arm earns, and how well its log predicts users' other clicks.", 460)]
 
 
-def _users(outcome: Outcome, found: list[Learned]) -> list[str]:
+def _users(outcome: Outcome, found: list[ProfileResult]) -> list[str]:
     rows = [
         (one.arm, f"{one.clicks:.1f}", f"{one.categories:.1f}", f"{one.gini:.3f}", f"{one.coverage:.1%}")
         for one in found[1:]

@@ -36,11 +36,17 @@ class Sizes(NamedTuple):
     """What is measured, as data."""
 
     items: tuple[Annotated[int, Whole(low=SHRINK**2)], ...] = (1_000, 10_000, 100_000)
+    """Catalogue sizes, each larger than the one before."""
     users: Annotated[int, Whole(low=2)] = 20
+    """Users of every size."""
     rounds: Annotated[int, Whole(low=2)] = 1_000
+    """Recommendations per user."""
     repeats: Count = 3
+    """Repeats, each with its own seed."""
     dim: Count = 32
+    """Dimensions of the item vectors."""
     seed: Seed = 0
+    """Every random choice comes from this seed."""
 
     def check(self) -> None:
         """Refuse what cannot be run."""
@@ -165,7 +171,7 @@ def _page(measured: Measured) -> bytes:
     what = f"compared with {sizes.items[0]:,} items"
     figure = line_plot(_growth(measured), "items", what, from_zero=True, log_x=True)
     told = [
-        (row.arm, f"{row.items:,}", row.regret.said(".1f"), f"{row.growth:.2f}",
+        (row.arm, f"{row.items:,}", row.regret.text(".1f"), f"{row.growth:.2f}",
          f"{row.late:.4f}", f"{row.best:.3f}")
         for arm in ARMS
         for row in measured.rows

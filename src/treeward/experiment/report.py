@@ -13,7 +13,7 @@ from treeward.experiment.presets import GRID_P, GRID_Q, TABLE_3, TABLE_ROUNDS
 from treeward.experiment.profile_report import profile_quality
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Spec
-from treeward.experiment.summary import claims, curves, deepened, ratios, rounds_of, said, scores, tidy
+from treeward.experiment.summary import claims, curves, feature_gains, interval_text, ratios, rounds_of, scores, tidy
 
 _MOST_CURVES = 24
 
@@ -109,8 +109,8 @@ def _results(outcome: Outcome) -> list[str]:
         best = max(range(len(made)), key=lambda i: made[i].mean)
         rows = [
             (
-                one.arm, said(one.mean, one.half),
-                "the best baseline" * compared if one.gain is None else said(one.gain, one.gain_half, "+.2f"),
+                one.arm, interval_text(one.mean, one.half),
+                "the best baseline" * compared if one.gain is None else interval_text(one.gain, one.gain_half, "+.2f"),
                 _chance(one.p_value) or "–" * compared,  # noqa: RUF001
                 f"{one.regret:.1f}",
             )
@@ -158,7 +158,7 @@ def _claims(outcome: Outcome) -> list[str]:
     found = [claims(outcome, round) for round in late]
     if not found[0]:
         return []
-    rows = [(str(same[0]), *(one.gap.answered() for one in same)) for same in zip(*found, strict=True)]
+    rows = [(str(same[0]), *(one.gap.answer_text() for one in same)) for same in zip(*found, strict=True)]
     head = ("claim of the paper", *(f"here at {round:,} rounds" for round in late))
     parts = [
         heading("The paper's claims"),
@@ -188,11 +188,11 @@ def _deep(outcome: Outcome) -> list[str]:
     for round in rounds_of(outcome):
         rows = [
             (
-                one.arm, f"{one.earned_plain:.2f}", f"{one.earned:.2f}", one.gap.said("+.2f"),
+                one.arm, f"{one.earned_plain:.2f}", f"{one.earned:.2f}", one.gap.text("+.2f"),
                 f"{one.ratio:.3f}" + ("" if one.within is None else f" ({one.within[0]:.3f} to {one.within[1]:.3f})"),
                 _chance(one.gap.p_value),
             )
-            for one in deepened(outcome, round)
+            for one in feature_gains(outcome, round)
         ]  # fmt: skip
         if rows:
             head = ("arm", "without", "with", "difference, paired by user, 95 % interval", "ratio", "p")

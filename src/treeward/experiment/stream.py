@@ -17,8 +17,7 @@ from treeward.core import artefact, checks, rng
 from treeward.core.artefact import StrPath
 from treeward.core.checks import Count, Number, OneOf, Seed, Whole
 from treeward.core.errors import ArtefactError, DataError, ExtraMissing, InvalidArgument
-from treeward.core.progress import Progress, silent
-from treeward.core.progress import Stage as Steps
+from treeward.core.progress import Progress, Stage, silent
 from treeward.core.tasks import Share, check_place
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
@@ -29,7 +28,7 @@ from treeward.embed import attribute_vectors, svd_vectors, text_vectors
 from treeward.embed.text import TEXT_COLUMNS
 from treeward.experiment import run_folder
 from treeward.experiment.prepare import content_digest, fit_world, is_world, rows_of
-from treeward.experiment.stream_arms import ARMS, Player, Stage
+from treeward.experiment.stream_arms import ARMS, Player, StreamSetup
 from treeward.learn.torch import torch_for
 from treeward.policy.beam import Beam
 from treeward.simulate.arrivals import Visits, arrivals
@@ -60,10 +59,11 @@ class Stream:
     dim: Count = 64
     """Dimensions of item vectors that are made."""
     users: Annotated[int, Whole(low=2)] = 12_000
-    """At most this number of users visit."""
+    """At most this many users visit."""
     training: Annotated[float, Number(above=0, below=1)] = 0.5
     """Share of all users who do not visit; vectors and prior are made from their events."""
     days: Annotated[int, Whole(1, 2**15 - 1)] = 20
+    """How many days."""
     visits: Annotated[float, Number(low=1)] = 4.0
     """Visits of the median user."""
     tail: Annotated[float, Number(above=1)] = 3.5
@@ -72,7 +72,9 @@ class Stream:
     """Visits of different users that are decided before feedback on them comes."""
     arms: tuple[str, ...] = tuple(ARMS)
     repeats: Count = 3
+    """Repeats, each with its own seed."""
     seed: Seed = 0
+    """Every random choice comes from this seed."""
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is computed."""
@@ -264,7 +266,7 @@ def _some_users(spec: Stream, users: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _popularity(world: World, users: NDArray[np.int64], report: Progress) -> NDArray[np.float64]:
     """Return the mean chance of a click per item."""
-    total, steps = np.zeros(len(world.catalogue)), Steps(report, "popularity", len(users))
+    total, steps = np.zeros(len(world.catalogue)), Stage(report, "popularity", len(users))
     for user in users.tolist():
         total += world.probabilities(user)
         steps.step()
@@ -272,18 +274,18 @@ def _popularity(world: World, users: NDArray[np.int64], report: Progress) -> NDA
 
 
 @lru_cache(1)
-def open_stage(place: str) -> tuple[Stream, Stage]:
-    """Return the spec of a prepared folder and what its arms have in common; `Stage.longest` is 0."""
+def open_setup(place: str) -> tuple[Stream, StreamSetup]:
+    """Return the spec of a prepared folder and what its arms have in common; `StreamSetup.longest` is 0."""
     folder = Path(place)
     arrays = artefact.read(folder / "stage", *STAGE).arrays
     world = World.load(folder / "world", verify=False)
     users, popular = np.asarray(arrays["users"]), np.asarray(arrays["popular"])
-    return read_stream(folder), Stage(folder, world, users, popular, 0)
+    return read_stream(folder), StreamSetup(folder, world, users, popular, 0)
 
 
 def play_cell(shared: Share, label: str, repeat: int) -> artefact.Contents:
     """Compute a cell: one arm through all visits."""
-    spec, stage = open_stage(str(shared.folder()))
+    spec, stage = open_setup(str(shared.folder()))
     seed, visits = run_folder.cell_seed(spec.seed, repeat), spec.arrivals(len(stage.users), stage.items, repeat)
     player = ARMS[label].make(stage._replace(longest=int(visits.visit.max())), seed)
     rows, clicks, seconds = play(player, visits, stage, spec.batch)
@@ -296,7 +298,7 @@ def play_cell(shared: Share, label: str, repeat: int) -> artefact.Contents:
 
 
 def play(
-    player: Player, visits: Visits, stage: Stage, batch: int
+    player: Player, visits: Visits, stage: StreamSetup, batch: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], float]:
     """Let an arm serve all visits; return the rows it showed, the clicks, and the seconds that the arm itself took."""
     rows, clicks = np.empty(len(visits.user), dtype=np.int64), np.empty(len(visits.user), dtype=np.bool_)

@@ -36,7 +36,7 @@ _FACTORS = 16
 Rows = NDArray[np.int64]
 
 
-class Stage(NamedTuple):
+class StreamSetup(NamedTuple):
     """What all arms have in common."""
 
     folder: Path
@@ -91,7 +91,7 @@ class Listed(Player):
 class OwnBest(Player):
     """Every user's own list by true chances: what nobody can exceed, in expectation."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: StreamSetup) -> None:
         self._stage = stage
         self._lists: dict[int, NDArray[np.int32]] = {}
         self._next = np.zeros(len(stage.users), dtype=np.int64)
@@ -284,7 +284,7 @@ class Explored(Player):
         Of `Explorer`.
     """
 
-    def __init__(self, stage: Stage, seed: int, policy: Policy, *, tree: str = "tree", **options: Any) -> None:
+    def __init__(self, stage: StreamSetup, seed: int, policy: Policy, *, tree: str = "tree", **options: Any) -> None:
         shop, grown = stage.world.catalogue, ItemTree.load(stage.folder / tree, verify=False)
         given = {"repeats": False, "seed": seed, **options}
         with Explorer(shop, grown, policy, memory=1 << 24, **given) as trial:  # kernels are compiled before time counts
@@ -311,7 +311,7 @@ class Explored(Player):
         return float(self._scores)
 
 
-def _with_prior(stage: Stage, seed: int, *, crowd: bool = False) -> Player:
+def _with_prior(stage: StreamSetup, seed: int, *, crowd: bool = False) -> Player:
     policy = Beam(prior=Crowd.load(stage.folder / "prior"))
     return Explored(stage, seed, policy, tree="tree-prior", crowd=crowd)
 
@@ -322,7 +322,7 @@ class Arm(NamedTuple):
     label: str
     what: str
     """What it does, for the report."""
-    make: Callable[[Stage, int], Player]
+    make: Callable[[StreamSetup, int], Player]
     """From the stage and a seed."""
     needs: tuple[str, ...] = ()
     """``"prior"``: a prior from training users. ``"als"``: the extra of that name."""

@@ -46,14 +46,14 @@ HEAD = (
 def row_of(line: ArmSummary) -> tuple[str, ...]:
     """Return a line of the table as text, in the order of `HEAD`."""
     return (
-        line.arm, line.clicks.said(), line.last.said(), _gap(line.over_beam), _gap(line.over_list),
+        line.arm, line.clicks.text(), line.last.text(), _gap(line.over_beam), _gap(line.over_list),
         f"{line.shown:.1%}", f"{line.often:.1%}", "" if line.scores is None else f"{line.scores:.1f}",
         f"{line.microseconds:.0f}" if line.microseconds >= 10 else f"{line.microseconds:.1f}",
     )  # fmt: skip
 
 
 def _gap(rate: Estimate | None) -> str:
-    return "" if rate is None else rate.said("+.3f")
+    return "" if rate is None else rate.text("+.3f")
 
 
 def size_of(streamed: Streamed) -> str:

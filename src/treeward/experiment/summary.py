@@ -45,12 +45,12 @@ def by_user(outcome: Outcome, round: int, what: str = "cumulative_reward") -> di
     }
 
 
-def said(mean: float, half: float | None, form: str = ".2f") -> str:
+def interval_text(mean: float, half: float | None, form: str = ".2f") -> str:
     """Return a mean and half of its interval as text.
 
     Examples
     --------
-    >>> said(1.25, 0.5), said(-2, None, "+.1f"), said(3, 0.25, "+.1f")
+    >>> interval_text(1.25, 0.5), interval_text(-2, None, "+.1f"), interval_text(3, 0.25, "+.1f")
     ('1.25 ± 0.50', '-2.0', '+3.0 ± 0.2')
     """
     return f"{mean:{form}}" + ("" if half is None else f" ± {half:{form.lstrip('+')}}")
@@ -72,13 +72,13 @@ class Estimate(NamedTuple):
             return "not distinguishable"
         return "yes" if self.mean > self.half else "no" if self.mean < -self.half else "not distinguishable"
 
-    def said(self, form: str = ".3f") -> str:
+    def text(self, form: str = ".3f") -> str:
         """Return the mean and its interval as text."""
-        return said(self.mean, self.half, form)
+        return interval_text(self.mean, self.half, form)
 
-    def answered(self, form: str = "+.1f") -> str:
+    def answer_text(self, form: str = "+.1f") -> str:
         """Return the answer with the difference and its interval."""
-        return f"{self.answer}: {self.said(form)}"
+        return f"{self.answer}: {self.text(form)}"
 
 
 def estimate(values: NDArray[np.float64], shared: bool) -> Estimate:
@@ -154,7 +154,7 @@ def paired(outcome: Outcome, one: str, other: str, round: int) -> Estimate:
     return estimated(outcome, earned[one] - earned[other], _arm(outcome, one), _arm(outcome, other))
 
 
-class Deepened(NamedTuple):
+class FeatureGain(NamedTuple):
     """An arm with learned features, compared with the same arm without."""
 
     arm: str
@@ -176,7 +176,7 @@ class Deepened(NamedTuple):
         return self.ratio - self.gap.half / self.earned_plain, self.ratio + self.gap.half / self.earned_plain
 
 
-def deepened(outcome: Outcome, round: int) -> list[Deepened]:
+def feature_gains(outcome: Outcome, round: int) -> list[FeatureGain]:
     """Return every arm with learned features that has a twin without, and the gain, paired by user."""
     earned = {label: float(values.mean()) for label, values in by_user(outcome, round).items()}
     twins = [arm for arm in outcome.spec.arms if not arm.features]
@@ -185,7 +185,7 @@ def deepened(outcome: Outcome, round: int) -> list[Deepened]:
         plain = next((one.label for one in twins if _plain(one) == _plain(arm)), None)
         if arm.features and plain is not None:
             gap = paired(outcome, arm.label, plain, round)
-            made.append(Deepened(arm.label, plain, earned[arm.label], earned[plain], gap))
+            made.append(FeatureGain(arm.label, plain, earned[arm.label], earned[plain], gap))
     return made
 
 
@@ -296,7 +296,7 @@ class Found(NamedTuple):
     auc_world: Repeated
 
 
-class Learned(NamedTuple):
+class ProfileResult(NamedTuple):
     """What a judge learned from what an arm collected, and what the arm's users saw."""
 
     arm: str
@@ -313,7 +313,7 @@ class Learned(NamedTuple):
 BEFORE = "nothing collected"
 
 
-def verdicts(outcome: Outcome, judge: str = "") -> list[Learned]:
+def verdicts(outcome: Outcome, judge: str = "") -> list[ProfileResult]:
     """Return what a judge found for each arm; the first row is for the clicks that users began with alone.
 
     `judge`: its label; by default the first one's.
@@ -323,12 +323,12 @@ def verdicts(outcome: Outcome, judge: str = "") -> list[Learned]:
     last = outcome.rewards.filter(pl.col("round") == outcome.spec.rounds)
     means = last.group_by("arm").agg(pl.col("cumulative_reward", "reached").mean())
     bare = mine.filter(~pl.col("collected"))
-    made = [Learned(BEFORE, _found(bare))]
+    made = [ProfileResult(BEFORE, _found(bare))]
     for arm in outcome.spec.arms:
         found, told = mine.filter(pl.col("collected"), arm=arm.label), means.filter(arm=arm.label).row(0, named=True)
         seen = outcome.cells.filter(arm=arm.label)
         gini, coverage = (Repeated.of(seen[name]).mean for name in ("gini", "coverage"))
-        made.append(Learned(arm.label, _found(found), told["cumulative_reward"], told["reached"], gini, coverage))
+        made.append(ProfileResult(arm.label, _found(found), told["cumulative_reward"], told["reached"], gini, coverage))
     return made
 
 
