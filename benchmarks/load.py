@@ -130,7 +130,7 @@ def drive(
     keep: bool = False,
     rate: float = 0,
 ) -> Load:
-    """Send bodies in turn over `count` connections, as fast as they are answered or at most `rate` per second.
+    """Send bodies in turn over all connections, as fast as they are answered or at most `rate` per second.
 
     With `keep`, each body is sent once, and the answers are returned.
     """

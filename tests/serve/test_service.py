@@ -258,5 +258,5 @@ def test_a_damaged_backup_can_be_salvaged(tmp_path):
     told = cli("store", "salvage", tmp_path / "copy.db", tmp_path / "saved.db")
     assert "20 events of 1 users" in told
     assert "it and all after it are left out" in told
-    assert SQLiteStore(tmp_path / "saved.db").read("ada")["item"].tolist() == list(range(20))
+    assert SQLiteStore(tmp_path / "saved.db").read(["ada"])[0]["item"].tolist() == list(range(20))
     assert "exists already" in cli("store", "salvage", tmp_path / "copy.db", tmp_path / "saved.db", code=2)

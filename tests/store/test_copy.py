@@ -208,6 +208,21 @@ def test_two_copies_at_once_do_not_add_up(places, to, monkeypatch):
     target.close()
 
 
+@needs_postgres
+def test_names_that_a_database_cannot_hold_are_refused_before_anything_is_copied(places):
+    source, target = open_store(places("file", "one")), open_store(places("database", "two"))
+    source.append(["ada", "x" * 2_599], np.concatenate([event(1, 1.0)] * 2))
+    source.append(["y" * 2_600], event(1, 1.0))
+    before = target.metadata.list()
+    with pytest.raises(StoreError, match=r"at most 2,600 bytes, got 'yyy.*\(2,601 bytes\)'; nothing was copied"):
+        copy(source, target)
+    assert (contents(target), target.metadata.list()) == ({}, before)
+    source.move("y" * 2_600, None)
+    assert copy(source, target) == (2, 2, True)
+    source.close()
+    target.close()
+
+
 def test_notes_move_along(places):
     source, target = open_store(places("file", "one")), open_store(places("file", "two"))
     source.metadata.put({"snapshot": b"this one"})

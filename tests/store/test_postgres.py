@@ -26,7 +26,7 @@ from treeward.serve.settings import Settings
 from treeward.store.base import everyone, forget, merge, read_all, read_chunks
 from treeward.store.events import REWARD, SHOWN, event
 from treeward.store.metadata import begin
-from treeward.store.numbers import number_items, number_snapshot
+from treeward.store.numbers import item_ids, number_items, number_snapshot, snapshot_digests
 from treeward.store.opening import without_password
 from treeward.testing import check_store
 
@@ -112,7 +112,8 @@ def test_many_explorers_decide_as_one(url):
         replicas[int(random.integers(3))].feedback({d.id: reward})
         row = shop.row(d.item)
         alone.store.append(
-            [user], event(int(alone._now.decider.roster.numbers[row]), reward, node=_node(d), nonce=1 + _)
+            [user],
+            event(int(alone._snapshot.decider.positions.number_of_row[row]), reward, node=_node(d), nonce=1 + _),
         )
     for user in users:
         told = [one.inspect.field(user) for one in (*replicas, alone)]
@@ -120,9 +121,9 @@ def test_many_explorers_decide_as_one(url):
             assert other.nodes.node == told[0].nodes.node
             np.testing.assert_allclose(other.mean, told[0].mean, atol=1e-5)
             np.testing.assert_allclose(other.width, told[0].width, atol=1e-5)
-        seats = [int(one._now.decider.seats.seat([user])[0]) for one in (*replicas, alone)]
+        seats = [int(one._snapshot.decider.states.seat([user])[0]) for one in (*replicas, alone)]
         thetas = [
-            one._now.decider.seats.state.posterior.theta[seat]
+            one._snapshot.decider.states.state.posterior.theta[seat]
             for one, seat in zip((*replicas, alone), seats, strict=True)
         ]
         for theta in thetas[1:]:
@@ -151,6 +152,48 @@ def test_somebody_erased_on_one_replica_is_erased_on_all(url):
     assert other.feedback({f.id: 0.5}) == {f.id: "recorded"}
     assert other.store.read(["eve"])[0]["kind"].tolist() == [SHOWN, 1]
     one.close()
+    other.close()
+
+
+def test_processes_that_number_items_at_once_agree(url):
+    stores, found, gate = [opened(url) for _ in range(6)], {}, threading.Barrier(6)
+
+    def work(number):
+        gate.wait()
+        for turn in range(5):
+            ids = [f"item {(number + i) % 9 + 7 * turn}" for i in range(6)]
+            found[number, turn] = ids, number_items(stores[number], pl.Series(ids)).tolist()
+            number_snapshot(stores[number], f"tree {(number + turn) % 4}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    known = item_ids(stores[0]).to_list()
+    assert len(known) == len(set(known))
+    assert len(found) == 30
+    for ids, numbers in found.values():
+        assert [known[number] for number in numbers] == ids
+    assert sorted(snapshot_digests(stores[0])) == [f"tree {i}" for i in range(4)]
+    for store in stores:
+        store.close()
+
+
+def test_a_failed_move_leaves_users_as_they_were(url, monkeypatch):
+    store, other = opened(url), opened(url)
+    store.append(["ada"], event(1, 1.0, nonce=1))
+    with monkeypatch.context() as broken:
+        broken.setattr("treeward.store.postgres_schema.put_metadata", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            store.move("ada", "bob")
+    assert (store.counts(["ada", "bob"]), store.identities.epoch) == ([1, 0], 0)
+    forget(other, "eve")
+    assert store.identities.epoch == 0
+    assert merge(store, "ada", "bob") == 1
+    assert (store.identities.epoch, store.identities.resolve("ada", 1)) == (2, "bob")
+    assert store.identities.resolve("eve", 0) is None
+    store.close()
     other.close()
 
 
@@ -490,14 +533,17 @@ def test_two_explorers_on_one_database_decide_the_same_under_one_edition(crowded
                 each.feedback({d.id: float(luck.uniform() < 0.3) for d in shown})
             (one, two)[round % 2].publish()
             assert (two, one)[round % 2].follow()
-            assert one.keeper.now.same_as(two.keeper.now)
-            assert one.keeper.now.rewards == 60 * (round + 1), "what both were told, once"
+            assert one.crowd_keeper.latest.same_as(two.crowd_keeper.latest)
+            assert one.crowd_keeper.latest.rewards == 60 * (round + 1), "what both were told, once"
             users, made = ["new", *(f"u{n}" for n in range(30))], []
             for each in (one, two):
-                draws = each._now.decider._begun, each._now.decider._call_stream
-                each._now.decider._begun, each._now.decider._call_stream = 0, 7  # the same for both
+                draws = each._snapshot.decider._begun, each._snapshot.decider._call_stream
+                each._snapshot.decider._begun, each._snapshot.decider._call_stream = (
+                    0,
+                    7,
+                )  # the same for both
                 made.append([(d.item, d.mean, d.width, d.edition) for user in users for d in each.preview(user, 3)])
-                each._now.decider._begun, each._now.decider._call_stream = draws
+                each._snapshot.decider._begun, each._snapshot.decider._call_stream = draws
             assert made[0] == made[1]
 
 
@@ -523,6 +569,6 @@ def test_editions_made_under_traffic_count_every_reward_once(crowded, url):
         told = sum(caller.result() for caller in callers)
         numbers.append(one.publish())
         assert numbers == sorted(numbers)
-        assert one.keeper.now.rewards == told
-        assert two.follow()
-        assert two.keeper.now.rewards == told
+        assert one.crowd_keeper.latest.rewards == told
+        assert two.crowd_keeper.follow()
+        assert two.crowd_keeper.latest.rewards == told

@@ -12,19 +12,18 @@ from treeward.bandit.rules import Rule
 from treeward.policy import HCB, POLICIES
 from treeward.policy.session import Decisions, TreeSession
 from treeward.store import STORES, MemoryStore
-from treeward.store.identities import Identities
 from treeward.store.opening import open_store
 from treeward.testing import ContractBroken, check_bandit, check_policy, check_store
 
 
 @pytest.mark.parametrize("name", BANDITS)
-def test_bandits(name):
+def test_registered_bandits_keep_their_promises(name):
     check_bandit(BANDITS[name]())
 
 
 @pytest.mark.parametrize("bandit", BANDITS)
 @pytest.mark.parametrize("name", POLICIES)
-def test_policies(name, bandit):
+def test_registered_policies_keep_their_promises(name, bandit):
     made = POLICIES[name](BANDITS[bandit]())
     known = getattr(made, "families", None)
     if known is not None and made.bandit.rule(8).kind not in known:
@@ -35,12 +34,12 @@ def test_policies(name, bandit):
 
 
 @pytest.mark.parametrize("name", [name for name in STORES if name != "postgresql"])  # tests/store has a server
-def test_stores(name, tmp_path):
+def test_registered_stores_keep_their_promises(name, tmp_path):
     address = name if name == "memory" else f"{name}:{tmp_path / 'events'}"
     check_store(lambda: open_store(address), durable=name != "memory")
 
 
-def test_a_bandit_that_never_explores_is_noticed():
+def test_bandit_with_an_invalid_strength_is_noticed():
     class Stubborn:
         def rule(self, dim):
             return Rule(0, float("nan"), 1.0)
@@ -91,7 +90,7 @@ class PopularSession:
         np.add.at(self.counts, decisions.item, 1)
 
 
-def test_a_policy_with_shared_state():
+def test_policy_with_shared_state_runs_in_simulations_only():
     check_policy(Popular())
     shop = tw.Catalogue(range(20), np.eye(20, dtype=np.float32))
     with pytest.raises(tw.InvalidArgument, match="Popular.LinUCB., which shares state between users"):
@@ -104,7 +103,7 @@ class ByRounds(tw.HCB):
 
 
 @pytest.mark.parametrize("options", [{}, {"reward": "click", "repeats": False, "users": [3, 9, 4]}])
-def test_round_by_round_is_user_by_user(options):
+def test_running_round_by_round_equals_running_user_by_user(options):
     world = tw.World.synthetic(items=400, users=12, dim=8, seed=0)
     tree = tw.ItemTree.build(world.catalogue.vectors, (4, 16), seed=0)
     apart = tw.simulate(HCB(), world, tree, rounds=70, seed=5, regret=True, **options)
@@ -161,20 +160,3 @@ class Clinging(MemoryStore):
 def test_a_store_that_breaks_a_promise_is_noticed(store, promise):
     with pytest.raises(ContractBroken, match=promise):
         check_store(store)
-
-
-def test_users_resolve_to_whom_they_became():
-    """Names are compared by value; nothing of a forgotten user's name is left."""
-    metadata = {"secret": b"secret", "epoch": b"0"}
-    identities = Identities(metadata)
-    metadata |= identities.move("visitor", "ada")
-    metadata |= identities.move("".join(["a", "da"]), "bea")  # the same name, another object
-    assert [identities.resolve(name, 0) for name in ("visitor", "ada", "bea")] == ["bea", "bea", "bea"]
-    assert identities.resolve("ada", 2) == "ada"  # a new user of that name
-    assert not any(b"ada" in value or b"visitor" in value for value in metadata.values())
-    metadata |= identities.move("bea", None)
-    assert [identities.resolve(name, 0) for name in ("visitor", "ada", "bea")] == [None, None, None]
-    assert not any(b"bea" in value for value in metadata.values())
-    copy = Identities(metadata)
-    assert copy.epoch == 3
-    assert [copy.resolve(name, 0) for name in ("visitor", "ada", "bea", "cleo")] == [None, None, None, "cleo"]

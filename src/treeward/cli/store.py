@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from treeward.cli.console import errors, progress, say
-from treeward.cli.tables import ItemColumns
+from treeward.cli.inputs import Columns
 from treeward.core.errors import DataError, InvalidArgument, StoreError, StoreInUse
 
 if TYPE_CHECKING:
     from treeward.core.progress import Progress
     from treeward.explorer.explorer import Explorer
-    from treeward.explorer.rebuilt import StateCheck
+    from treeward.explorer.state_check import StateCheck
     from treeward.serve.settings import Settings
-    from treeward.store.base import EventStore
 
-app = typer.Typer(help="Check, back up, restore, copy, export or import a store of events.", no_args_is_help=True)
+app = typer.Typer()
 
 _MOST_NAMED = 20
 
@@ -45,7 +44,7 @@ def check(
         Path | None,
         typer.Option(help="The catalogue. With it, also rebuild users and compare their states.", show_default=False),
     ] = None,
-    column: ItemColumns = None,
+    column: Columns = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="Settings of the service, for --items.", show_default=False)
     ] = None,
@@ -181,17 +180,17 @@ def copy_(
     (POST /admin/copy), and then by this command for the rest. An incomplete copy is never served.
     """
     from treeward.store.copy import copy
-    from treeward.store.opening import without_password
+    from treeward.store.opening import open_store, opened_store, without_password
 
     if source == target or "memory" in (source, target):
         rule = "another store than SOURCE, and neither of them memory"
         raise InvalidArgument("store copy", "TARGET", rule, "the same")
     with progress() as report:
         try:
-            one = _open(source, create=False, report=report)
+            one = open_store(source, report, create=False)
         except StoreInUse as error:
             raise StoreError(f"{error}; ask the service that has it: POST /admin/copy") from error
-        with closing(one), closing(_open(target, create=True, report=report)) as other:
+        with closing(one), opened_store(target, report) as other:
             made = copy(one, other, report)
     say(f"{without_password(target)}: {made.events:,} events brought, {made.users:,} users in all")
     if not made.complete:
@@ -203,8 +202,9 @@ def copy_(
 def export(store: Place, folder: New) -> None:
     """Write every event to Parquet files in a new folder."""
     from treeward.store import parquet
+    from treeward.store.opening import opened_store
 
-    with progress() as report, closing(_open(store, create=False, report=report)) as held:
+    with progress() as report, opened_store(store, report, create=False) as held:
         made = parquet.export(held, folder, report)
     say(f"Wrote {made.events:,} events of {made.users:,} users to {folder}")
 
@@ -219,13 +219,8 @@ def import_(
 ) -> None:
     """Add events from Parquet files, all of them or none. Creates the store if it does not exist."""
     from treeward.store import parquet
+    from treeward.store.opening import opened_store
 
-    with progress() as report, closing(_open(store, create=True, report=report)) as held:
+    with progress() as report, opened_store(store, report) as held:
         made = parquet.load(held, files, report)
     say(f"Added {made.events:,} events of {made.users:,} users")
-
-
-def _open(where: str, *, create: bool, report: "Progress") -> "EventStore":
-    from treeward.store.opening import open_store
-
-    return open_store(where, report, create=create)

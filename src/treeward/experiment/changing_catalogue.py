@@ -61,13 +61,17 @@ class ChangingCatalogue:
     items: Annotated[int, Whole(low=100)] = 20_000
     """Items of a synthetic world; half of them are there at a time."""
     users: Count = 200
+    """How many users."""
     days: Count = 20
+    """How many days."""
     rounds: Count = 10
-    """Recommendations a user gets every day."""
+    """Recommendations per user and day."""
     churn: tuple[Annotated[float, Number(above=0, high=0.5)], ...] = (0.01, 0.05, 0.2)
     """Shares of the catalogue that come and go every day."""
     repeats: Count = 3
+    """Repeats, each with its own seed."""
     seed: Seed = 0
+    """Every random choice comes from this seed."""
 
     def check(self) -> None:
         """Refuse what cannot be run."""

@@ -29,7 +29,7 @@ from treeward.serve.service import Service
 from treeward.serve.settings import Settings
 from treeward.serve.snapshots import choice_of
 from treeward.store.base import EventStore
-from treeward.store.opening import open_store
+from treeward.store.opening import abandon, open_store
 from treeward.tree.item_tree import ItemTree
 
 _EXPOSED_WITHIN = 0.02
@@ -51,7 +51,7 @@ def open_explorer(settings: Settings, progress: Progress = silent, *, chosen: bo
                 raise
             raise unservable(choice.now.items, error) from error
     except BaseException:
-        store.close()
+        abandon(store)
         raise
 
 

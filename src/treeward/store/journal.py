@@ -39,30 +39,46 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
         raise StoreError(f"{path}: a link to nothing; make the store where it leads to")
     write_ahead.check(path)
     try:
-        if create and not path.exists():
-            # It will hold the key of decision ids.
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+        new = create and not path.exists() and _create(path)
         made = sqlite3.connect(path, timeout=0.2, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"{path}: cannot be opened ({error})") from error
     try:
         _prepare(made, path)
     except sqlite3.Error as error:
-        told = _told(path, error)
-        _give_up(made, path, told)
-        raise told from error
+        problem = _problem(path, error)
+        _give_up(made, path, problem, new)
+        raise problem from error
     except BaseException as error:
-        _give_up(made, path, error)
+        _give_up(made, path, error, new)
         raise
     return made
 
 
-def _give_up(made: sqlite3.Connection, path: Path, error: BaseException) -> None:
-    """Close a file that could not be opened: one that is another's, or no store, as it is."""
+def _create(path: Path) -> bool:
+    """Create a file that only its owner can read: it will hold the key of decision ids. Return if it is new."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_EXCL, 0o600))
+    except FileExistsError:  # another process was faster
+        return False
+    return True
+
+
+def _give_up(made: sqlite3.Connection, path: Path, error: BaseException, new: bool) -> None:
+    """Close a file that could not be opened. Leave it as it is if another process has it, or if it is no store."""
     if isinstance(error, (StoreInUse, StoreVersion)):
         made.close()
-    else:
-        write_ahead.close(made, path)
+        return
+    write_ahead.close(made, path)
+    if new:
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a store's file, and its log."""
+    for file in (path, write_ahead.log_of(path)):
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
 
 
 def _prepare(made: sqlite3.Connection, path: Path) -> None:
@@ -107,7 +123,7 @@ def _schema() -> set[tuple[str, str]]:
         return set(made.execute("SELECT type, name FROM sqlite_schema"))
 
 
-def _told(path: Path, error: sqlite3.Error) -> StoreError:
+def _problem(path: Path, error: sqlite3.Error) -> StoreError:
     text = str(error)
     if "locked" in text:
         return StoreInUse(f"{path}: another process has it open; one store, one process")
@@ -151,6 +167,8 @@ class Journal:
 
     def __init__(self, path: Path, *, create: bool) -> None:
         self.path, self._logged = path, 0
+        self.new = not path.exists()
+        """Whether the file was created here."""
         self.connection = connect(path, create=create)
         self._files: tuple[tuple[int, int] | None, ...] = ()
         """The file and its write-ahead log, as the system knows them."""

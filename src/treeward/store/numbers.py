@@ -79,7 +79,9 @@ class _Numbers:
             self._read_items(store)
             self._check_kind(store, ids)
             if isinstance(self._items, pl.Series):
-                if len(self._items) == 0 and len(ids) and self._write_items(store.metadata, ids):
+                if len(self._items) == 0 and len(ids):
+                    if not self._write_items(store.metadata, ids):
+                        continue
                     self._items = ids
                 if ids is self._items or ids.equals(self._items):
                     return np.arange(len(ids), dtype=np.int32)

@@ -1,6 +1,8 @@
 """Opening a store by its address: ``memory``, a file, or ``NAME:PLACE`` with a name of `STORES`."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from treeward.core.errors import ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress, silent
 from treeward.store import STORES
 from treeward.store.base import EventStore
+from treeward.store.sqlite import SQLiteStore
 
 
 def _parse(address: str) -> tuple[str, str]:
@@ -57,3 +60,23 @@ def open_store(address: str, progress: Progress = silent, *, create: bool = True
     takes = signature(kind).parameters
     made: EventStore = kind(*[place] * bool(place), **{name: options[name] for name in options if name in takes})
     return made
+
+
+@contextmanager
+def opened_store(address: str, progress: Progress = silent, *, create: bool = True) -> Iterator[EventStore]:
+    """Open a store, and close it at the end; see `abandon` for what happens on an error."""
+    store = open_store(address, progress, create=create)
+    try:
+        yield store
+    except BaseException:
+        abandon(store)
+        raise
+    store.close()
+
+
+def abandon(store: EventStore) -> None:
+    """Close a store after an error; remove its file if it was created in this process and has no events."""
+    if isinstance(store, SQLiteStore):
+        store.abandon()
+    else:
+        store.close()

@@ -13,7 +13,7 @@ from treeward.core.types import AnyArray
 from treeward.store.base import Status
 from treeward.store.events import EVENT
 from treeward.store.identities import User, check_utf8
-from treeward.store.journal import Journal
+from treeward.store.journal import Journal, remove
 from treeward.store.memory import Change, MemoryStore
 from treeward.store.sqlite_rows import RECORD, erase, metadata_of, put_metadata, read, seal, unseal
 
@@ -148,6 +148,12 @@ class SQLiteStore(MemoryStore):
     def close(self) -> None:
         """Write what is waiting, and release the file."""
         self._journal.close()
+
+    def abandon(self) -> None:
+        """Close the store; remove its file if it was created by this object and has no events."""
+        self.close()
+        if self._journal.new and not self._logs:
+            remove(self.path)
 
     def _load(self) -> Iterator[Change]:
         """Read everything, and then begin to write."""
