@@ -18,6 +18,8 @@ __all__ = ["Result", "World", "context_free_ceiling", "draw_curves", "off_policy
 class _Callable(ModuleType):
     """Lets ``treeward.simulate(...)`` work whether the name means this package or the function in it."""
 
+    __wrapped__ = staticmethod(simulate)  # so that the signature is the function's
+
     def __call__(self, *args: Any, **options: Any) -> Result:
         return simulate(*args, **options)
 
