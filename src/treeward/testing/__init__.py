@@ -10,7 +10,7 @@ Each returns nothing, or raises `ContractBroken` with what is wrong. treeward ru
 
 from treeward.testing.contract import ContractBroken
 from treeward.testing.deciding import check_bandit, check_policy
-from treeward.testing.keeping import check_store
+from treeward.testing.stores import check_store
 from treeward.testing.reading import check_loader
 
 __all__ = ["ContractBroken", "check_bandit", "check_loader", "check_policy", "check_store"]
