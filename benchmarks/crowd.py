@@ -77,7 +77,7 @@ def main() -> int:
     tree = tw.ItemTree.build(vectors, widths, seed=0)
     threadpool_limits(1)
     explorer = tw.Explorer(shop, tree, seed=0, publishes=False, memory=2 << 30)
-    keeper = explorer._crowd
+    keeper = explorer.crowd_keeper
     fold = folding(keeper, chosen.items)
     explorer.publish()
     latencies(explorer, 2.0)
@@ -89,7 +89,7 @@ def main() -> int:
     explorer.publish()
     peak = (tracemalloc.get_traced_memory()[1] - before) / 1e6
     tracemalloc.stop()
-    plan, sums = explorer._now.decider.plan, keeper.sums
+    plan, sums = explorer._snapshot.decider.plan, keeper.sums
     held = sum(array.nbytes for array in plan.crowd) + plan.bonus.nbytes + sums.count.nbytes + sums.total.nbytes
     ratio = np.quantile(meanwhile, 0.99) / np.quantile(usual, 0.99)
     rows = [

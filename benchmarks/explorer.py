@@ -75,7 +75,7 @@ def waiting() -> list[Row]:
         if store.counts(["friend"]) == [0]:
             made.ingest(log)
         made.recommend(["friend"])
-        took = median(lambda: made.recommend(["friend"]), 60, lambda: made.rest("friend")) * 1e3  # noqa: B023
+        took = median(lambda: made.recommend(["friend"]), 60, lambda: made.release("friend")) * 1e3  # noqa: B023
         rows.append((f"first decision from 1,000 events, {policy.name}", f"{took:.2f} ms", "< 3 ms", took < 3))
     return rows
 

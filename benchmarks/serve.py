@@ -24,7 +24,7 @@ import numpy as np
 
 import treeward as tw
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.state.seats import seat_bytes
+from treeward.state.user_states import seat_bytes
 from treeward.store.events import EVENT, REWARD
 from treeward.store.numbers import number_items
 

@@ -65,7 +65,7 @@ def decisions(shop: tw.Catalogue, policy: Policy) -> tuple[float, float, float]:
     for turn in range(4_000):
         explorer.recommend([users[turn % 500]])
     hot = time.perf_counter() - began
-    return explorer._now.decider.seats.each, 4_000 / hot, 500 / cold
+    return explorer._snapshot.decider.states.each, 4_000 / hot, 500 / cold
 
 
 def events(store: EventStore) -> tuple[int, float, float]:

@@ -82,7 +82,7 @@ def test_a_changed_reward_counts_as_if_it_had_come_at_once(shop):
                 explorer.feedback({made.id: 0.5})
             explorer.feedback({made.id: float(visit % 3 == 0)})
         explorer.publish()
-        noise.append(explorer.keeper.now.taste.noise)
+        noise.append(explorer.crowd_keeper.latest.taste.noise)
     assert noise[1] == pytest.approx(noise[0], rel=1e-5)
 
 
@@ -91,11 +91,11 @@ def test_rewards_of_items_that_are_gone_do_not_raise_the_noise(shop):
     coin = np.random.default_rng(0)
     play(explorer, 300, good=lambda item: coin.random() < 0.5)  # whatever the item: noise is the same for any of them
     explorer.publish()
-    before, store = explorer.keeper.now, explorer.store
+    before, store = explorer.crowd_keeper.latest, explorer.store
     left = explorer.catalogue.ids.filter(np.arange(len(shop)) % 4 == 0)
     rows = shop.rows(left)
     fewer = tw.Catalogue(left, shop.vectors[rows])
-    after = explorer_of(fewer, policy=tw.Flat(), store=store, publishes=False).keeper.now
+    after = explorer_of(fewer, policy=tw.Flat(), store=store, publishes=False).crowd_keeper.latest
     assert after.times.sum() < 0.6 * before.times.sum()
     assert after.taste.noise == pytest.approx(before.taste.noise, rel=0.25)
 
@@ -105,7 +105,7 @@ def test_a_reward_that_comes_while_its_user_is_erased_leaves_no_trace(shop, held
     class Slow(tw.MemoryStore):
         def move(self, source, target):
             with self._lock if held else nullcontext():  # the reward comes after the user is erased, or before
-                thread = Thread(target=explorer.feedback_each, args=([(late.pop(), 1.0)],))
+                thread = Thread(target=explorer.rewards.record_each, args=([(late.pop(), 1.0)],))
                 thread.start()
                 thread.join(0.2)
                 threads.append(thread)
@@ -120,8 +120,8 @@ def test_a_reward_that_comes_while_its_user_is_erased_leaves_no_trace(shop, held
     for thread in threads:
         thread.join()
     assert threads
-    assert explorer.keeper.sums.rewards == 0
-    assert explorer.keeper.sums.equals(ItemSums())
+    assert explorer.crowd_keeper.sums.rewards == 0
+    assert explorer.crowd_keeper.sums.equals(ItemSums())
 
 
 logs = st.lists(
@@ -224,11 +224,15 @@ def test_a_users_taste_given_the_crowd_is_the_posterior_around_it(shop):
     explorer = explorer_of(shop)
     play(explorer, 240)
     explorer.publish()
-    seats, plan, edition = explorer._now.decider.seats, explorer._now.decider.plan, explorer._now.decider.edition
+    seats, plan, edition = (
+        explorer._snapshot.decider.states,
+        explorer._snapshot.decider.plan,
+        explorer._snapshot.decider.edition,
+    )
     [seat] = seats.seat(["u3"])
     events = explorer.store.read(["u3"])[0]
     events = events[events["kind"] == REWARD]
-    place = explorer._now.decider.roster.places[events["item"]]
+    place = explorer._snapshot.decider.positions.place_of_number[events["item"]]
     x, left = plan.items[place].astype(float), events["reward"] - plan.crowd.offset[place]
     precision = np.linalg.inv(edition.taste.spread)
     theta = np.linalg.solve(precision + x.T @ x, precision @ edition.taste.mean + x.T @ left)
@@ -282,9 +286,9 @@ def test_every_policy_takes_the_crowd(name, bandit, shop):
     labelled = tw.Catalogue(shop.ids, shop.vectors, categories=[f"c{i % 9}" for i in range(400)])
     explorer = explorer_of(labelled, TREE_POLICIES[name](bandit))
     play(explorer, 120)
-    assert explorer.publish() == explorer._now.decider.edition.number > 1
+    assert explorer.publish() == explorer._snapshot.decider.edition.number > 1
     made = explorer.recommend(["u1", "u2", "newcomer"], n=2)
-    assert {one.edition for one in made} == {explorer._now.decider.edition.number}
+    assert {one.edition for one in made} == {explorer._snapshot.decider.edition.number}
     play(explorer, 60)  # another edition comes, and the first is still held
     explorer.publish()
     for one in made:
@@ -303,16 +307,16 @@ def test_what_is_rebuilt_is_what_was_live(name, shop):
     users = [f"u{i}" for i in range(12)]
     frozen = {"store": store, "publishes": False}
     states = []
-    for most in (1 << 23, live._now.decider.seats.each + 1):
+    for most in (1 << 23, live._snapshot.decider.states.each + 1):
         again = explorer_of(shop, TREE_POLICIES[name](), memory=most, **frozen)
-        assert again._now.decider.edition.same_as(live._now.decider.edition._replace(time=0.0))
+        assert again._snapshot.decider.edition.same_as(live._snapshot.decider.edition._replace(time=0.0))
         found = []
         for user in users:
-            [seat] = again._now.decider.seats.seat([user])
-            found.append(again._now.decider.seats.state.posterior.theta[seat].copy())
+            [seat] = again._snapshot.decider.states.seat([user])
+            found.append(again._snapshot.decider.states.state.posterior.theta[seat].copy())
         states.append(found)
     np.testing.assert_array_equal(states[0], states[1])
-    seats = live._now.decider.seats
+    seats = live._snapshot.decider.states
     for user, theta in zip(users, states[0], strict=True):
         [seat] = seats.seat([user])
         np.testing.assert_array_equal(seats.state.posterior.theta[seat], theta)
@@ -341,40 +345,40 @@ def test_erasing_a_user_leaves_the_sums_of_a_log_that_never_had_them(shop):
             without.extend([user], np.array([len(held)]), held)
     number_items(without, shop.ids)
     explorer.forget("u4")
-    assert explorer._crowd.sums.equals(explorer_of(shop, store=without)._crowd.sums)
+    assert explorer.crowd_keeper.sums.equals(explorer_of(shop, store=without).crowd_keeper.sums)
     explorer.publish()
-    assert "u4" not in explorer._crowd._sample
+    assert "u4" not in explorer.crowd_keeper._sums.sample
 
 
 def test_a_user_erased_behind_the_explorers_back_is_found_out(shop):
     explorer = explorer_of(shop)
     play(explorer, 100, users=10)
-    before = explorer._crowd.sums.rewards
+    before = explorer.crowd_keeper.sums.rewards
     gone = int((explorer.store.read(["u4"])[0]["kind"] == REWARD).sum())
     forget(explorer.store, "u4")
     explorer.publish()
-    assert explorer._crowd.sums.rewards == before - gone
+    assert explorer.crowd_keeper.sums.rewards == before - gone
 
 
 def test_merged_users_teach_once(shop):
     explorer = explorer_of(shop)
     play(explorer, 100, users=10)
-    before = explorer._crowd.sums
+    before = explorer.crowd_keeper.sums
     explorer.merge("u4", "u5")
     explorer.publish()
-    assert explorer._crowd.sums.equals(before)
+    assert explorer.crowd_keeper.sums.equals(before)
 
 
 def test_editions_come_by_themselves_or_by_hand(shop):
     explorer = explorer_of(shop)
-    assert explorer._now.decider.edition.number == 1
+    assert explorer._snapshot.decider.edition.number == 1
     play(explorer, 49)
-    assert explorer._now.decider.edition.number == 1
+    assert explorer._snapshot.decider.edition.number == 1
     play(explorer, 2, first=49)
-    assert explorer._now.decider.edition.number == 2
+    assert explorer._snapshot.decider.edition.number == 2
     by_hand = explorer_of(shop, publishes=False)
     play(by_hand, 120)
-    assert by_hand._now.decider.edition.number == 1
+    assert by_hand._snapshot.decider.edition.number == 1
     assert by_hand.publish() == 2
     assert by_hand.recommend(["ada"])[0].edition == 2
 
@@ -394,10 +398,10 @@ def test_a_restart_goes_on_from_the_last_edition(tmp_path, shop):
     with explorer_of(shop, store=tw.SQLiteStore(tmp_path / "events.db")) as explorer:
         play(explorer, 230)
         number = explorer.publish()
-        edition = explorer._now.decider.edition
+        edition = explorer._snapshot.decider.edition
     with explorer_of(shop, store=tw.SQLiteStore(tmp_path / "events.db")) as again:
-        assert again._now.decider.edition.number == number + 1
-        assert again._now.decider.edition.same_as(edition)
+        assert again._snapshot.decider.edition.number == number + 1
+        assert again._snapshot.decider.edition.same_as(edition)
 
 
 def test_a_damaged_edition_is_left_aside_and_told(tmp_path, shop):
@@ -405,13 +409,13 @@ def test_a_damaged_edition_is_left_aside_and_told(tmp_path, shop):
     with explorer_of(shop, store=tw.SQLiteStore(path)) as explorer:
         play(explorer, 120)
         explorer.publish()
-        expected = explorer._crowd.sums
+        expected = explorer.crowd_keeper.sums
         held = bytearray(explorer.store.metadata.get(NOTE))
         held[len(held) // 2] ^= 1
         explorer.store.metadata.put({NOTE: bytes(held)})
     with explorer_of(shop, store=tw.SQLiteStore(path)) as again:
-        assert "not what was written" in again._crowd.problem
-        assert again._crowd.sums.equals(expected)
+        assert "not what was written" in again.crowd_keeper.problem
+        assert again.crowd_keeper.sums.equals(expected)
         assert again.recommend(["ada"])[0].edition == 1
 
 
@@ -421,7 +425,7 @@ def test_an_edition_of_other_vectors_is_left_aside_and_told(shop):
     play(explorer, 60)
     explorer.publish()
     wider = explorer_of(synthetic_catalogue(400, dim=DIM + 2, seed=0), store=store)
-    assert f"{DIM + 2} dimensions, the items have {DIM + 4}" in wider._crowd.problem
+    assert f"{DIM + 2} dimensions, the items have {DIM + 4}" in wider.crowd_keeper.problem
     assert wider.recommend(["ada"])[0].edition == 1
 
 
@@ -429,7 +433,7 @@ def test_editions_come_back_as_they_were(shop):
     explorer = explorer_of(shop)
     play(explorer, 80)
     explorer.publish()
-    edition = explorer._now.decider.edition
+    edition = explorer._snapshot.decider.edition
     again = CrowdEdition.unpacked(edition.packed())
     assert again.packed() == edition.packed()
     assert again.mean_reward == edition.mean_reward
@@ -470,7 +474,7 @@ def test_a_log_of_clicks_teaches_its_users_and_not_the_crowd(shop):
     explorer.ingest(tw.Interactions(["ada"] * 5, [0, 5, 10, 15, 20]))
     explorer.publish()
     assert explorer.store.counts(["ada"])[0] == 5
-    assert explorer._crowd.sums.rewards == 0
+    assert explorer.crowd_keeper.sums.rewards == 0
 
 
 def test_changed_rewards_change_what_everybody_knows(shop):
@@ -479,11 +483,11 @@ def test_changed_rewards_change_what_everybody_knows(shop):
     explorer.feedback({made.id: 0.0})
     explorer.feedback({made.id: 1.0})
     number = explorer.store.read(["ada"])[0]["item"][-1]
-    assert explorer._crowd.sums.mean_of(number) == 1.0
+    assert explorer.crowd_keeper.sums.mean_of(number) == 1.0
     frozen = explorer_of(shop, learns=False)
     [made] = frozen.recommend(["ada"])
     frozen.feedback({made.id: 1.0})
-    assert frozen._crowd.sums.rewards == 0
+    assert frozen.crowd_keeper.sums.rewards == 0
 
 
 def test_tastes_that_change_are_followed_with_a_half_life(shop, monkeypatch):
@@ -492,7 +496,8 @@ def test_tastes_that_change_are_followed_with_a_half_life(shop, monkeypatch):
     for half_life in (None, 1.0):
         explorer = explorer_of(shop, half_life=half_life)
         for epoch, good in enumerate((lambda item: item % 5 == 0, lambda item: item % 5 == 1)):
-            monkeypatch.setattr("treeward.explorer.ledger.now", lambda epoch=epoch: (100 + 10 * epoch) * day)
+            seconds = (100 + 10 * epoch) * day
+            monkeypatch.setattr(explorer.rewards, "_seconds", lambda seconds=seconds: seconds)
             play(explorer, 500, users=250, first=500 * epoch, good=good)
         share[half_life] = np.mean([explorer.recommend([f"n{i}"])[0].item % 5 == 1 for i in range(40)])
     assert share[1.0] > share[None] + 0.3
@@ -502,21 +507,21 @@ def test_items_that_come_start_uncertain_and_those_that_go_keep_teaching(shop):
     explorer = explorer_of(shop, spare=0.2)
     play(explorer, 300, users=60)
     explorer.publish()
-    plan = explorer._now.decider.plan
-    assert (plan.bonus[explorer._now.open_places] > 0).all()
-    taste = explorer._now.decider.edition.taste
+    plan = explorer._snapshot.decider.plan
+    assert (plan.bonus[explorer._snapshot.open_places] > 0).all()
+    taste = explorer._snapshot.decider.edition.taste
     shown = [int(i) for i in explorer.store.read(["u1"])[0]["item"][:3]]
     explorer.remove(shown)
     explorer.add(tw.Catalogue([1_000], shop.vectors[:1] + 0.01))
-    place = explorer._now.decider.roster.place_of[explorer.catalogue.row(1_000)]
-    plan = explorer._now.decider.plan
+    place = explorer._snapshot.decider.positions.place_of_row[explorer.catalogue.row(1_000)]
+    plan = explorer._snapshot.decider.plan
     assert plan.crowd.offset[place] == 0
-    assert plan.bonus[place] == pytest.approx(plan.bonus[explorer._now.open_places].max(), rel=0.5)
+    assert plan.bonus[place] == pytest.approx(plan.bonus[explorer._snapshot.open_places].max(), rel=0.5)
     explorer.publish()
-    np.testing.assert_allclose(explorer._now.decider.edition.taste.mean, taste.mean, atol=1e-9)
+    np.testing.assert_allclose(explorer._snapshot.decider.edition.taste.mean, taste.mean, atol=1e-9)
     explorer.rebuild()
-    assert explorer.recommend(["u1"])[0].edition == explorer._now.decider.edition.number
-    assert len(explorer._now.decider.plan.crowd.offset) == len(explorer._now.decider.plan.items)
+    assert explorer.recommend(["u1"])[0].edition == explorer._snapshot.decider.edition.number
+    assert len(explorer._snapshot.decider.plan.crowd.offset) == len(explorer._snapshot.decider.plan.items)
 
 
 def test_publishing_during_decisions_and_changes_is_safe(shop):
@@ -541,8 +546,8 @@ def test_publishing_during_decisions_and_changes_is_safe(shop):
         for job in jobs:
             job.result()
     explorer.publish()
-    explorer._crowd.refold()
-    assert explorer._now.decider.edition.rewards == explorer._crowd.sums.rewards == 120
+    explorer.crowd_keeper.recount()
+    assert explorer._snapshot.decider.edition.rewards == explorer.crowd_keeper.sums.rewards == 120
 
 
 def test_an_edition_published_during_a_rebuild_holds_after_it(shop, monkeypatch):
@@ -559,6 +564,6 @@ def test_an_edition_published_during_a_rebuild_holds_after_it(shop, monkeypatch)
 
     monkeypatch.setattr(Snapshot, "__init__", publish_after)
     explorer.rebuild()
-    assert explorer._crowd.now.number == 3
-    assert explorer._now.decider.edition is explorer._crowd.now
+    assert explorer.crowd_keeper.latest.number == 3
+    assert explorer._snapshot.decider.edition is explorer.crowd_keeper.latest
     assert explorer.recommend(["ada"])[0].edition == 3

@@ -21,7 +21,7 @@ def items(tmp_path_factory):
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory, items):
     file = tmp_path_factory.mktemp("settings") / "settings.toml"
-    file.write_text(f'items = "{items}"\nspare = 0.0\ncrowd = false\n')
+    file.write_text(f'items = "{items}"\nspare = 0.0\ncrowd = false\nrepeats = true\n')
     return file
 
 
@@ -68,7 +68,7 @@ def test_store_check_reports_a_state_that_is_not_what_the_log_gives(items, tmp_p
         def meddle(user, state, at):
             state.posterior.theta[0] += 0.5 if user == "ada" else np.nan
 
-        monkeypatch.setattr(made._now.decider, "rehearse", meddle)  # deciding must not change what is known
+        monkeypatch.setattr(made._snapshot.decider, "rehearse", meddle)  # deciding must not change what is known
         found = made.inspect.check_states()
     told = "\n".join(_mismatches(found))
     assert "the state of 'ada', step by step, is not what the log gives" in told
@@ -99,7 +99,7 @@ def test_store_check_adds_up_what_the_crowd_was_taught(items, tmp_path):
     told = cli("store", "check", store)
     assert "the crowd: edition" in told
     with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), publishes=False) as made:
-        number = made.keeper.now.number
+        number = made.crowd_keeper.latest.number
     assert f"the crowd: edition {number}, of 240 rewards; nothing came since" in cli("store", "check", store)
     with tw.Explorer(tw.Catalogue.load(items), store=tw.SQLiteStore(store), publishes=False, on_repeat="last") as made:
         [shown] = made.recommend(["new"])

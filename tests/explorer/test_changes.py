@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import treeward as tw
 from treeward.engine.available import Flags
-from treeward.state.frozen import freeze
+from treeward.state.user_states import state_bytes
 from treeward.store.events import REWARD
 from treeward.tree import tree_arrays
 
@@ -164,7 +164,7 @@ class Shop(RuleBasedStateMachine):
         explorer = self.explorer
         assert len(explorer) == len(self.live)
         assert {id for id in self.column if id in explorer} == self.live
-        now, room = explorer._now, explorer._now.decider.room
+        now, room = explorer._snapshot, explorer._snapshot.decider.room
         open_rows = now.rows[now.open_places]
         assert sorted(
             now.catalogue.id_at(int(row)) if room else int(now.catalogue.ids[int(row)]) for row in open_rows
@@ -179,11 +179,11 @@ class Shop(RuleBasedStateMachine):
     def what_is_at_hand_is_what_the_events_make(self):
         if not hasattr(self, "explorer"):
             return
-        decider = self.explorer._now.decider
+        decider = self.explorer._snapshot.decider
         for user in ("ada", "bob"):
-            [seat] = decider.seats.seat([user]).tolist()
-            again = decider.state_after(decider.seats.seen_by_plan(self.explorer.store.read([user])[0]))
-            assert freeze(decider.seats.state, seat) == freeze(again, 0)
+            [seat] = decider.states.seat([user]).tolist()
+            again = decider.state_after(decider.states.events_for_plan(self.explorer.store.read([user])[0]))
+            assert state_bytes(decider.states.state, seat) == state_bytes(again, 0)
 
     def teardown(self):
         if hasattr(self, "explorer"):
@@ -213,8 +213,7 @@ def check_room(now, room):
             assert np.allclose(room.mean[node], room.mean[first:last].mean(axis=0), atol=1e-4)
     if room.follow:
         assert np.allclose(tree.vectors, room.mean, atol=1e-4)
-    number_of = now.decider.roster
-    for row, place in enumerate(number_of.place_of.tolist()):
+    for row, place in enumerate(now.decider.positions.place_of_row.tolist()):
         assert place < 0 or tree.items[place] == row
 
 
@@ -275,34 +274,34 @@ def test_a_new_item_finds_its_users_at_once():
 def test_what_newcomers_get_falls_with_what_is_shown():
     explorer, _, here, _ = two_places(crowd=False)
     explorer.add(tw.Catalogue([1_000], here[None] + 0.1))
-    edition = explorer._now
-    place = edition.decider.roster.place_of[edition.catalogue.row(1_000)]
+    edition = explorer._snapshot
+    place = edition.decider.positions.place_of_row[edition.catalogue.row(1_000)]
     before = float(edition.decider.plan.bonus[place])
     assert before == pytest.approx(0.1)
     count = sum(d.item == 1_000 for _ in range(40) for d in explorer.recommend(["ada"]))
     assert 0 < count < 100
     assert edition.decider.plan.bonus[place] == pytest.approx(0.1 / np.sqrt(1 + count))
     explorer.rebuild()
-    place = explorer._now.decider.roster.place_of[explorer.catalogue.row(1_000)]
-    assert explorer._now.decider.plan.bonus[place] == pytest.approx(0.1 / np.sqrt(1 + count))
+    place = explorer._snapshot.decider.positions.place_of_row[explorer.catalogue.row(1_000)]
+    assert explorer._snapshot.decider.plan.bonus[place] == pytest.approx(0.1 / np.sqrt(1 + count))
     few = tw.Catalogue(range(50), vectors_of(np.random.default_rng(1), 50))
     none = tw.Explorer(few, cold=0.0, memory=1 << 22, crowd=False)
     none.add(tw.Catalogue([99], np.ones((1, DIM))))
-    assert not none._now.decider.plan.bonus.any()
+    assert not none._snapshot.decider.plan.bonus.any()
 
 
 def test_what_is_gone_still_teaches(grown):
     explorer, _, _, _ = grown
-    [seat] = explorer._now.decider.seats.seat(["ada"]).tolist()
-    theta = explorer._now.decider.seats.state.posterior.theta[seat].copy()
+    [seat] = explorer._snapshot.decider.states.seat(["ada"]).tolist()
+    theta = explorer._snapshot.decider.states.state.posterior.theta[seat].copy()
     late = explorer.recommend(["ada"])[0]
     met = set(explorer.catalogue.ids[explorer.inspect.rows_of(explorer.store.read(["ada"])[0]["item"])].to_list())
     assert explorer.remove([*met, 10**6]) == len(met)
     assert explorer.feedback({late.id: 1.0})[late.id] == "recorded"
     explorer.rebuild()
     assert len(explorer) == 300 - len(met)
-    [seat] = explorer._now.decider.seats.seat(["ada"]).tolist()
-    again = explorer._now.decider.seats.state.posterior.theta[seat]
+    [seat] = explorer._snapshot.decider.states.seat(["ada"]).tolist()
+    again = explorer._snapshot.decider.states.state.posterior.theta[seat]
     assert np.abs(again).sum() > 0.5 * np.abs(theta).sum()
     shown = {d.item for _ in range(30) for d in explorer.recommend(["ada"])}
     assert not shown & met
@@ -319,7 +318,7 @@ def test_more_than_there_is_room_for(grown):
     assert all(id in explorer for id in range(1_000, 3_000))
     fit = explorer.inspect.fitness()
     assert fit.leaves > leaves
-    check_room(explorer._now, explorer._now.decider.room)
+    check_room(explorer._snapshot, explorer._snapshot.decider.room)
     explorer.remove(range(1_000, 2_950))
     assert explorer.inspect.fitness().starved > 0
     explorer.refit()

@@ -8,7 +8,7 @@ import pytest
 
 import treeward as tw
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.explorer.contexts import Contexts
+from treeward.state.contexts import Contexts
 from treeward.store.metadata import page_key
 from treeward.store.numbers import SNAPSHOTS, number_items, snapshot_digests
 
@@ -26,13 +26,13 @@ def explorer_of(shop, store=None, **more):
 
 
 def theta(explorer, user):
-    seats = explorer._now.decider.seats
+    seats = explorer._snapshot.decider.states
     return seats.state.posterior.theta[seats.seat([user])[0]].copy()
 
 
 def is_what_the_events_make(explorer, user):
     before = theta(explorer, user)
-    explorer._now.decider.seats.drop(user)
+    explorer._snapshot.decider.states.drop(user)
     return np.array_equal(before, theta(explorer, user))
 
 
@@ -42,7 +42,7 @@ def test_a_user_who_comes_back_after_items_moved_is_shown_nothing_twice():
         [made] = explorer.recommend(["ada"])
         seen.add(made.item)
         explorer.feedback({made.id: 0.5})
-    explorer.rest("ada")
+    explorer.release("ada")
     explorer.add(tw.Catalogue([9_001], ONE))
     told = explorer.inspect.check_states()
     assert told.mismatches == ()
@@ -56,7 +56,7 @@ def test_what_another_replica_showed_before_we_knew_of_it(shop):
     [made] = one.recommend(["ada"], allow=[9_001])
     one.feedback({made.id: 1.0})
     other.recommend(["ada"])
-    assert other.catch_up() == 1
+    assert other.changes.catch_up() == 1
     assert is_what_the_events_make(other, "ada")
     with pytest.raises(tw.NothingLeft):
         other.recommend(["ada"], allow=[9_001])
@@ -127,7 +127,7 @@ def test_pages_of_another_kind_of_catalogue(shop):
     flat = synthetic_catalogue(50, dim=3, seed=1)
     other = explorer_of(flat, store)
     other.add(tw.Catalogue([7_000], np.ones((1, 3))))
-    assert wider.catch_up() == 1
+    assert wider.changes.catch_up() == 1
     assert 7_000 not in wider
     assert wider.remove([5]) == 1
 
@@ -155,7 +155,7 @@ def test_a_catalogue_is_remembered_as_it_began(shop):
     one, two = explorer_of(shop, store), explorer_of(other, store)
     one.remove([0])
     one.add(tw.Catalogue([9_001], ONE))
-    two.catch_up()
+    two.changes.catch_up()
     two.add(tw.Catalogue([9_002], ONE))
     again = explorer_of(other, store)
     assert (0 in again, 9_001 in again, 9_002 in again) == (False, True, True)
@@ -183,7 +183,7 @@ def test_features_that_mean_something_else_by_a_name(shop):
     later = explorer_of(shop, store, policy=tw.Beam(features=numbers))
     later.feedback({made.id: 1.0})
     assert later.recommend(["ada"], context={"hour": 9})
-    assert isinstance(later._now.decider.contexts, Contexts)
+    assert isinstance(later._snapshot.decider.contexts, Contexts)
     assert not later.explain(made).reproduced or later.explain(made).item == made.item
 
 
@@ -192,12 +192,12 @@ def test_newcomers_are_new_for_a_while_only(shop):
     explorer.add(tw.Catalogue([9_001], ONE))
     for _ in range(3):
         explorer.recommend([f"user {i}" for i in range(70)], allow=[9_001])
-    assert explorer._now._new == {}
-    assert not explorer._now.decider.plan.bonus.any()
+    assert explorer._snapshot._new == {}
+    assert not explorer._snapshot.decider.plan.bonus.any()
     explorer.add(tw.Catalogue([9_002], ONE * 2))
-    place = explorer._now.decider.roster.place_at(int(number_items(explorer.store, pl.Series([9_002]))[0]))
+    [place] = explorer._snapshot.decider.positions.places(number_items(explorer.store, pl.Series([9_002])))
     explorer.update([9_002], -ONE)
-    assert explorer._now.decider.plan.bonus[place] == 0
+    assert explorer._snapshot.decider.plan.bonus[place] == 0
 
 
 def test_numbers_that_would_be_cut(shop):
@@ -224,7 +224,7 @@ def test_nothing_left_and_something_again(shop, tmp_path):
     explorer.save(tmp_path / "items", tmp_path / "tree")
     again = explorer_of(shop)
     assert again.add(tw.Catalogue.load(tmp_path / "items")) == 1
-    with pytest.raises(tw.UnknownId, match="taken away"):
+    with pytest.raises(tw.UnknownId, match="was removed"):
         explorer.adopt("ada", [3])
 
 

@@ -9,7 +9,7 @@ import pytest
 import treeward as tw
 from tests.serving import serving
 from treeward.client import Client, ServiceError
-from treeward.state.frozen import freeze
+from treeward.state.user_states import state_bytes
 
 DIM = 4
 POLICIES = [
@@ -57,11 +57,11 @@ def test_every_policy_learns_tastes_by_context(policy, shop):
 def test_a_state_with_contexts_is_rebuilt_from_its_events(policy, shop, tmp_path):
     store = tw.SQLiteStore(tmp_path / "events.db")
     explorer = taught(with_features(policy, shop), shop, store)
-    decider = explorer._now.decider
-    [seat] = decider.seats.seat(["ada"]).tolist()
-    again = decider.state_after(decider.seats.seen_by_plan(store.read(["ada"])[0]))
-    mine = freeze(decider.seats.state, seat)
-    assert mine == freeze(again, 0)
+    decider = explorer._snapshot.decider
+    [seat] = decider.states.seat(["ada"]).tolist()
+    again = decider.state_after(decider.states.events_for_plan(store.read(["ada"])[0]))
+    mine = state_bytes(decider.states.state, seat)
+    assert mine == state_bytes(again, 0)
     [made] = explorer.recommend(["ada"], context={"device": "phone", "hour": 9})
     assert explorer.explain(made).reproduced
     log = explorer.log()
@@ -69,9 +69,9 @@ def test_a_state_with_contexts_is_rebuilt_from_its_events(policy, shop, tmp_path
     store.close()
     store = tw.SQLiteStore(tmp_path / "events.db")
     other = tw.Explorer(shop, explorer.tree, explorer.policy, store, seed=0, memory=1 << 22, exposures="all")
-    [seat] = other._now.decider.seats.seat(["ada"]).tolist()
-    theta = other._now.decider.seats.state.posterior.theta[seat]
-    assert np.allclose(theta, decider.seats.state.posterior.theta[decider.seats.seat(["ada"])[0]], atol=1e-3)
+    [seat] = other._snapshot.decider.states.seat(["ada"]).tolist()
+    theta = other._snapshot.decider.states.state.posterior.theta[seat]
+    assert np.allclose(theta, decider.states.state.posterior.theta[decider.states.seat(["ada"])[0]], atol=1e-3)
     store.close()
 
 
@@ -84,9 +84,8 @@ def test_late_feedback_counts_in_the_context_of_its_decision(shop):
     one.feedback({made.id: 1.0})
     other.recommend(["ada"], context={"device": "desk"})
     other.feedback({same.id: 1.0})
-    states = [
-        each._now.decider.seats.state.posterior.theta[each._now.decider.seats.seat(["ada"])[0]] for each in (one, other)
-    ]
+    seats = [each._snapshot.decider.states for each in (one, other)]
+    states = [each.state.posterior.theta[each.seat(["ada"])[0]] for each in seats]
     assert (states[0] == states[1]).all()
 
 

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 import treeward as tw
 from treeward.core.errors import FeedbackConflict, InvalidArgument, NothingLeft, UnknownDecision, UnknownId
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.explorer.decision_ids import DecisionIds, SealedDecision
 from treeward.explorer.records import Ingested
-from treeward.explorer.tickets import Sealer, Ticket
 from treeward.policy import TREE_POLICIES
-from treeward.state.frozen import freeze
-from treeward.state.seats import seat_bytes
+from treeward.state.user_states import seat_bytes, state_bytes
 from treeward.store import MemoryStore
 from treeward.store.base import everyone
 from treeward.store.events import EVENT
@@ -62,8 +61,8 @@ def live_a_while(made, users=("ada", "bob"), rounds=30):
 
 def bits(made, user):
     """Everything that is known of a user, as bytes."""
-    [seat] = made._now.decider.seats.seat([user]).tolist()
-    return freeze(made._now.decider.seats.state, seat)
+    [seat] = made._snapshot.decider.states.seat([user]).tolist()
+    return state_bytes(made._snapshot.decider.states.state, seat)
 
 
 # --- recommend -------------------------------------------------------------------------------------------------------
@@ -95,8 +94,8 @@ def test_estimates_are_those_of_the_posterior(shop, tree):
     assert given
     d = made.recommend(["ada"])[0]
     x = shop.vectors[shop.row(d.item)] / np.linalg.norm(shop.vectors[shop.row(d.item)])
-    [seat] = made._now.decider.seats.seat(["ada"]).tolist()
-    posterior = made._now.decider.seats.state.posterior
+    [seat] = made._snapshot.decider.states.seat(["ada"]).tolist()
+    posterior = made._snapshot.decider.states.state.posterior
     assert d.mean == pytest.approx(x @ posterior.theta[seat, -1], rel=1e-4)
     assert d.width == pytest.approx(math.sqrt(x @ posterior.inverse[seat, -1] @ x), rel=1e-4)
 
@@ -141,14 +140,14 @@ def test_one_seat_is_as_good_as_many(shop, tree):
     policy = tw.PHCB()
     plan = policy.plan(tree, shop)
     roomy, cramped = (explorer(shop, tree, policy, crowd=False, memory=most) for most in (1 << 30, seat_bytes(plan)))
-    assert cramped._now.decider.seats.most == 1
+    assert cramped._snapshot.decider.states.most == 1
     users = ["ada", "bob", "cyd"]
     for turn in range(200):
         one, other = roomy.recommend(users), cramped.recommend(users)
         assert [told(d) for d in one] == [told(d) for d in other], turn
         for made, decisions in ((roomy, one), (cramped, other)):
             made.feedback({d.id: float((len(d.item) + turn) % 3 == 0) for d in decisions})
-    assert len(cramped._now.decider.seats) == 1
+    assert len(cramped._snapshot.decider.states) == 1
     for user in users:
         assert bits(roomy, user) == bits(cramped, user)
 
@@ -385,12 +384,12 @@ def test_forged_ids(shop, tree):
     st.one_of(st.text(max_size=40), st.integers(-(2**63), 2**63 - 1)), st.integers(0, 2**16 - 1), st.integers(0, 2**46)
 )
 def test_tickets_come_back_as_they_were(user, slot, call):
-    sealer = Sealer(b"k" * 32)
-    ticket = Ticket(3, 5, -1, slot, call << 16, 12, 4, 1_700_000_000_000, 6, 0.25, user)
+    sealer = DecisionIds(b"k" * 32)
+    ticket = SealedDecision(3, 5, -1, slot, call << 16, 12, 4, 1_700_000_000_000, 6, 0.25, user)
     assert sealer.unseal(sealer.seal(user, *ticket[:-1])) == ticket
     assert ticket.nonce == (call << 16) + slot
     with pytest.raises(UnknownDecision):
-        Sealer(b"K" * 32).unseal(sealer.seal(user, *ticket[:-1]))
+        DecisionIds(b"K" * 32).unseal(sealer.seal(user, *ticket[:-1]))
 
 
 # --- ingest, forget, merge -------------------------------------------------------------------------------------------
@@ -703,11 +702,11 @@ def test_newcomers_leave_their_neighbours_alone():
     rows = np.tile(np.arange(0, 2000, 3), 2)
     made.ingest(tw.Interactions(["busy"] * len(rows), [ids[row] for row in rows]))
     made.recommend(["busy"])
-    users = [f"n{i}" for i in range(made._now.decider.seats.most - 1)]
+    users = [f"n{i}" for i in range(made._snapshot.decider.states.most - 1)]
     made.recommend(users)
     for user in ("busy", *users[::50]):
-        seat = made._now.decider.seats._seat_of[user]
-        nodes = made._now.decider.seats.state.visible.of(seat)
+        seat = made._snapshot.decider.states._seat_of[user]
+        nodes = made._snapshot.decider.states.state.visible.of(seat)
         assert sorted(row for node in nodes for row in tree.items_of(int(node)).tolist()) == list(range(2000))
 
 
@@ -804,8 +803,8 @@ def test_events_of_phcb_teach_hcb_every_level(shop, tree):
     store = MemoryStore()
     live_a_while(explorer(shop, tree, tw.PHCB(), store), ["ada"], rounds=50)
     descending = explorer(shop, tree, tw.HCB(), store)
-    [seat] = descending._now.decider.seats.seat(["ada"]).tolist()
-    assert descending._now.decider.seats.state.posterior.pulls[seat].tolist() == [50, 50, 50]
+    [seat] = descending._snapshot.decider.states.seat(["ada"]).tolist()
+    assert descending._snapshot.decider.states.state.posterior.pulls[seat].tolist() == [50, 50, 50]
 
 
 def test_lists_of_any_kind(shop, tree):
@@ -830,10 +829,10 @@ def test_a_merged_users_decisions_cannot_be_explained(shop, tree):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"policy": "hcb"}, "policy must be a Policy"),
-        ({"policy": tw.LinUCB()}, "policy must be a Policy"),
+        ({"policy": "hcb"}, "policy must be of type Policy"),
+        ({"policy": tw.LinUCB()}, "policy must be of type Policy"),
         ({"store": "events.db"}, "store must be an EventStore"),
-        ({"tree": np.eye(3)}, "tree must be an ItemTree"),
+        ({"tree": np.eye(3)}, "tree must be of type ItemTree"),
         ({"reward_range": (0, 1e300)}, "reward_range must be a finite number above 0.0 and of at most 1000000.0"),
     ],
 )
@@ -876,6 +875,6 @@ def test_one_event_is_of_the_kind_that_many_are(shop, tmp_path):
         for user in ("ada", "bob", "bob"):
             [made] = explorer.recommend([user])
             explorer.feedback({made.id: 1.0})
-        seen = [explorer._now.decider.seats.seen_by_plan(store.read([user])[0]) for user in ("ada", "bob")]
+        seen = [explorer._snapshot.decider.states.events_for_plan(store.read([user])[0]) for user in ("ada", "bob")]
     assert len(seen[0].kind) < len(seen[1].kind)
     assert numba.typeof(seen[0]) == numba.typeof(seen[1])

@@ -106,13 +106,13 @@ def test_editions_wait_for_rewards_and_for_their_time(explorer):
     publisher._next = 0.0
     publisher.close()
     assert not publisher.tend(), "the service is about to end"
-    assert explorer.keeper.waiting == 1
+    assert explorer.crowd_keeper.waiting == 1
 
 
 def test_a_slow_edition_makes_the_next_one_wait(explorer, monkeypatch):
     publisher = Publisher(explorer, 0.01)
     monkeypatch.setattr(explorer, "publish", lambda: time.sleep(0.2))
-    explorer.keeper.unpublished()
+    explorer.crowd_keeper.keep_waiting()
     time.sleep(0.02)
     assert publisher.tend()
     assert publisher._next - time.monotonic() > 1.9
@@ -131,12 +131,12 @@ def test_a_failed_edition_leaves_the_last_one_in_place(explorer, monkeypatch):
     assert not publisher.tend()
     assert publisher.told == f"edition {number} stays: StoreError: the disk is full"
     assert explorer.recommend(["bob"])[0].edition == number
-    assert explorer.keeper.waiting, "what came is not forgotten"
+    assert explorer.crowd_keeper.waiting, "what came is not forgotten"
     monkeypatch.undo()
     publisher._next = 0.0
     assert publisher.tend()
     assert publisher.told == ""
-    assert explorer.keeper.now.rewards == 1
+    assert explorer.crowd_keeper.latest.rewards == 1
 
 
 def test_a_problem_is_said_where_people_look(items, tmp_path):
@@ -162,17 +162,17 @@ def test_a_swap_loses_no_rewards_of_the_crowd_and_numbers_go_on(items, explorer)
     explorer.publish()
     explorer.publish()
     late = explorer.recommend(["u5"])
-    number = explorer.keeper.now.number
-    other.succeed(explorer)
-    assert other.keeper.now.number > number
-    assert other.keeper.now.rewards == 4
+    number = explorer.crowd_keeper.latest.number
+    other.crowd_keeper.take_over(explorer.crowd_keeper)
+    assert other.crowd_keeper.latest.number > number
+    assert other.crowd_keeper.latest.rewards == 4
     explorer.feedback({late[0].id: 1.0})  # it was asked before the swap, and answered by the former
-    assert other.keeper.waiting == 1
+    assert other.crowd_keeper.waiting == 1
     other.publish()
-    assert other.keeper.now.rewards == 5
-    before = other.keeper.sums
-    other.keeper.refold()
-    assert other.keeper.sums.equals(before)
+    assert other.crowd_keeper.latest.rewards == 5
+    before = other.crowd_keeper.sums
+    other.crowd_keeper.recount()
+    assert other.crowd_keeper.sums.equals(before)
 
 
 def test_erasing_somebody_while_editions_are_made_counts_nobody_twice(explorer):
@@ -189,10 +189,10 @@ def test_erasing_somebody_while_editions_are_made_counts_nobody_twice(explorer):
         explorer.merge("u50", "u51")
         publishing.result()
     explorer.publish()
-    assert explorer.keeper.now.rewards == 60
-    held = explorer.keeper.sums
-    explorer.keeper.refold()
-    assert explorer.keeper.sums.equals(held)
+    assert explorer.crowd_keeper.latest.rewards == 60
+    held = explorer.crowd_keeper.sums
+    explorer.crowd_keeper.recount()
+    assert explorer.crowd_keeper.sums.equals(held)
 
 
 def test_the_crowd_is_told_without_items_that_are_gone(items):
@@ -210,11 +210,11 @@ def test_settings_reach_the_explorer(items, tmp_path):
     with open_explorer(settings) as explorer:
         rewarded(explorer, ["ada"])
         explorer.publish()
-        assert explorer.keeper.now.half_life == 2.0
+        assert explorer.crowd_keeper.latest.half_life == 2.0
         service = Service(explorer, settings)
         assert service.publisher.pause == 0.15
     with open_explorer(Settings(items=str(items), store="memory", crowd=False)) as alone:
-        assert alone.keeper is None
+        assert alone.crowd_keeper is None
         assert not Publisher(alone, 1.0).tend()
     for name, value in (("publish_every", 0.0), ("half_life", -1.0)):
         with pytest.raises(InvalidArgument, match=name):
@@ -234,7 +234,7 @@ def shared(items, store):
 def same_decisions(one, two, users):
     """Tell whether two explorers decide the same for the same users, given the same draws."""
     for each in (one, two):
-        each._now.decider._begun, each._now.decider._call_stream = 0, 7
+        each._snapshot.decider._begun, each._snapshot.decider._call_stream = 0, 7
     made = [[(d.item, d.mean, d.width, d.edition) for u in users for d in each.preview(u, 5)] for each in (one, two)]
     return made[0] == made[1]
 
@@ -242,13 +242,15 @@ def same_decisions(one, two, users):
 def test_replicas_follow_each_others_editions(items):
     store = Shared()
     one, two = shared(items, store), shared(items, store)
-    assert one.keeper.now.number == two.keeper.now.number == 1, "the second begins with the first one's edition"
-    assert not two.follow()
+    assert one.crowd_keeper.latest.number == two.crowd_keeper.latest.number == 1, (
+        "the second begins with the first one's edition"
+    )
+    assert not two.crowd_keeper.follow()
     rewarded(one, ["ada", "bob"], liked=["ada"])
     assert one.publish() == 2
-    assert two.follow()
-    assert not two.follow()
-    assert two.keeper.now.same_as(one.keeper.now)
+    assert two.crowd_keeper.follow()
+    assert not two.crowd_keeper.follow()
+    assert two.crowd_keeper.latest.same_as(one.crowd_keeper.latest)
     assert same_decisions(one, two, ["ada", *(f"new{n}" for n in range(20))])
 
 
@@ -256,35 +258,35 @@ def test_a_replica_that_was_overtaken_discards_its_own(items, monkeypatch):
     store = Shared()
     one, two = shared(items, store), shared(items, store)
     rewarded(one, ["ada"])
-    made = two.keeper.edition
+    made = two.crowd_keeper._next_edition
 
     def slowly(*given):
         mine = made(*given)
         one.publish()  # in the meantime
         return mine
 
-    monkeypatch.setattr(two.keeper, "edition", slowly)
-    assert two.publish() == one.keeper.now.number == 2
-    assert two.keeper.now.time == one.keeper.now.time
-    assert CrowdEdition.unpacked(store.metadata.get(NOTE)).time == one.keeper.now.time
-    assert two.keeper.waiting, "its own may have known more: it tries again"
+    monkeypatch.setattr(two.crowd_keeper, "_next_edition", slowly)
+    assert two.publish() == one.crowd_keeper.latest.number == 2
+    assert two.crowd_keeper.latest.time == one.crowd_keeper.latest.time
+    assert CrowdEdition.unpacked(store.metadata.get(NOTE)).time == one.crowd_keeper.latest.time
+    assert two.crowd_keeper.waiting, "its own may have known more: it tries again"
 
 
 def test_a_damaged_or_foreign_edition_of_another_replica_is_left_aside(items, tmp_path):
     store = Shared()
     one, two = shared(items, store), shared(items, store)
     store.metadata.put({NOTE: b"damaged"})
-    assert not two.follow()
-    assert "not what was written" in two.keeper.problem
+    assert not two.crowd_keeper.follow()
+    assert "not what was written" in two.crowd_keeper.problem
     rewarded(one, ["ada"])
     one.publish()
-    assert two.follow()
-    assert two.keeper.problem == ""
+    assert two.crowd_keeper.follow()
+    assert two.crowd_keeper.problem == ""
     wider = tmp_path / "wider"
     synthetic_catalogue(400, dim=9, seed=0).save(wider)
     shared(wider, store).publish()
-    assert not two.follow()
-    assert "dimensions" in two.keeper.problem
+    assert not two.crowd_keeper.follow()
+    assert "dimensions" in two.crowd_keeper.problem
     assert two.recommend(["bob"])[0].edition == 2
 
 
@@ -297,9 +299,9 @@ def test_replicas_take_turns(items):
     rewarded(two, ["bob"])
     time.sleep(0.1)
     assert first.tend()
-    assert one.keeper.now.rewards == 2, "it reads what the other wrote"
+    assert one.crowd_keeper.latest.rewards == 2, "it reads what the other wrote"
     assert second.tend()
-    assert two.keeper.now.number == one.keeper.now.number == 2, "followed"
+    assert two.crowd_keeper.latest.number == one.crowd_keeper.latest.number == 2, "followed"
     assert not second.tend(), "it is not its turn"
 
 

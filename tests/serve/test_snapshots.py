@@ -130,7 +130,7 @@ def test_what_is_removed_while_a_snapshot_loads_is_not_in_it(shops, tmp_path):
 
     def opened(store, asked, **more):
         made = explorer_over(store, asked, **more)
-        catch_up = made.catch_up
+        catch_up = made.changes.catch_up
 
         def watched():
             shown.append(app.served.explorer is made and any(id in made for id in (both, only_new, late)))
@@ -140,7 +140,7 @@ def test_what_is_removed_while_a_snapshot_loads_is_not_in_it(shops, tmp_path):
                 assert removed.wait(30)
             return found
 
-        made.catch_up = watched
+        made.changes.catch_up = watched
         loading.set()
         assert go.wait(30)
         return made

@@ -112,7 +112,8 @@ def test_explorers_on_one_database_decide_alike(url):
         replicas[int(random.integers(3))].feedback({d.id: reward})
         row = shop.row(d.item)
         alone.store.append(
-            [user], event(int(alone._now.decider.roster.numbers[row]), reward, node=_node(d), nonce=1 + _)
+            [user],
+            event(int(alone._snapshot.decider.positions.number_of_row[row]), reward, node=_node(d), nonce=1 + _),
         )
     for user in users:
         told = [one.inspect.field(user) for one in (*replicas, alone)]
@@ -120,9 +121,9 @@ def test_explorers_on_one_database_decide_alike(url):
             assert other.nodes.node == told[0].nodes.node
             np.testing.assert_allclose(other.mean, told[0].mean, atol=1e-5)
             np.testing.assert_allclose(other.width, told[0].width, atol=1e-5)
-        seats = [int(one._now.decider.seats.seat([user])[0]) for one in (*replicas, alone)]
+        seats = [int(one._snapshot.decider.states.seat([user])[0]) for one in (*replicas, alone)]
         thetas = [
-            one._now.decider.seats.state.posterior.theta[seat]
+            one._snapshot.decider.states.state.posterior.theta[seat]
             for one, seat in zip((*replicas, alone), seats, strict=True)
         ]
         for theta in thetas[1:]:
@@ -532,14 +533,17 @@ def test_two_explorers_on_one_database_decide_the_same_under_one_edition(crowded
                 each.feedback({d.id: float(luck.uniform() < 0.3) for d in shown})
             (one, two)[round % 2].publish()
             assert (two, one)[round % 2].follow()
-            assert one.keeper.now.same_as(two.keeper.now)
-            assert one.keeper.now.rewards == 60 * (round + 1), "what both were told, once"
+            assert one.crowd_keeper.latest.same_as(two.crowd_keeper.latest)
+            assert one.crowd_keeper.latest.rewards == 60 * (round + 1), "what both were told, once"
             users, made = ["new", *(f"u{n}" for n in range(30))], []
             for each in (one, two):
-                draws = each._now.decider._begun, each._now.decider._call_stream
-                each._now.decider._begun, each._now.decider._call_stream = 0, 7  # the same for both
+                draws = each._snapshot.decider._begun, each._snapshot.decider._call_stream
+                each._snapshot.decider._begun, each._snapshot.decider._call_stream = (
+                    0,
+                    7,
+                )  # the same for both
                 made.append([(d.item, d.mean, d.width, d.edition) for user in users for d in each.preview(user, 3)])
-                each._now.decider._begun, each._now.decider._call_stream = draws
+                each._snapshot.decider._begun, each._snapshot.decider._call_stream = draws
             assert made[0] == made[1]
 
 
@@ -565,6 +569,6 @@ def test_editions_made_under_traffic_count_every_reward_once(crowded, url):
         told = sum(caller.result() for caller in callers)
         numbers.append(one.publish())
         assert numbers == sorted(numbers)
-        assert one.keeper.now.rewards == told
-        assert two.follow()
-        assert two.keeper.now.rewards == told
+        assert one.crowd_keeper.latest.rewards == told
+        assert two.crowd_keeper.follow()
+        assert two.crowd_keeper.latest.rewards == told

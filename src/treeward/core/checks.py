@@ -42,6 +42,8 @@ T = TypeVar("T")
 _ROWS_AT_A_TIME = 1 << 16
 _LARGEST_INTEGER = 2**63 - 1
 MOST_ITEMS = 2**31 - 1
+LONGEST_USER = 512
+"""Characters of a user's name."""
 
 
 class Check(ABC):
@@ -405,3 +407,27 @@ def repeats(owner: str, value: object) -> tuple[bool, int]:
         return True, integer(owner, "repeats", value, low=1, high=1_000)
     except InvalidArgument:
         raise InvalidArgument(owner, "repeats", rule, value) from None
+
+
+def users(owner: str, value: Sequence[int | str]) -> list[int | str]:
+    """Return users as plain strings and integers: all legal, and no two the same."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidArgument(owner, "users", "a list of users", value)
+    made: list[int | str] = []
+    for user in value:
+        whole = isinstance(user, int | np.integer) and not isinstance(user, bool)
+        if not (whole and -(2**63) <= int(user) < 2**63) and not (isinstance(user, str) and _is_name(user)):
+            rule = f"strings of at most {LONGEST_USER} characters, or 64-bit integers"
+            raise InvalidArgument(owner, "users", rule, user)
+        made.append(int(user) if whole else str(user))
+    if len(set(made)) != len(made):
+        raise InvalidArgument(owner, "users", "all different (ask for n items instead)", value)
+    return made
+
+
+def _is_name(user: str) -> bool:
+    try:
+        user.encode()
+    except UnicodeEncodeError:  # half of a character
+        return False
+    return len(user) <= LONGEST_USER

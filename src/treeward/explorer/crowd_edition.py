@@ -97,7 +97,7 @@ class CrowdEdition(NamedTuple):
         about = told["squares"], told["events"], told["half_life"], told["given"]
         return cls(*counts, taste, numbers, times, earned, effects, *about)
 
-    def laid_out(self, plan: Plan, places: AnyArray, open: NDArray[np.bool_], rule: Rule) -> Plan:
+    def apply_to(self, plan: Plan, places: AnyArray, open: NDArray[np.bool_], rule: Rule) -> Plan:
         """Return a plan that knows this edition.
 
         With LinUCB, scores gain the width of what everybody's rewards say of an item, alpha times its standard
@@ -137,8 +137,8 @@ class CrowdEdition(NamedTuple):
         board = first_board(plan.watched, start)
         return plan._replace(prior=start, board=board, strength=strength, bonus=bonus, crowd=arrays)
 
-    def newcomers(self, vectors: Floats, rule: Rule) -> Floats:
-        """Return what the scores of items gain that nobody has met."""
+    def new_item_bonus(self, vectors: Floats, rule: Rule) -> Floats:
+        """Return what the scores of items gain that were never shown."""
         if rule.kind != UCB or self.taste.fitted:
             return np.zeros(len(vectors), dtype=np.float32)
         made: Floats = np.float32(rule.strength) * doubt(self.taste, vectors, np.zeros(len(vectors)))

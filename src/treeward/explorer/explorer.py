@@ -1,44 +1,46 @@
 """`Explorer`: recommend and learn, over a catalogue, its tree, a policy and a store of events."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from threading import RLock
-from time import time_ns
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
 from treeward.bandit.crowd import Crowd
 from treeward.core import checks
-from treeward.core.errors import InvalidArgument, NothingLeft, StoreError, TreewardError, UnknownId
+from treeward.core.artefact import StrPath
+from treeward.core.checks import NotNegative, Positive, Seed
+from treeward.core.errors import InvalidArgument, NothingLeft, StoreError
 from treeward.core.progress import Progress, silent
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.interactions import Interactions
 from treeward.embed.features import Context
-from treeward.explorer.changes import first_page
-from treeward.explorer.decider import SLOT_BITS, Calls
+from treeward.explorer.change_pages import first_page
+from treeward.explorer.changes import CatalogueChanges
+from treeward.explorer.crowd_keeper import keeper_for
+from treeward.explorer.decider import SLOT_BITS
+from treeward.explorer.deciding import Deciding
 from treeward.explorer.filters import Exclude, Where
-from treeward.explorer.imported import imported
+from treeward.explorer.ingest import events_of_log
 from treeward.explorer.inspection import Inspection
-from treeward.explorer.ledger import Given, Ledger, Outcome
-from treeward.explorer.names import users_of
+from treeward.explorer.item_counts import ItemCounts
 from treeward.explorer.records import Decision, Explanation, Ingested
-from treeward.explorer.rewards import REPEATS, checked_range
-from treeward.explorer.shared import Shared, with_crowd
-from treeward.explorer.snapshot import SPARE, How, Snapshot
-from treeward.explorer.tally import Tally
+from treeward.explorer.rewards import OnRepeat, Outcome, Rewards, checked_range
+from treeward.explorer.runtime import Runtime
+from treeward.explorer.snapshot import SPARE, Current, Request, Setup, Snapshot
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
-from treeward.policy.compile_learning import compile_learning_ahead
 from treeward.store.base import EventStore, User
 from treeward.store.copy import is_incomplete, mark_served
-from treeward.store.events import EVENT, SHOWN, now
 from treeward.store.memory import MemoryStore
 from treeward.tree.item_tree import ItemTree
 
 
-class Explorer(Shared):
-    """Recommends items and learns from what comes of it. Safe to call from several threads.
+class Explorer:
+    """Recommends items and learns from feedback. Safe to call from several threads.
 
     Parameters
     ----------
@@ -48,50 +50,50 @@ class Explorer(Shared):
         Their tree; by default one is built from the catalogue's vectors.
     policy
         How to explore; `Beam` with LinUCB by default. A policy with shared state is refused: a user's state must follow
-        from the user's own events, and the crowd's.
+        from the user's own events and those of the crowd.
     store
         Where events live; a `MemoryStore` by default.
     repeats
-        Whether an item may be shown to a user again; a number: after so many others.
+        Whether an item may be shown to a user again; a number: after that many others.
     on_repeat
         What another reward for the same decision does. ``"reject"``: an error; ``"max"``: the larger counts; ``"sum"``:
-        different rewards add up (beyond `reward_range`, if they do), the same one again is taken for a retry;
-        ``"last"``: the latest counts. The same reward again never changes anything.
+        different rewards add up (even beyond `reward_range`), and the same one again counts as a retry; ``"last"``: the
+        latest counts. The same reward again never changes anything.
     reward_range
-        The least and the largest reward there may be.
+        The least and the largest legal reward.
     seed
-        Where draws come from. By default the store's secret, so that they cannot be foretold.
+        Where draws come from. By default the store's secret, so that they cannot be predicted.
     exposures
-        ``"needed"``: what was shown is recorded only if an item may not be shown again; ``"all"``: always, with how
-        likely it was, which off-policy estimates need; see `log`.
+        ``"needed"``: exposures are recorded only if an item may not be shown again; ``"all"``: always, with their
+        propensities, which off-policy estimates need; see `log`.
     exposed_within
-        Seconds that may pass until what was shown is safe in the store; None: before `recommend` returns.
+        Seconds until exposures are safe in the store; None: they are safe when `recommend` returns.
     window
-        Seconds after a decision in which feedback to it counts; None: always.
+        Seconds after a decision in which feedback counts; None: always.
     learns
-        False: rewards are recorded, but change no decision, now or later.
+        False: rewards are recorded, but never change a decision.
     counts
-        Keep count of how often every item was shown and what it earned; see `counts`. What the store holds is counted
-        first, which takes a moment if that is much.
+        Count how often every item was shown and what it earned; see `Inspection.item_counts`. The events in the store
+        are counted first, which takes a moment if there are many.
     cold
-        Where users are learned alone, what the score of an added item gains until it was shown: `cold` / sqrt(1 + times
-        shown), up to 100 times, in units of reward. 0: newcomers get nothing.
+        Without a crowd, the score of an added item is raised by `cold` / sqrt(1 + times shown), in units of reward,
+        until it was shown 100 times.
     spare
-        Free places for items to come, as a share of what each leaf has; 0: none are kept until the first change.
+        Free places for added items, as a share of the items of each leaf; 0: none until the first change.
     where
-        What an item must fulfil to be shown, in every call, as `recommend` takes it: ``pl.col("stock") > 0``. A change
-        of the column, by `add`, holds at once.
+        A condition that an item must fulfil to be shown, in every call, as in `recommend`: ``pl.col("stock") > 0``. A
+        change of the column, by `add`, is effective at once.
     memory
-        Bytes for the state of the users asked for lately; the others' is rebuilt from their events when needed. Long
-        histories come on top: 12 bytes an event of a user at hand.
+        Bytes for the states of recently active users; other users are replayed from their events when needed. Long
+        histories take more: 12 bytes per event of a user in memory.
     crowd
-        True: what one user's rewards teach also helps all others, see `Crowd`; a `Crowd` that was fitted to a log, or
-        saved, is where that begins. False: every user is learned alone. A policy with a fixed `Prior`, or with features
-        that were learned, is left as it is.
+        True: users also learn from each other, see `Crowd`. A `Crowd`, fitted to a log or saved before, is what that
+        begins with. False: every user is learned alone. A policy with a fixed `Prior`, or with learned features, always
+        learns users alone.
     half_life
-        Days after which a reward counts half as much to the crowd; None: it counts for ever.
+        Days after which a reward counts half as much for the crowd; None: it always counts fully.
     publishes
-        Whether the crowd's editions come by themselves, as rewards come; False: `publish` makes them.
+        Whether editions of the crowd are made automatically, as rewards are recorded; False: by `publish`.
     progress
         Called with (stage, done, total) as events are counted.
 
@@ -108,6 +110,7 @@ class Explorer(Shared):
     6
     """
 
+    @checks.checked("Explorer")
     def __init__(
         self,
         catalogue: Catalogue,
@@ -116,68 +119,57 @@ class Explorer(Shared):
         store: EventStore | None = None,
         *,
         repeats: bool | int = True,
-        on_repeat: Literal["reject", "max", "sum", "last"] = "reject",
+        on_repeat: OnRepeat = "reject",
         reward_range: tuple[float, float] = (0.0, 1.0),
-        seed: int | None = None,
+        seed: Seed | None = None,
         exposures: Literal["needed", "all"] = "needed",
-        exposed_within: float | None = None,
-        window: float | None = None,
+        exposed_within: NotNegative | None = None,
+        window: Positive | None = None,
         learns: bool = True,
         counts: bool = False,
-        cold: float = 0.1,
-        spare: float = 0.0,
+        cold: NotNegative = 0.1,
+        spare: NotNegative = 0.0,
         where: Where | None = None,
-        memory: int = 1 << 30,
+        memory: checks.Count = 1 << 30,
         crowd: bool | Crowd = True,
-        half_life: float | None = None,
+        half_life: Positive | None = None,
         publishes: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        owner = "Explorer"
-        policy = Beam() if policy is None else policy
-        _checked(catalogue, tree, policy, store)
-        compile_learning_ahead(policy)
-        self._within = None if exposed_within is None else checks.number(owner, "exposed_within", exposed_within, low=0)
-        once, rest = checks.repeats(owner, repeats)
+        once, rest = checks.repeats("Explorer", repeats)
         if rest >= len(catalogue):
-            raise InvalidArgument(owner, "repeats", f"fewer than the {len(catalogue)} items", repeats)
-        self._records = checks.one_of(owner, "exposures", exposures, ("needed", "all")) == "all" or once
-        seed = None if seed is None else checks.integer(owner, "seed", seed, low=0)
-        memory = checks.integer(owner, "memory", memory, low=1)
-        cold = checks.number(owner, "cold", cold, low=0)
-        spare = checks.number(owner, "spare", spare, low=0)
+            raise InvalidArgument("Explorer", "repeats", f"fewer than the {len(catalogue)} items", repeats)
+        limits, runtime = checked_range(reward_range), Runtime()
         self.store: EventStore = MemoryStore() if store is None else store
-        self._begun_with = catalogue
-        policy, keeper = with_crowd(policy, catalogue, self.store, crowd, half_life, progress or silent)
-        cold = cold if keeper is None else 0.0  # what is new is uncertain: the crowd says how much
-        self.policy, self._crowd, self._publishes = policy, keeper, checks.flag(owner, "publishes", publishes)
-        self._how = How(policy, self.store, once, rest, seed, memory, cold, where, keeper)
-        spare = spare or (SPARE if catalogue.gone else 0.0)
-        self._first_page = first_page(self.store, catalogue)
-        self._shown = np.zeros(0, dtype=np.bool_)
-        self._now = Snapshot(self._how, catalogue, tree, spare=spare, page=self._first_page, progress=progress)
-        self._now.filters.base(None, None)  # which refuses a condition that does not fit the columns
+        policy = Beam() if policy is None else policy
+        _check(policy, self.store)
+        self._current, self._publishes = Current(runtime.lock()), publishes
+        keeper = keeper_for(crowd, policy, catalogue, self.store, half_life, self._current, runtime)
+        if keeper is not None:
+            keeper.begin(progress or silent)
+            # The crowd knows how uncertain new items are: they need no other bonus.
+            policy, cold = replace(policy, prior=keeper.base), 0.0
+        self.policy, self.crowd_keeper = policy, keeper
+        setup = Setup(policy, self.store, once, rest, seed, memory, cold, where, keeper)
+        spare, page = spare or (SPARE if catalogue.gone else 0.0), first_page(self.store, catalogue)
+        self._current.snapshot = Snapshot(setup, catalogue, tree, spare=spare, page=page, progress=progress)
+        self._current.snapshot.filters.base(None, None)  # refuses a condition that does not fit the columns
         mark_served(self.store)
-        self._lock, self._changing = RLock(), RLock()
-        self._tally = Tally() if checks.flag(owner, "counts", counts) else None
-        if self._tally is not None:
-            self._tally.add_all(self.store, progress or silent)
-        self.ledger = Ledger(
-            self.store,
-            self._number_of,
-            checks.one_of(owner, "on_repeat", on_repeat, REPEATS),
-            checked_range(reward_range),
-            None if window is None else checks.number(owner, "window", window, above=0),
-            checks.flag(owner, "learns", learns),
-            self._tally,
-            keeper,
-        )
-        self.catch_up()
+        self._item_counts = item_counts = ItemCounts() if counts else None
+        if item_counts is not None:
+            item_counts.add_all(self.store, progress or silent)
+        self.rewards = Rewards(
+            self._current, self.store, on_repeat, limits, window, learns, item_counts, keeper, runtime
+        )  # fmt: skip
+        records = exposures == "all" or once
+        self._deciding = Deciding(self.store, self.rewards.ids, records, exposed_within, item_counts, runtime)
+        self.changes = CatalogueChanges(self._current, setup, (catalogue, page), self._deciding.shown, runtime)
+        self.changes.catch_up()
         # A replica begins with the others' edition, and publishes when it is its turn.
-        if keeper is not None and (self._publishes or not self.store.shared or keeper.now is None):
-            self.publish()
-        if self._tally is not None:
-            self._now.met(lambda numbers: self._tally.look(numbers)[0] if self._tally is not None else numbers)
+        if keeper is not None and (publishes or not self.store.shared or keeper.latest is None):
+            keeper.publish()
+        if item_counts is not None:
+            self._current.snapshot.set_shown(lambda numbers: item_counts.read(numbers)[0])
 
     def __repr__(self) -> str:
         return f"Explorer({len(self):,} items, {self.policy.name}, {self.store!r})"
@@ -188,10 +180,39 @@ class Explorer(Shared):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def _snapshot(self) -> Snapshot:
+        return self._current.snapshot
+
+    def __len__(self) -> int:
+        """Return how many items may be shown."""
+        return len(self._snapshot)
+
+    def __contains__(self, item: Id) -> bool:
+        """Return whether an item may be shown."""
+        return item in self._snapshot
+
     def close(self) -> None:
         """Close the store."""
-        with self._lock:
+        with self._current.lock:
             self.store.close()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The items, including removed ones; a row keeps its number until the next `refit` or `rebuild`."""
+        return self._snapshot.catalogue
+
+    @property
+    def tree(self) -> ItemTree:
+        """The tree that the policy searches, as it was last built; `inspect.sizes` counts what is in it now."""
+        return self._snapshot.tree
+
+    @property
+    def inspect(self) -> Inspection:
+        """What is known, for pages, services and checks. It reads one snapshot, even after that was replaced."""
+        return Inspection(self._snapshot, self._current.lock, self.rewards, self._item_counts)
+
+    # --- deciding ----------------------------------------------------------------------------------------------------
 
     def recommend(
         self,
@@ -204,51 +225,48 @@ class Explorer(Shared):
         diverse: bool = False,
         context: Context | None = None,
     ) -> list[Decision]:
-        """Choose `n` different items for each user; somebody unknown is a cold start, not an error.
+        """Choose `n` different items for each user; an unknown user is a cold start, not an error.
 
-        Every one of the n is a decision of its own, explored under the policy's whole budget of scores: n decisions
-        cost n budgets. Nothing is learned between them, but none repeats an item of those before it.
+        Each of the n items is a separate decision with the policy's whole budget of scores: n decisions cost n budgets.
+        Nothing is learned between them, and no item is repeated.
 
         Parameters
         ----------
         users
             Different users, strings or integers.
         n
-            Decisions for each, in this order: the first user's n, the second user's n, and so on.
+            Decisions per user: first the n of the first user, then those of the second, and so on.
         exclude
-            Item ids not to be shown, to all of the users, or by user. Ids the catalogue does not have are passed over.
+            Item ids that must not be shown, to all of the users or by user. Unknown ids are ignored.
         allow
-            Only these item ids may be shown. Ids the catalogue does not have are passed over.
+            Only these item ids may be shown. Unknown ids are ignored.
         where
             Only items whose columns in the catalogue fulfil this: ``{"country": "SE"}``, ``{"country": ["SE", "NO"]}``,
-            ``{"price": {"max": 10}}``, all of them together, or a polars expression.
+            ``{"price": {"max": 10}}``, several of them, or a polars expression.
         diverse
-            Spread each user's n over the tree: no two from one leaf before every other leaf had its turn.
+            Spread each user's n items over the tree: no two from one leaf before every other leaf was used.
         context
-            What the request tells: ``{"device": "phone", "hour": 9}``; the policy's features say what it may.
+            The context of the request: ``{"device": "phone", "hour": 9}``; the policy's features say what is legal.
 
         Raises
         ------
         NothingLeft
-            If fewer than n items may be shown to one of the users. Then nothing was decided for anybody.
+            If fewer than n items may be shown to one of the users. Then nothing is decided for any user.
         """
         owner = "Explorer.recommend"
-        who = users_of(owner, users)
+        who = checks.users(owner, users)
         n = checks.integer(owner, "n", n, low=1, high=1 << SLOT_BITS)
-        if n > len(self.catalogue):
-            raise NothingLeft(f"{n} items were asked for, but there are only {len(self.catalogue)}")
-        if self._crowd is not None and self._publishes:
-            self._publish_if_due(self._crowd)
-        with self._lock:
-            closed = self._now.closed(who, exclude, allow, where, diverse)
-            calls = self._now.decider.decide(who, n, closed, context) if who else None
-            if calls is None:
+        keeper, current = self.crowd_keeper, self._current
+        if keeper is not None and self._publishes:
+            keeper.publish_if_due(len(current.snapshot.decider.positions))
+        with current.lock:
+            snapshot = current.snapshot
+            if n > len(snapshot.decider.positions):
+                raise NothingLeft(f"{n} items were asked for, but there are only {len(snapshot.decider.positions)}")
+            if not who:
                 return []
-            self._take_note(calls)
-            if self._records:
-                self._record_shown(who, n, calls)
-            made = self._described(who, n, calls)
-        if self._records and self._within is None:
+            made = self._deciding.recommend(snapshot, who, n, Request(exclude, allow, where, diverse, context))
+        if self._deciding.flushes:
             self.store.flush()
         return made
 
@@ -264,87 +282,187 @@ class Explorer(Shared):
         context: Context | None = None,
     ) -> list[Decision]:
         """Choose items for a user as `recommend` does, without recording that they were shown."""
-        [who] = users_of("Explorer.preview", [user])
-        n = checks.integer("Explorer.preview", "n", n, low=1, high=min(len(self.catalogue), 1 << SLOT_BITS))
-        with self._lock:
-            closed = self._now.closed([who], exclude, allow, where, diverse)
-            return self._described([who], n, self._now.decider.decide([who], n, closed, context))
+        [who] = checks.users("Explorer.preview", [user])
+        with self._current.lock:
+            snapshot = self._snapshot
+            most = min(len(snapshot.decider.positions), 1 << SLOT_BITS)
+            n = checks.integer("Explorer.preview", "n", n, low=1, high=most)
+            return self._deciding.preview(snapshot, who, n, Request(exclude, allow, where, diverse, context))
 
     def adopt(self, user: User, items: Sequence[Id], *, context: Context | None = None) -> list[Decision]:
-        """Take items that somebody else chose for a user as decisions, so that feedback to them can be learned from.
+        """Treat items that another system chose for a user as decisions, so that feedback to them is learned from.
 
         They have no mean, width and path, and a propensity of 1: this explorer could not have chosen otherwise.
         """
-        [who] = users_of("Explorer.adopt", [user])
+        [who] = checks.users("Explorer.adopt", [user])
         if not 0 < len(items) <= 1 << SLOT_BITS:
             raise InvalidArgument("Explorer.adopt", "items", "a list of at least one item", items)
-        with self._lock:
-            rows = [self.catalogue.row(item) for item in items]
-            missing = next((item for item in items if item not in self), None)
-            if missing is not None:
-                raise UnknownId(f"the item {missing!r} was taken away")
-            calls = self._now.decider.adopted(who, np.array(rows), context)
-            if self._records:
-                self._record_shown([who], len(rows), calls)
-            made = self._described([who], len(rows), calls)
-        if self._records and self._within is None:
+        with self._current.lock:
+            made = self._deciding.adopt(self._snapshot, who, items, context)
+        if self._deciding.flushes:
             self.store.flush()
         return made
 
-    def _record_shown(self, who: list[User], n: int, calls: Calls) -> None:
-        made = calls.decisions
-        events = np.zeros(len(made), dtype=EVENT)
-        events["item"], events["node"] = self._now.decider.roster.numbers[made["item"]], made["node"]
-        events["nonce"] = np.repeat(calls.nonce, n) + np.tile(np.arange(n), len(who))
-        events["kind"], events["snapshot"], events["time"], events["own"] = SHOWN, calls.snapshot, now(), made["own"]
-        events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
-        self.store.append([user for user in who for _ in range(n)], events, within=self._within or 0.0)
-        self._now.decider.seats.passed(who, n)
-        if self._tally is not None:
-            self._tally.add(events)
+    # --- learning ----------------------------------------------------------------------------------------------------
 
-    def _described(self, who: list[User], n: int, calls: Calls) -> list[Decision]:
-        """Return decisions as their caller sees them."""
-        now, epoch, snapshot = time_ns() // 1_000_000, self.store.identities.epoch, calls.snapshot
-        rows = calls.decisions["item"]
-        numbers, items = self._now.decider.roster.numbers[rows].tolist(), self._ids_of(rows)
-        nonces, known, seal = calls.nonce.tolist(), calls.events.tolist(), self.ledger.sealer.seal
-        out, tree, policy = [], self._now.decider.snapshot, "explore" if calls.explored else "adopted"
-        for at, made in enumerate(calls.decisions.tolist()):
-            _, _, _, node, mean, width, propensity, exact, scores, _, bold, own = made
-            i, slot = divmod(at, n)
-            user = who[i]
-            id = seal(user, snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, now, calls.edition, own)
-            path, edition = self._now.path(node), calls.edition
-            out.append(
-                Decision(
-                    id, user, items[at], slot, mean, width, propensity, exact, path, scores, bold, edition, tree, policy
-                )
-            )  # fmt: skip
-        return out
+    def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
+        """Record rewards by decision id, in any order, at any time, and as often as you like.
+
+        All of them are safe when this returns, or none if it raises.
+
+        Returns
+        -------
+        dict
+            For each id: ``"recorded"``; ``"duplicate"`` if it is known already; ``"changed"`` if it changed an earlier
+            reward (see `on_repeat`).
+
+        Raises
+        ------
+        UnknownDecision
+            For an id that was not made here, or whose user was forgotten.
+        FeedbackConflict
+            For a reward that differs from the decision's earlier one, if repeats are rejected.
+        """
+        if not isinstance(rewards, Mapping):
+            raise InvalidArgument("Explorer.feedback", "rewards", "a mapping from decision ids to rewards", rewards)
+        return self.rewards.record(rewards)
+
+    def ingest(self, interactions: Interactions, *, unknown: Literal["error", "skip"] = "error") -> Ingested:
+        """Record a log of earlier events, so that its users are not cold starts.
+
+        An event counts as if a decision had led to its item. The same log ingested twice counts twice. Only the users
+        of the log learn from it. The crowd learns from decisions, and from a log by `Crowd.fit`: a log of clicks does
+        not say what was not clicked.
+
+        Parameters
+        ----------
+        interactions
+            The log; its events are ordered by time, if it has times.
+        unknown
+            What to do about items that the catalogue does not have.
+        """
+        owner = "Explorer.ingest"
+        if not isinstance(interactions, Interactions):
+            raise InvalidArgument(owner, "interactions", "an Interactions", type(interactions).__name__)
+        skip = checks.one_of(owner, "unknown", unknown, ("error", "skip")) == "skip"
+        if not interactions.users.dtype.is_integer():
+            checks.users(owner, interactions.users.unique().cast(pl.String).to_list())
+        with self._current.lock:
+            snapshot = self._snapshot
+            positions = snapshot.decider.positions
+            latest = np.flatnonzero(positions.place_of_row >= 0)  # every item's latest row
+            ids, numbers = snapshot.catalogue.ids[latest], positions.number_of_row[latest]
+        made = events_of_log(interactions, ids, numbers, self.rewards.limits, skip)
+        with self._current.lock:
+            self.store.extend(made.users, made.counts, made.events)
+            if self._item_counts is not None:
+                self._item_counts.add(made.events)
+        return Ingested(len(made.events), len(made.users), made.skipped)
+
+    def release(self, user: User) -> None:
+        """Discard a user's state in memory; their next call replays their events."""
+        [who] = checks.users("Explorer.release", [user])
+        with self._current.lock:
+            self._snapshot.decider.states.drop(who)
+
+    def forget(self, user: User) -> int:
+        """Erase a user: events, state, open decisions. Return how many events there were."""
+        [who] = checks.users("Explorer.forget", [user])
+        with self._moving(), self._current.lock:
+            self._snapshot.decider.states.drop(who)
+            events = self.store.move(who, None)
+            if self._item_counts is not None:
+                self._item_counts.add(events, -1)
+            if self.crowd_keeper is not None:
+                self.crowd_keeper.forget(who, events)
+        self.store.flush()
+        return len(events)
+
+    def merge(self, anonymous: User, known: User) -> int:
+        """Give one user's events to another, as at login; return how many.
+
+        They count as if they came after the other's. Feedback to earlier decisions of the first user goes to the
+        second. If the first user returns, they are a new user.
+        """
+        [source], [target] = checks.users("Explorer.merge", [anonymous]), checks.users("Explorer.merge", [known])
+        if source == target:
+            raise InvalidArgument("Explorer.merge", "known", "another user than the anonymous one", known)
+        with self._moving(), self._current.lock:
+            moved = len(self.store.move(source, target))
+            if self.crowd_keeper is not None:
+                self.crowd_keeper.merged(source, target)
+            self._snapshot.decider.states.drop(source)
+        self.store.flush()
+        return moved
+
+    def _moving(self) -> AbstractContextManager[object]:
+        """Prevent editions of the crowd while a user is half erased or half merged."""
+        return nullcontext() if self.crowd_keeper is None else self.crowd_keeper.moving
 
     @property
-    def inspect(self) -> Inspection:
-        """What is known, for pages, services and checks: reads the present snapshot, also after it was replaced."""
-        return Inspection(self._now, self._lock, self.ledger, self._tally)
+    def crowd(self) -> Crowd | None:
+        """What all users taught, as of the latest edition; None where every user is learned alone."""
+        return None if self.crowd_keeper is None else self.crowd_keeper.crowd
 
-    @property
-    def catalogue(self) -> Catalogue:
-        """The items, including removed ones; a row keeps its number until the next `refit` or `rebuild`."""
-        return self._now.catalogue
+    def publish(self) -> int:
+        """Let all rewards so far count for all users, and return the number of the crowd's new edition.
 
-    @property
-    def tree(self) -> ItemTree:
-        """The tree that the policy searches, as it was last built; `inspect.sizes` counts what is in it now."""
-        return self._now.tree
+        This happens automatically after a number of rewards: 50, or a five-hundredth of all. A service does it in the
+        background instead, about every second.
 
-    def __len__(self) -> int:
-        """Return how many items may be shown."""
-        return len(self._now)
+        Raises
+        ------
+        InvalidArgument
+            If every user is learned alone.
+        """
+        if self.crowd_keeper is None:
+            raise InvalidArgument("Explorer.publish", "crowd", "True: every user is learned alone", False)
+        return self.crowd_keeper.publish()
 
-    def __contains__(self, item: Id) -> bool:
-        """Return whether an item may be shown."""
-        return item in self._now
+    # --- the items ---------------------------------------------------------------------------------------------------
+
+    def add(self, items: Catalogue) -> int:
+        """Add items, or new versions of items, and return how many. They can be recommended when this returns.
+
+        Each takes a place in the leaf nearest to its vector. Columns that the catalogue does not have are refused;
+        columns that `items` does not have are null. The store keeps the items, for the next start and for replicas.
+        """
+        return self.changes.add(items)
+
+    def update(self, ids: Sequence[Id], vectors: ArrayLike) -> int:
+        """Give items other vectors, and return how many; everything else about them stays.
+
+        Users' events with these items count, from now on, as if the items had always had these vectors.
+        """
+        return self.changes.update(ids, vectors)
+
+    def remove(self, ids: Sequence[Id]) -> int:
+        """Remove items, and return how many existed. None is recommended once this has returned.
+
+        Unknown ids are ignored. Users' events with removed items still count, and so does feedback to them.
+        """
+        return self.changes.remove(ids)
+
+    def refit(self) -> None:
+        """Split leaves that are too large and join those that are too small.
+
+        The old tree is used until the new one is ready. Removed items without events are forgotten.
+        """
+        self.changes.refit()
+
+    def rebuild(self, *, progress: Progress | None = None) -> None:
+        """Build a new tree of the present items.
+
+        The old tree is used until the new one is ready. Users are then replayed from their events at their next call.
+        Removed items without events are forgotten.
+        """
+        self.changes.rebuild(progress=progress)
+
+    def save(self, items: StrPath, tree: StrPath) -> None:
+        """Write the present catalogue and tree to two new folders, for another process to continue with."""
+        self.changes.save(items, tree)
+
+    # --- looking back ------------------------------------------------------------------------------------------------
 
     def log(self) -> pl.DataFrame:
         """Return every recorded decision: user, item, row, slot, propensity, exact, adopted, reward, context.
@@ -374,83 +492,14 @@ class Explorer(Shared):
         """
         return self.inspect.explain(decision, exclude=exclude, allow=allow, where=where, diverse=diverse)
 
-    def feedback(self, rewards: Mapping[str, float]) -> dict[str, Outcome]:
-        """Say what came of decisions: rewards by decision id, in any order, any time later, as often as one likes.
 
-        It is recorded when this returns, and all of it or nothing. A decision counts from now on, whenever it was made.
-
-        Returns
-        -------
-        dict
-            For each id: ``"recorded"``; ``"duplicate"`` if there was nothing new in it; ``"changed"`` if it changed an
-            earlier reward (see `on_repeat`).
-
-        Raises
-        ------
-        UnknownDecision
-            For an id that was not made here, or whose user was forgotten.
-        FeedbackConflict
-            For another reward than the decision has, if repeats are rejected.
-        """
-        owner = "Explorer.feedback"
-        if not isinstance(rewards, Mapping):
-            raise InvalidArgument(owner, "rewards", "a mapping from decision ids to rewards", rewards)
-        return self.ledger.settle(rewards)
-
-    def feedback_each(self, rows: Sequence[tuple[Given, float]]) -> list[Outcome | TreewardError]:
-        """Say what came of many decisions, each for itself: return an outcome or an error a row.
-
-        A row has a decision id or, where that got lost, a user and an item: it is then for the latest decision to show
-        that item to that user which has no reward (if exposures are recorded), or else stands for itself.
-        """
-        return self.ledger.settle_each(rows)
-
-    def ingest(self, interactions: Interactions, *, unknown: Literal["error", "skip"] = "error") -> Ingested:
-        """Take in a log of earlier events, so that its users do not start from nothing.
-
-        An event counts through its item: it teaches every level as if a decision had led there. Taking in the same log
-        twice counts it twice. It teaches its users alone: the crowd learns from decisions, and from a log by
-        `Crowd.fit`, because a log of clicks does not say what was not clicked.
-
-        Parameters
-        ----------
-        interactions
-            Who did what; in the order of their times, or else of the log.
-        unknown
-            What to do about items the catalogue does not have.
-        """
-        owner = "Explorer.ingest"
-        if not isinstance(interactions, Interactions):
-            raise InvalidArgument(owner, "interactions", "an Interactions", type(interactions).__name__)
-        skip = checks.one_of(owner, "unknown", unknown, ("error", "skip")) == "skip"
-        if not interactions.users.dtype.is_integer():
-            users_of(owner, interactions.users.unique().cast(pl.String).to_list())
-        with self._lock:
-            now = self._now
-            here = np.flatnonzero(now.decider.roster.place_of >= 0)  # every item's latest row
-            ids, numbers = now.catalogue.ids[here], now.decider.roster.numbers[here]
-        made = imported(interactions, ids, numbers, self.ledger.limits, skip)
-        with self._lock:
-            self.store.extend(made.users, made.counts, made.events)
-            if self._tally is not None:
-                self._tally.add(made.events)
-        return Ingested(len(made.events), len(made.users), made.skipped)
-
-
-def _checked(
-    catalogue: Catalogue, tree: ItemTree | None, policy: Policy, store: EventStore | None, owner: str = "Explorer"
-) -> None:
-    """Refuse what an explorer cannot be made of."""
-    for parameter, value, kind in (("catalogue", catalogue, Catalogue), ("policy", policy, Policy)):
-        if not isinstance(value, kind):
-            raise InvalidArgument(owner, parameter, f"a {kind.__name__}", value)
-    if tree is not None and not isinstance(tree, ItemTree):
-        raise InvalidArgument(owner, "tree", "an ItemTree, or None to build one", tree)
-    if store is not None and not isinstance(store, EventStore):
-        raise InvalidArgument(owner, "store", "an EventStore, such as MemoryStore()", store)
-    if store is not None and is_incomplete(store):
+def _check(policy: Policy, store: EventStore) -> None:
+    """Refuse a policy or a store that an explorer cannot be made of."""
+    if not isinstance(store, EventStore):
+        raise InvalidArgument("Explorer", "store", "an EventStore, such as MemoryStore()", store)
+    if is_incomplete(store):
         raise StoreError(f"{store!r}: a copy that lacks events; `treeward store copy` finishes it")
     if policy.shared_state or not policy.replayable:
         rule = "one whose state of a user follows from that user's events"
         why = "shares state between users" if policy.shared_state else "asks users questions"
-        raise InvalidArgument(owner, "policy", rule, f"{policy.name}, which {why}")
+        raise InvalidArgument("Explorer", "policy", rule, f"{policy.name}, which {why}")

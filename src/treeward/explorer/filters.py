@@ -1,8 +1,8 @@
-"""Which items a call may show: ids, or a condition on the catalogue's columns, as places in leaf order."""
+"""`Filters`: turns ids and conditions on the catalogue's columns into places that a call may show."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -12,79 +12,58 @@ from treeward.core.errors import InvalidArgument, UnknownId
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue, Id
 from treeward.engine.available import Flags
-from treeward.explorer.decider import Decider
 from treeward.store.base import User
+
+if TYPE_CHECKING:
+    from treeward.explorer.snapshot import Snapshot
 
 Where = Mapping[str, Any] | pl.Expr
 Exclude = Iterable[Id] | Mapping[User, Iterable[Id]]
 
-_REMEMBERED = 64
+_MOST_CACHED = 64
 _BOUNDS = ("min", "max")
 
 
-class Laid(Protocol):
-    """A catalogue as it is laid out now."""
-
-    catalogue: Catalogue
-    version: int
-    """How often items came or went."""
-
-    @property
-    def rows(self) -> Integers:
-        """(places,): the catalogue's rows; -1 where there is nothing."""
-        ...
-
-    @property
-    def open_places(self) -> NDArray[np.bool_]:
-        """(places,): which may be shown."""
-        ...
-
-    @property
-    def decider(self) -> Decider:
-        """Who knows where items are."""
-        ...
-
-
 class Filters:
-    """Makes places of ids and conditions; conditions are remembered, because they look at every item.
+    """Turns ids and conditions into places. Results of conditions are cached, because they look at every item.
 
     Parameters
     ----------
-    laid
-        The items, which may come and go.
+    snapshot
+        The items; some may be added or removed.
     always
-        What items must fulfil in every call, whatever else a call asks for.
+        A condition for every call.
     """
 
-    def __init__(self, laid: Laid, always: Where | None = None) -> None:
-        self._laid, self._always = laid, _plain(always)
+    def __init__(self, snapshot: "Snapshot", always: Where | None = None) -> None:
+        self._snapshot, self._always = snapshot, _plain(always)
         self._always_key = "" if self._always is None else _key(self._always)
         self._masks: OrderedDict[str, NDArray[np.bool_]] = OrderedDict()
         self._bases: OrderedDict[str, tuple[int, Flags]] = OrderedDict()
 
     @property
     def _catalogue(self) -> Catalogue:
-        return self._laid.catalogue
+        return self._snapshot.catalogue
 
     @property
     def _place_of(self) -> Integers:
-        return self._laid.decider.roster.place_of
+        return self._snapshot.decider.positions.place_of_row
 
     def base(self, allow: Iterable[Id] | None, where: Where | None) -> tuple[Integers, bool, Flags]:
-        """Return sorted places, whether only those are open, and which are otherwise."""
+        """Return sorted places, whether only those are open, and otherwise which are."""
         where = _plain(where)
         free = where is None and self._always is None
         if allow is None:
-            return np.zeros(0, dtype=np.int32), False, self._laid.decider.flags if free else self._flags(where)
+            return np.zeros(0, dtype=np.int32), False, self._snapshot.decider.flags if free else self._flags(where)
         rows = self._rows("allow", allow)
         if not free:
             rows = rows[self._both(where)[rows]]
         places = np.unique(self._place_of[rows])
         places = places[places >= 0]
-        return places[self._laid.open_places[places]], True, self._laid.decider.flags
+        return places[self._snapshot.open_places[places]], True, self._snapshot.decider.flags
 
     def _both(self, where: Where | None) -> NDArray[np.bool_]:
-        """Return which rows fulfil what a call asks for, and what every call does."""
+        """Return which rows fulfil the condition of a call, and that of every call."""
         masks = [self._mask(key, one) for key, one in self._conditions(where)]
         return masks[0] if len(masks) == 1 else masks[0] & masks[1]
 
@@ -93,13 +72,13 @@ class Filters:
         return always if where is None else [*always, (_key(where), where)]
 
     def _flags(self, where: Where | None) -> Flags:
-        key, version = "|".join(key for key, _ in self._conditions(where)), self._laid.version
+        key, version = "|".join(key for key, _ in self._conditions(where)), self._snapshot.version
         known = self._bases.get(key)
         if known is None or known[0] != version:
-            rows = self._laid.rows
-            open = self._laid.open_places & (rows >= 0)
+            rows = self._snapshot.rows
+            open = self._snapshot.open_places & (rows >= 0)
             known = version, Flags.of(open & self._both(where)[np.maximum(rows, 0)])
-            _remember(self._bases, key, known)
+            _cache(self._bases, key, known)
         return known[1]
 
     def extra(self, exclude: Exclude | None, users: Sequence[User]) -> tuple[Integers, NDArray[np.int64]]:
@@ -119,7 +98,7 @@ class Filters:
         return places[places >= 0]
 
     def _rows(self, parameter: str, ids: Iterable[Id]) -> NDArray[np.int64]:
-        """Return the rows of ids; one the catalogue has not is passed over, one it could never have is refused."""
+        """Return the rows of ids; unknown ids are ignored, ids of the wrong type are refused."""
         if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
             raise InvalidArgument("Explorer.recommend", parameter, "a list of item ids", ids)
         text = not self._catalogue.ids_are_integers
@@ -138,12 +117,12 @@ class Filters:
 
     def _mask(self, key: str, where: Where) -> NDArray[np.bool_]:
         if key not in self._masks or len(self._masks[key]) != len(self._catalogue):
-            _remember(self._masks, key, fulfilled(self._catalogue, where))
+            _cache(self._masks, key, fulfilled(self._catalogue, where))
         return self._masks[key]
 
 
 def fulfilled(catalogue: Catalogue, where: Where) -> NDArray[np.bool_]:
-    """Return which rows of a catalogue fulfil a condition; one that has nothing in a column asked for does not."""
+    """Return which rows of a catalogue fulfil a condition; a row with null in one of its columns does not."""
     try:
         condition = where if isinstance(where, pl.Expr) else _condition(where, catalogue.table)
         found = catalogue.table.select(condition.alias("open"))["open"]
@@ -154,14 +133,14 @@ def fulfilled(catalogue: Catalogue, where: Where) -> NDArray[np.bool_]:
     return found.fill_null(False).to_numpy()
 
 
-def _remember(memory: "OrderedDict[str, Any]", key: str, value: object) -> None:
-    memory[key] = value
-    if len(memory) > _REMEMBERED:
-        memory.popitem(last=False)
+def _cache(cache: "OrderedDict[str, Any]", key: str, value: object) -> None:
+    cache[key] = value
+    if len(cache) > _MOST_CACHED:
+        cache.popitem(last=False)
 
 
 def _plain(where: Where | None) -> Where | None:
-    """Return a condition in plain Python values, which are told apart by how they are written."""
+    """Return a condition in plain Python values, so that equal conditions have equal keys."""
     if where is None or isinstance(where, pl.Expr):
         return where
     if not isinstance(where, Mapping):
@@ -183,7 +162,7 @@ def _key(where: Where) -> str:
         try:
             return str(where.meta.serialize(format="json"))
         except pl.exceptions.PolarsError as error:
-            raise _bad(f"one that cannot be written down: {str(error).splitlines()[0]}") from error
+            raise _bad(f"one that cannot be serialized: {str(error).splitlines()[0]}") from error
     return repr(sorted((str(name), repr(wanted)) for name, wanted in where.items()))
 
 

@@ -226,16 +226,16 @@ def fitness(snapshot: Snapshot) -> Fitness:
 
 def health(snapshot: Snapshot, lock: RLock, users: int, anew: bool, progress: Progress | None) -> Health:
     """Return how well a tree still fits its items; see `Inspection.health`."""
-    policy, decider = snapshot.how.policy, snapshot.decider
+    policy, decider = snapshot.setup.policy, snapshot.decider
     with lock:
         now, settled, fit = look(snapshot), snapshot.settled(), fitness(snapshot)
-        leaves, seats = snapshot.tree.leaves, decider.seats
+        leaves, states = snapshot.tree.leaves, decider.states
         sizes = snapshot.sizes(leaves)
-        late = now.late(decider.roster.numbers, snapshot.since.came)
+        late = now.late(decider.positions.number_of_row, snapshot.since.came)
         changed = stale(snapshot, leaves, late)
-        everybody = islice(everyone(snapshot.how.store), users)
-        known = list(islice(dict.fromkeys([*seats.recent(users), *everybody]), min(users, seats.most)))
-        thetas = seats.state.posterior.theta[seats.seat(known), -1].copy()
+        everybody = islice(everyone(snapshot.setup.store), users)
+        known = list(islice(dict.fromkeys([*states.recent(users), *everybody]), min(users, states.most)))
+        thetas = states.state.posterior.theta[states.seat(known), -1].copy()
     if not known:
         thetas = drawn(decider.plan.prior, getattr(policy.prior, "noise", 1.0), users)
     far, other = now.far(), None

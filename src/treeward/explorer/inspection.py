@@ -29,10 +29,8 @@ from treeward.explorer.estimates import (
 )
 from treeward.explorer.filters import Exclude, Where
 from treeward.explorer.health import Fitness, Health
-from treeward.explorer.ledger import Ledger
+from treeward.explorer.item_counts import ItemCounts
 from treeward.explorer.log import decision_log
-from treeward.explorer.names import users_of
-from treeward.explorer.rebuilt import StateCheck, check_states
 from treeward.explorer.records import (
     Counts,
     Decision,
@@ -53,8 +51,9 @@ from treeward.explorer.records import (
     Totals,
     UserList,
 )
-from treeward.explorer.snapshot import Snapshot
-from treeward.explorer.tally import Tally, sums
+from treeward.explorer.rewards import Rewards
+from treeward.explorer.snapshot import Request, Snapshot
+from treeward.explorer.state_check import StateCheck, check_states
 from treeward.store.base import User, everyone
 from treeward.store.events import AMENDED, CHANGE, NOTED, REWARD, SHOWN
 from treeward.tree.item_tree import ItemTree
@@ -70,9 +69,9 @@ class Inspection:
     rebuilt since. Items that are added to or removed from that snapshot in the meantime do show.
     """
 
-    def __init__(self, snapshot: Snapshot, lock: RLock, ledger: Ledger, item_counts: Tally | None) -> None:
-        self._snapshot, self._lock, self._ledger, self._item_counts = snapshot, lock, ledger, item_counts
-        self._store, self._decider = snapshot.how.store, snapshot.decider
+    def __init__(self, snapshot: Snapshot, lock: RLock, rewards: Rewards, item_counts: ItemCounts | None) -> None:
+        self._snapshot, self._lock, self._rewards, self._item_counts = snapshot, lock, rewards, item_counts
+        self._store, self._decider = snapshot.setup.store, snapshot.decider
 
     # --- the items ---------------------------------------------------------------------------------------------------
 
@@ -94,7 +93,7 @@ class Inspection:
     @property
     def number(self) -> int:
         """The store's number of the tree."""
-        return self._decider.snapshot
+        return self._decider.number
 
     def __len__(self) -> int:
         """Return how many items may be shown."""
@@ -107,7 +106,7 @@ class Inspection:
     def may_show(self, rows: AnyArray) -> NDArray[np.bool_]:
         """Return which of these rows hold items that may be shown."""
         with self._lock:
-            places = self._decider.roster.place_of[rows]
+            places = self._decider.positions.place_of_row[rows]
             return (places >= 0) & self._snapshot.open_places[places]
 
     def may_show_to(
@@ -115,10 +114,10 @@ class Inspection:
     ) -> NDArray[np.bool_]:
         """Return which of the catalogue's rows a call with these filters may show to a user."""
         with self._lock:
-            snapshot, roster, plan = self._snapshot, self._decider.roster, self._decider.plan
+            snapshot, positions, plan = self._snapshot, self._decider.positions, self._decider.plan
             named, only, flags = snapshot.filters.base(allow, where)
             extra, _ = snapshot.filters.extra(list(exclude), [user])
-            place_of = roster.place_of
+            place_of = positions.place_of_row
             places = np.zeros(len(snapshot.rows), dtype=np.bool_)
             if only:
                 places[named] = True
@@ -128,7 +127,7 @@ class Inspection:
         if plan.once:
             events = self._store.read([user])[0]
             numbers = events["item"][events["kind"] == SHOWN][-plan.rest :] if plan.rest else events["item"]
-            met = roster.places[numbers[numbers < len(roster.places)]]
+            met = positions.places(numbers)
             places[met[met >= 0]] = False
         return places[place_of] & (place_of >= 0)
 
@@ -152,8 +151,7 @@ class Inspection:
 
     def rows_of(self, numbers: AnyArray) -> NDArray[np.int64]:
         """Return the catalogue's rows of the store's item numbers, -1 for items that the catalogue does not have."""
-        known = self._decider.roster.row_of
-        return np.where(numbers < len(known), known[np.minimum(numbers, len(known) - 1)], -1)
+        return self._decider.positions.rows(numbers)
 
     def path_of(self, row: int) -> tuple[int, ...]:
         """Return the nodes from below the root to the leaf of a row; nothing if its item is in another row now."""
@@ -164,7 +162,7 @@ class Inspection:
     def log(self) -> pl.DataFrame:
         """Return every recorded decision; see `Explorer.log`."""
         with self._lock:
-            return decision_log(self._store, self.catalogue, self._decider.roster.row_of, self._decider.contexts.told)
+            return decision_log(self._store, self.catalogue, self._decider.positions, self._decider.contexts.told)
 
     def explain(
         self,
@@ -177,26 +175,26 @@ class Inspection:
     ) -> Explanation:
         """Return how a decision was made; see `Explorer.explain`."""
         id = decision.id if isinstance(decision, Decision) else decision
-        user, ticket = self._ledger.ticket(id)
-        if user != ticket.user:
+        user, made = self._rewards.decision_of(id)
+        if user != made.user:
             raise UnknownDecision(f"the decision {id[:12]}... is of a user who was merged with another since")
         with self._lock:
             snapshot, decider, shop, tree = self._snapshot, self._decider, self.catalogue, self.tree
-            row = int(self.rows_of(np.array([ticket.item]))[0])
+            row = int(self.rows_of(np.array([made.item]))[0])
             if row < 0:
                 raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
-            if ticket.node < 0:  # adopted: there was nothing to choose
-                return Explanation(ticket.user, shop.ids[row], item_name(shop, row), [], False, [])
-            closed = snapshot.closed([ticket.user], exclude, allow, where, diverse)
-            state, trace, place = decider.again(user, ticket, closed)
+            if made.node < 0:  # adopted: there was nothing to choose
+                return Explanation(made.user, shop.ids[row], item_name(shop, row), [], False, [])
+            closed = snapshot.closed([made.user], Request(exclude, allow, where, diverse))
+            state, trace, place = decider.repeat(user, made, closed)
             steps = steps_of(decider.plan, state, trace, tree, shop)
             # In a context it is not recorded which tree the node belongs to: the item's own leaf is used instead.
-            in_context = decider.contexts.told(ticket.snapshot) is not None
-            known = in_context or ticket.snapshot == decider.snapshot
-            path = snapshot.path_of(row) if in_context else snapshot.path(ticket.node if known else -1)
+            in_context = decider.contexts.told(made.snapshot) is not None
+            known = in_context or made.snapshot == decider.number
+            path = snapshot.path_of(row) if in_context else snapshot.path(made.node if known else -1)
             way = way_to(decider.plan, state, tree, path)
             same = known and place >= 0 and int(decider.plan.tree.items[place]) == row
-            return Explanation(ticket.user, shop.ids[row], item_name(shop, row), steps, same, way)
+            return Explanation(made.user, shop.ids[row], item_name(shop, row), steps, same, way)
 
     def interests(self, user: User, *, level: int = 2) -> list[Interest]:
         """Return what is known of a user: the visible nodes of pHCB, or the nodes of one level, best mean first.
@@ -208,13 +206,13 @@ class Inspection:
         level
             For a policy without visible nodes: which level of the tree; the root is on level 1.
         """
-        [who] = users_of("Inspection.interests", [user])
+        [who] = checks.users("Inspection.interests", [user])
         checks.integer("Inspection.interests", "level", level, low=2, high=max(2, int(self.tree.level[-1])))
         with self._lock:
-            seats, plan = self._decider.seats, self._decider.plan
-            [seat] = seats.seat([who]).tolist()
-            events = seats.seen_by_plan(self._store.read([who])[0])
-            return interests_of(plan, seats.state, seat, events, self.tree, level, self.sizes())
+            states, plan = self._decider.states, self._decider.plan
+            [seat] = states.seat([who]).tolist()
+            events = states.events_for_plan(self._store.read([who])[0])
+            return interests_of(plan, states.state, seat, events, self.tree, level, self.sizes())
 
     def field(self, user: User, *, node: int = 0, upto: int | None = None) -> Field:
         """Return what is known of a user's interest in the nodes around one, now or after the first `upto` events.
@@ -228,13 +226,13 @@ class Inspection:
         upto
             How many of the user's events to use; all of them by default.
         """
-        [who] = users_of("Inspection.field", [user])
+        [who] = checks.users("Inspection.field", [user])
         self._check(node)
         # The state is computed from a copy of the events, outside the lock: nobody waits for it.
-        held = self._store.read([who])[0]
+        [held] = self._store.read([who])
         last = len(held) if upto is None else checks.integer("Inspection.field", "upto", upto, low=0, high=len(held))
         with self._lock:
-            events = self._decider.seats.seen_by_plan(held[:last])
+            events = self._decider.states.events_for_plan(held[:last])
         state = self._decider.state_after(events)
         made = field_of(self._decider.plan, state, events, self.tree, self.sizes(), node)
         told = self.events(held[:last][-1:])
@@ -259,7 +257,7 @@ class Inspection:
     def recent_users(self, most: int) -> list[User]:
         """Return users who have events and whose state is in memory, the most recently active first."""
         with self._lock:
-            return self._decider.seats.recent(most)
+            return self._decider.states.recent(most)
 
     def find_users(self, text: str, n: int) -> UserList:
         """Return at most n users whose name contains a text, the most recently active first."""
@@ -375,7 +373,7 @@ class Inspection:
         """Return how often the items of these rows, or all, were shown, and the sum of their rewards."""
         if self._item_counts is None:
             raise InvalidArgument("Explorer", "counts", "True from the start, so that items are counted", False)
-        return Counts(*self._item_counts.look(self._decider.roster.numbers[rows]))
+        return Counts(*self._item_counts.read(self._decider.positions.number_of_row[rows]))
 
     def node_counts(self, nodes: Integers) -> Counts:
         """Return how often the items under each of these nodes were shown, and the sum of their rewards."""
@@ -383,20 +381,20 @@ class Inspection:
             places = np.flatnonzero(self._snapshot.open_places)
             at = np.searchsorted(places, self._decider.plan.tree.item_range[nodes]).astype(np.int32)
             counts = self.item_counts(self._snapshot.rows[places])
-        return Counts(sums(counts.shown, at), sums(counts.earned, at))
+        return Counts(_sums(counts.shown, at), _sums(counts.earned, at))
 
     def totals(self) -> Totals:
         """Return how many items were ever shown, and the rewards since the start."""
         with self._lock:
             snapshot = self._snapshot
-            counts = self.item_counts(snapshot.rows[snapshot.open_places] if snapshot.roomy else slice(None))
+            counts = self.item_counts(snapshot.rows[snapshot.open_places] if snapshot.can_change else slice(None))
         assert self._item_counts is not None
-        return Totals(int(np.count_nonzero(counts.shown)), self._item_counts.rewards, self._item_counts.gained)
+        return Totals(int(np.count_nonzero(counts.shown)), self._item_counts.rewards, self._item_counts.earned)
 
     @property
     def has_crowd(self) -> bool:
         """Whether users also learn from each other."""
-        return self._snapshot.how.crowd is not None
+        return self._snapshot.setup.crowd is not None
 
     def crowd_means(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the expected reward of each node for a new user, and how much of it its items add to their vectors."""
@@ -447,6 +445,13 @@ class Inspection:
 
 def _name(tree: ItemTree, node: int) -> str:
     return node_name(tree, node)[:LONGEST_NAME]
+
+
+def _sums(values: AnyArray, ranges: Integers) -> AnyArray:
+    """Return the sum of values first:last for each row of `ranges`."""
+    upto = np.concatenate([np.zeros(1, dtype=values.dtype), np.cumsum(values)])
+    found: AnyArray = upto[ranges[:, 1]] - upto[ranges[:, 0]]
+    return found
 
 
 def _containing(texts: pl.Series, part: str) -> AnyArray:

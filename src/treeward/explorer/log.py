@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from treeward.data.catalogue import Catalogue
 from treeward.explorer.decider import SLOT_BITS
+from treeward.state.item_positions import ItemPositions
 from treeward.store.base import EventStore, read_all
 from treeward.store.events import EVENT, SHOWN
 
 
 def decision_log(
-    store: EventStore, catalogue: Catalogue, row_of: NDArray[np.integer], told: Callable[[int], str | None]
+    store: EventStore, catalogue: Catalogue, positions: ItemPositions, told: Callable[[int], str | None]
 ) -> pl.DataFrame:
     """Return the decisions a store holds, user by user in the order they were made.
 
@@ -30,10 +30,7 @@ def decision_log(
     shown = table.filter(pl.col("kind") == SHOWN).rename({"reward": "propensity"})
     earned = table.filter(pl.col("kind") != SHOWN).group_by("who", "nonce").agg(pl.col("reward").sum())
     joined = shown.join(earned, on=["who", "nonce"], how="left", maintain_order="left")
-    numbers = joined["item"].to_numpy()
-    rows = np.full(len(numbers), -1, dtype=np.int64)
-    known = numbers < len(row_of)
-    rows[known] = row_of[numbers[known]]
+    rows = positions.rows(joined["item"].to_numpy())
     joined = joined.with_columns(
         pl.Series("row", rows), (pl.col("nonce") % (1 << SLOT_BITS)).alias("slot").cast(pl.Int64)
     ).filter(pl.col("row") >= 0)

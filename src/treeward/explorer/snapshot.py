@@ -1,7 +1,8 @@
 """`Snapshot`: a catalogue laid out for deciding, with room for items to be added and removed."""
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from threading import RLock
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -13,11 +14,9 @@ from treeward.core.progress import Progress
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue, Id
 from treeward.data.growing_catalogue import GrowingCatalogue
-from treeward.engine.layout import Plan
+from treeward.embed.features import Context
 from treeward.engine.places import leaf_at
 from treeward.engine.slack import leave, reopen, settle
-from treeward.explorer.crowd_edition import CrowdEdition
-from treeward.explorer.crowd_keeper import CrowdKeeper
 from treeward.explorer.decider import Closed, Decider
 from treeward.explorer.filters import Exclude, Filters, Where
 from treeward.policy.base import Policy, check_lengths
@@ -28,13 +27,25 @@ from treeward.tree.edit import edited
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
 
+if TYPE_CHECKING:
+    from treeward.explorer.crowd_keeper import CrowdKeeper
+
 SPARE = 0.125
-"""Free places of a leaf, as a share of its items, once items come and go."""
+"""Free places of a leaf, as a share of its items, once items are added or removed."""
 NEW = 100.0
-"""An item that was shown so often is new no more."""
+"""An item is new until it was shown this often."""
 
 
-class How(NamedTuple):
+class Current:
+    """The snapshot that is used now. It is read and changed with `lock` held."""
+
+    snapshot: "Snapshot"
+
+    def __init__(self, lock: RLock) -> None:
+        self.lock = lock
+
+
+class Setup(NamedTuple):
     """What every snapshot of an explorer has in common."""
 
     policy: Policy
@@ -45,16 +56,27 @@ class How(NamedTuple):
     memory: int
     cold: float
     where: Where | None = None
-    crowd: CrowdKeeper | None = None
-    """What is learned from everybody; None: users learn alone."""
+    crowd: "CrowdKeeper | None" = None
+    """Learns from all users; None: users learn alone."""
+
+
+class Request(NamedTuple):
+    """What a call asks for, besides users and n; see `Explorer.recommend`."""
+
+    exclude: Exclude | None = None
+    allow: Iterable[Id] | None = None
+    where: Where | None = None
+    diverse: bool = False
+    context: Context | None = None
 
 
 class Since(NamedTuple):
-    """What became of the items since the tree was clustered."""
+    """Changes to the items since the tree was built."""
 
     came: set[int]
-    """Numbers of items that came, or have other vectors."""
+    """Numbers of items that were added, or have other vectors."""
     went: int
+    """How many were removed."""
 
 
 class Snapshot:
@@ -62,67 +84,62 @@ class Snapshot:
 
     Parameters
     ----------
-    how
+    setup
         The policy, the store, and so on.
     catalogue, tree
-        The items and their tree, before the policy makes its own of them; None: one is grown.
+        The items and their tree, before the policy adapts them; None: a tree is built.
     spare
-        Free places of every leaf, as a share of its items; 0: items neither come nor go. What users did with items that
-        are gone still counts.
+        Free places of every leaf, as a share of its items; 0: items cannot be added or removed.
     page
         How many pages of changes the catalogue knows.
     new
-        How often items that are new were shown, by the store's number.
+        How often new items were shown, by the store's number.
     since
-        What came and went since the tree was clustered; by default nothing.
+        Changes since the tree was built; by default none.
     """
 
     def __init__(
         self,
-        how: How,
+        setup: Setup,
         catalogue: Catalogue,
         tree: ItemTree | None,
         *,
         spare: float = 0.0,
         page: int = 0,
         new: dict[int, int] | None = None,
-        since: "Since | None" = None,
+        since: Since | None = None,
         progress: Progress | None = None,
     ) -> None:
-        policy, self.how, self.page = how.policy, how, page
-        self.catalogue: Catalogue = (
-            catalogue if isinstance(catalogue, GrowingCatalogue) or spare == 0 else GrowingCatalogue(catalogue)
-        )
+        policy, self.setup, self.page = setup.policy, setup, page
+        grows = isinstance(catalogue, GrowingCatalogue) or spare == 0
+        self.catalogue: Catalogue = catalogue if grows else GrowingCatalogue(catalogue)
         seen = policy.catalogue_for(catalogue)
         self.tree, seen = policy.fitted(
             policy.grow(seen, progress=progress) if tree is None else tree, seen if tree is None else catalogue
         )
-        plan = policy.plan_on(self.tree, seen, once=how.once, rest=how.rest)
-        self._metric = policy.metric(seen.dim)
-        self.decider = Decider(plan, catalogue, how.store, how.seed, how.memory, spare, self._metric, policy.features,
-                               policy.bandit.rule(seen.dim))  # fmt: skip
+        plan = policy.plan_on(self.tree, seen, once=setup.once, rest=setup.rest)
+        self.decider = Decider(plan, policy, catalogue, setup.store, setup.seed, setup.memory, spare)
         if spare > 0:
-            number_items(how.store, catalogue.ids.head(0))  # makes a table of them now, not at the first change
-        self.filters = Filters(self, how.where)
+            number_items(setup.store, catalogue.ids.head(0))  # makes a table of them now, not at the first change
+        shop = self.catalogue  # for a few ids, one by one is faster than a column
+        self.id_at: Callable[[int], Id] = shop.id_at if isinstance(shop, GrowingCatalogue) else shop.ids.__getitem__
+        """Returns the id of a row."""
+        self.filters = Filters(self, setup.where)
         self.version = 0
-        """How often items came or went."""
+        """How often items were added or removed."""
         self._new = dict(new or {})
         self.since = since or Since(set(), 0)
         self._paths: dict[int, tuple[int, ...]] = {}
         went = self.since.went
         self.remove([catalogue.row(id) for id in catalogue.gone])
         self.since = self.since._replace(went=went)
-        self._welcome(np.array(list(self._new), dtype=np.int64))
-        if how.crowd is not None and how.crowd.now is not None:
-            self.decider.install(how.crowd.now, self.laid_out(how.crowd.now))
-
-    def laid_out(self, edition: CrowdEdition) -> Plan:
-        """Return the plan with an edition of the crowd."""
-        return self.decider.laid_out(edition)
+        self._raise_new(np.array(list(self._new), dtype=np.int64))
+        if setup.crowd is not None and setup.crowd.latest is not None:
+            self.decider.install(setup.crowd.latest, self.decider.with_edition(setup.crowd.latest))
 
     @property
-    def roomy(self) -> bool:
-        """Whether items can come and go."""
+    def can_change(self) -> bool:
+        """Whether items can be added and removed."""
         return self.decider.room is not None
 
     @property
@@ -142,17 +159,17 @@ class Snapshot:
         return int(flags.before[-1]) if len(flags.open) else len(self.rows)
 
     def __contains__(self, id: Id) -> bool:
-        """Tell whether an item may be shown."""
+        """Return whether an item may be shown."""
         try:
-            row, places = self.catalogue.row(id), self.decider.roster.place_of
+            row, places = self.catalogue.row(id), self.decider.positions.place_of_row
         except UnknownId:
             return False
-        place = int(places[row]) if row < len(places) else -1  # it may be on its way in
+        place = int(places[row]) if row < len(places) else -1  # it is being added just now
         open = self.decider.flags.open
         return place >= 0 and (len(open) == 0 or bool(open[place]))
 
     def sizes(self, nodes: Integers | slice = slice(None)) -> NDArray[np.int64]:
-        """Return how many items under each of some nodes may be shown."""
+        """Return how many items under each of these nodes may be shown."""
         ranges = self.decider.plan.tree.item_range[nodes]
         upto = np.concatenate([[0], np.cumsum(self.open_places)])
         found: NDArray[np.int64] = upto[ranges[:, 1]] - upto[ranges[:, 0]]
@@ -168,22 +185,20 @@ class Snapshot:
         if more.dim != self.catalogue.dim:
             rule = f"of {self.catalogue.dim} dimensions, as the catalogue's"
             raise InvalidArgument("Explorer", "vectors", rule, f"{more.dim}")
-        policy, plan = self.how.policy, self.decider.plan
+        policy, plan = self.setup.policy, self.decider.plan
         made = Rows(policy.catalogue_for(more).vectors, self.tree.normalized).take(slice(None))
         check_lengths(type(policy.bandit).__name__, made, plan.prior, policy.bandit.rule(made.shape[1]).ridge)
         return made
 
-    def closed(
-        self,
-        users: list[User],
-        exclude: Exclude | None,
-        allow: Iterable[Id] | None,
-        where: Where | None,
-        diverse: bool,
-    ) -> Closed:
+    def closed(self, users: list[User], request: Request) -> Closed:
         """Return what a call may not show."""
+        exclude, allow, where, diverse, _ = request
         spread = checks.flag("Explorer", "diverse", diverse)
         return Closed(*self.filters.base(allow, where), *self.filters.extra(exclude, users), spread)
+
+    def number_of(self, item: Id) -> int:
+        """Return the store's number of an item."""
+        return int(self.decider.positions.number_of_row[self.catalogue.row(item)])
 
     def path(self, node: int) -> tuple[int, ...]:
         """Return the nodes from below the root to a node; nothing for -1."""
@@ -196,26 +211,26 @@ class Snapshot:
 
     def path_of(self, row: int) -> tuple[int, ...]:
         """Return the nodes from below the root to the leaf of a row; nothing if its item is in another row now."""
-        places, tree = self.decider.roster.place_of, self.decider.plan.tree
+        places, tree = self.decider.positions.place_of_row, self.decider.plan.tree
         place = int(places[row]) if row < len(places) else -1
         return self.path(leaf_at(tree.first_child, tree.item_range, place)) if place >= 0 else ()
 
-    # --- changes; whoever calls these holds the explorer's lock ------------------------------------------------------
+    # --- changes; callers hold the lock ------------------------------------------------------------------------------
 
     def put(self, table: pl.DataFrame, vectors: Floats, seen: Floats, numbers: NDArray[np.int32]) -> int:
-        """Add items, or other versions of items, in order, as long as there is room; return how many got in.
+        """Add items, or new versions of items, in order, as long as there is room; return how many were added.
 
         `seen`: their vectors as the plan has them.
         """
-        room, roster = self.decider.room, self.decider.roster
+        room, positions = self.decider.room, self.decider.positions
         assert room is not None
         assert isinstance(self.catalogue, GrowingCatalogue)
-        places, former = np.full(len(numbers), -1), np.array([roster.place_at(int(one)) for one in numbers])
+        places, former = np.full(len(numbers), -1), positions.places(numbers).astype(np.int64)
         same = (former >= 0) & (room.vectors[former] == seen).all(axis=1)
         fresh = np.flatnonzero(~same)
         found = np.full(len(fresh), -1)
         newcomers = np.ascontiguousarray(seen[fresh])
-        got = settle(room, newcomers, newcomers @ self._metric, found)
+        got = settle(room, newcomers, newcomers @ self.decider.metric, found)
         places[same], places[fresh] = former[same], found
         last = len(numbers) if got == len(fresh) else int(fresh[got])
         numbers, places, former, same = numbers[:last], places[:last], former[:last], same[:last]
@@ -225,25 +240,21 @@ class Snapshot:
         moved = ~same & (former >= 0)
         leave(room, former[moved], True)
         self.catalogue.append(table[:last], vectors[:last])
-        room.tree.items[places] = roster.enter(numbers, places)
+        room.tree.items[places] = positions.add(numbers, places)
         self.version += 1
         self.since.came.update(numbers[~same].tolist())
-        unknown = self.decider.seats.unknown
+        unknown = self.decider.states.unknown
         stale = moved | np.array([number in unknown for number in numbers.tolist()])
-        self.decider.seats.items_moved(numbers[stale])
-        bonus, edition = self.decider.plan.bonus, self.decider.edition
-        bonus[former[moved]] = bonus[places[~same]] = 0.0
-        if edition is not None:
-            self.decider.plan.crowd.offset[places[~same]] = 0.0
-            bonus[places[~same]] = self.decider.newcomers(newcomers[: int((~same).sum())])
-            self.decider.moved += places[~same].tolist()
+        self.decider.states.items_changed(numbers[stale])
+        self.decider.plan.bonus[former[moved]] = 0.0
+        self.decider.place_new_items(places[~same], newcomers[: int((~same).sum())])
         self._new.update(dict.fromkeys(numbers[former < 0].tolist(), 0))
-        self._welcome(numbers)
+        self._raise_new(numbers)
         return last
 
     def remove(self, rows: Iterable[int]) -> int:
-        """Let items be shown no more, and return how many could be until now."""
-        room, places = self.decider.room, self.decider.roster.place_of[list(rows)].astype(np.int64)
+        """Stop showing items, and return how many could be shown until now."""
+        room, places = self.decider.room, self.decider.positions.place_of_row[list(rows)].astype(np.int64)
         if not len(places):
             return 0
         assert room is not None
@@ -252,54 +263,54 @@ class Snapshot:
         self.since = self.since._replace(went=self.since.went + count)
         return count
 
-    # --- newcomers ---------------------------------------------------------------------------------------------------
+    # --- new items ---------------------------------------------------------------------------------------------------
 
-    def met(self, shown: Callable[[AnyArray], AnyArray]) -> None:
-        """Take it from somebody who has counted how often items that are new were shown."""
-        if not self.how.cold:
+    def set_shown(self, shown: Callable[[AnyArray], AnyArray]) -> None:
+        """Set how often new items were shown, by a function that returns the counts of item numbers."""
+        if not self.setup.cold:
             return
         numbers = np.array(list(self._new), dtype=np.int64)
         for number, count in zip(numbers.tolist(), shown(numbers).tolist(), strict=True):
             self._new[number] = count
         self._new = {number: count for number, count in self._new.items() if count < NEW}
         self.decider.plan.bonus[:] = 0.0
-        self._welcome(numbers)
+        self._raise_new(numbers)
 
-    def _welcome(self, numbers: AnyArray) -> None:
-        """Give those of some items that are new what newcomers get."""
-        bonus, roster = self.decider.plan.bonus, self.decider.roster
-        if not len(bonus) or not self.how.cold:
+    def _raise_new(self, numbers: AnyArray) -> None:
+        """Raise the scores of those of some items that are new."""
+        bonus = self.decider.plan.bonus
+        if not len(bonus) or not self.setup.cold:
             return
-        for number in numbers.tolist():
-            place = roster.place_at(number)
+        places = self.decider.positions.places(numbers)
+        for number, place in zip(numbers.tolist(), places.tolist(), strict=True):
             if number in self._new and place >= 0:
-                bonus[place] = self.how.cold / np.sqrt(1.0 + self._new[number])
+                bonus[place] = self.setup.cold / np.sqrt(1.0 + self._new[number])
 
     def shown(self, places: NDArray[np.int64]) -> None:
-        """Take note of what was shown: what newcomers get falls with it."""
+        """Lower the bonus of the new items that were shown."""
         bonus = self.decider.plan.bonus
         if not self._new or not len(bonus):
             return
-        for place in places[bonus[places] > 0].tolist() if self.how.cold else ():
-            number = int(self.decider.roster.numbers[self.rows[place]])
+        for place in places[bonus[places] > 0].tolist() if self.setup.cold else ():
+            number = int(self.decider.positions.number_of_row[self.rows[place]])
             count = self._new.get(number, int(NEW)) + 1
             if count >= NEW:
                 self._new.pop(number, None)
                 bonus[place] = 0.0
             else:
                 self._new[number] = count
-                bonus[place] = self.how.cold / np.sqrt(1.0 + count)
+                bonus[place] = self.setup.cold / np.sqrt(1.0 + count)
 
-    # --- the next one ------------------------------------------------------------------------------------------------
+    # --- the next snapshot -------------------------------------------------------------------------------------------
 
     def settled(self, needed: NDArray[np.bool_] | None = None) -> "Settled":
-        """Return the items there are now as a catalogue of its own, and the leaf each hangs on.
+        """Return the present items as a separate catalogue, and the leaf of each.
 
-        `needed`: by number, whether anybody needs an item that is gone; by default all are kept.
+        `needed`: by number, whether a removed item is still needed; by default all are kept.
         """
         decider = self.decider
         places = np.flatnonzero(self.rows >= 0)
-        numbers = decider.roster.numbers[self.rows[places]]
+        numbers = decider.positions.number_of_row[self.rows[places]]
         open = self.open_places[places]
         if needed is not None:
             wanted = np.zeros(len(places), dtype=np.bool_)
@@ -322,23 +333,25 @@ class Settled(NamedTuple):
     """The items of a snapshot, without gaps."""
 
     catalogue: Catalogue
-    """Which knows what of it is gone, and how many pages it has read."""
+    """Knows which of its items were removed, and how many pages it includes."""
     open: NDArray[np.bool_]
     """(items,): which may be shown."""
     leaf: Integers
-    """(items,): the leaf of the tree that each hangs on."""
+    """(items,): the leaf of each."""
     tree: ItemTree
     page: int
     new: dict[int, int]
     since: Since
 
     def edited(self) -> ItemTree:
-        """Return the tree with its leaves split and joined where that is due."""
+        """Return the tree with leaves split and joined where they are too large or too small."""
         return edited(self.tree, Rows(self.catalogue.vectors, self.tree.normalized), self.leaf, self.open)
 
-    def snapshot(self, how: How, tree: ItemTree, *, anew: bool = False, progress: Progress | None = None) -> Snapshot:
-        """Return the next snapshot, over a tree that was kept, or clustered `anew`."""
-        since = None if anew else self.since
+    def snapshot(
+        self, setup: Setup, tree: ItemTree, *, rebuilt: bool = False, progress: Progress | None = None
+    ) -> Snapshot:
+        """Return the next snapshot; `rebuilt`: the tree was built from these items."""
+        since = None if rebuilt else self.since
         return Snapshot(
-            how, self.catalogue, tree, spare=SPARE, page=self.page, new=self.new, since=since, progress=progress
+            setup, self.catalogue, tree, spare=SPARE, page=self.page, new=self.new, since=since, progress=progress
         )

@@ -79,7 +79,7 @@ class CatalogueAdmin:
             self._withdrawn.update(ids)
         gone = await asyncio.to_thread(service.explorer.remove, ids)
         await self._repeat_for_successor(service, ids)
-        await self._hot.drain_recommendations()  # answers that were on their way are out before this one
+        await self._hot.recommend.passed()  # answers that were on their way are out before this one
         return wire.ItemsChanged(gone, len(self._served.explorer))
 
     async def _repeat_for_successor(self, service: Service, gone: Sequence[Id] = ()) -> None:
@@ -89,7 +89,7 @@ class CatalogueAdmin:
         """
         while service is not self._served.service:
             service = self._served.service
-            await asyncio.to_thread(service.explorer.catch_up)
+            await asyncio.to_thread(service.explorer.changes.catch_up)
             await asyncio.to_thread(service.explorer.remove, gone)
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class CatalogueAdmin:
 
     async def follow(self) -> None:
         """Take over changes of items, and the choice of a snapshot, that another replica has made."""
-        await asyncio.to_thread(self._served.explorer.catch_up)
+        await asyncio.to_thread(self._served.explorer.changes.catch_up)
         if self._swapping.locked():
             return
         choice = await asyncio.to_thread(choice_of, self._served.store, self._settings)
@@ -141,9 +141,11 @@ class CatalogueAdmin:
         return await asyncio.to_thread(self._opened, self._served.store, settings, accepted=accepted)
 
     async def _serve(self, choice: Choice, explorer: Explorer) -> None:
-        await asyncio.to_thread(explorer.catch_up)  # most changes made while it was loaded, without holding a lock
+        await asyncio.to_thread(explorer.changes.catch_up)  # most changes, without holding a lock
         async with self.publishing:
-            await asyncio.to_thread(explorer.succeed, self._served.explorer)
+            mine, former = explorer.crowd_keeper, self._served.explorer.crowd_keeper
+            if mine is not None and former is not None:
+                await asyncio.to_thread(mine.take_over, former)
             await asyncio.to_thread(self._install, choice, explorer)
         self._log.note({"snapshot": choice.now.items, "tree": choice.now.tree})
 
@@ -153,8 +155,8 @@ class CatalogueAdmin:
         A removal is therefore either known to the new explorer, or still waits for the former's lock; in that case
         `_repeat_for_successor` applies it to the new one before it is acknowledged.
         """
-        with self._served.explorer.changing:
-            explorer.catch_up()
+        with self._served.explorer.changes.lock:
+            explorer.changes.catch_up()
             explorer.remove(list(self._withdrawn))
             self.choice = choice
             self._served.service = Service(explorer, self._settings, former=self._served.service)

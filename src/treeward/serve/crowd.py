@@ -21,15 +21,7 @@ _WORTH_LISTING = 0.1
 
 
 class Publisher:
-    """Publishes editions of an explorer's crowd, not too often, and follows those of other replicas.
-
-    Parameters
-    ----------
-    explorer
-        Has the crowd.
-    every
-        Seconds between editions.
-    """
+    """Publishes an edition of an explorer's crowd every few seconds, and follows those of other replicas."""
 
     def __init__(self, explorer: Explorer, every: float) -> None:
         self._explorer, self._every = explorer, every
@@ -48,13 +40,13 @@ class Publisher:
     @property
     def number(self) -> int:
         """Number of the present edition; 0: there is none."""
-        keeper = self._explorer.keeper
-        return 0 if keeper is None or keeper.now is None else keeper.now.number
+        keeper = self._explorer.crowd_keeper
+        return 0 if keeper is None or keeper.latest is None else keeper.latest.number
 
     @property
     def problem(self) -> str:
         """Why there is no newer edition, or what was wrong with the one in the store; empty if all is well."""
-        keeper = self._explorer.keeper
+        keeper = self._explorer.crowd_keeper
         return self._failure or ("" if keeper is None else keeper.problem)
 
     @property
@@ -68,7 +60,7 @@ class Publisher:
         Errors are not raised: the last edition stays, and `problem` says why.
         """
         with self._lock:
-            if self._closed or self._explorer.keeper is None:
+            if self._closed or self._explorer.crowd_keeper is None:
                 return False
             try:
                 new = self._tend()
@@ -77,13 +69,13 @@ class Publisher:
                 self._next = monotonic() + max(_LONGEST, self._every, _SHARE * self.took)
                 return False
             if new:
-                self._explorer.keeper.problem = ""
-            if new or not self._explorer.keeper.waiting:
+                self._explorer.crowd_keeper.problem = ""
+            if new or not self._explorer.crowd_keeper.waiting:
                 self._failure = ""
             return new
 
     def _tend(self) -> bool:
-        keeper = self._explorer.keeper
+        keeper = self._explorer.crowd_keeper
         assert keeper is not None
         remote = self._explorer.store.shared
         if remote and self._followed():
@@ -102,7 +94,8 @@ class Publisher:
         if monotonic() < self._next_look:
             return False
         begun = monotonic()
-        new = self._explorer.follow()
+        keeper = self._explorer.crowd_keeper
+        new = keeper is not None and keeper.follow()
         took = monotonic() - begun
         self._next_look = monotonic() + max(min(self._every, _LONGEST), _SHARE * took)
         if new:  # by this clock: that of another machine may differ
@@ -116,8 +109,8 @@ class Publisher:
 
     def measured(self) -> dict[str, float]:
         """Return the metrics of the crowd."""
-        keeper = self._explorer.keeper
-        now = None if keeper is None else keeper.now
+        keeper = self._explorer.crowd_keeper
+        now = None if keeper is None else keeper.latest
         if keeper is None or now is None:
             return dict.fromkeys(("edition", "rewards", "publish_seconds", "waiting", "age_seconds"), 0.0)
         return {
@@ -131,8 +124,8 @@ class Publisher:
 
 def crowd_view(explorer: Explorer, publisher: Publisher) -> wire.CrowdView:
     """Return what was learned from all users."""
-    keeper = explorer.keeper
-    now = None if keeper is None else keeper.now
+    keeper = explorer.crowd_keeper
+    now = None if keeper is None else keeper.latest
     if keeper is None or now is None:
         return wire.CrowdView(False, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, "", [], [], [])
     nodes = _nodes(explorer)
@@ -145,10 +138,10 @@ def crowd_view(explorer: Explorer, publisher: Publisher) -> wire.CrowdView:
 
 def _risen(explorer: Explorer) -> list[wire.RisenItem]:
     """Return the items with the largest effects, of those that may be shown."""
-    keeper, inspect = explorer.keeper, explorer.inspect
+    keeper, inspect = explorer.crowd_keeper, explorer.inspect
     assert keeper is not None
-    assert keeper.now is not None
-    now, shop, found = keeper.now, inspect.catalogue, list[wire.RisenItem]()
+    assert keeper.latest is not None
+    now, shop, found = keeper.latest, inspect.catalogue, list[wire.RisenItem]()
     most = max(0, len(now.effects) - 4 * _RISEN)  # some may have been removed
     order = np.argpartition(now.effects, most)[most:] if most else np.arange(len(now.effects))
     order = order[np.argsort(-now.effects[order], kind="stable")]

@@ -7,7 +7,7 @@ from threading import Lock
 from time import monotonic
 
 from treeward.explorer.explorer import Explorer
-from treeward.explorer.ledger import Row
+from treeward.explorer.rewards import Row
 from treeward.store.base import User
 from treeward.store.events import now
 
@@ -16,13 +16,7 @@ Decided = tuple[User, Row, int]
 
 
 class OpenDecisions:
-    """Decisions in the order in which their windows end.
-
-    Parameters
-    ----------
-    window
-        Seconds until a decision earns the default reward.
-    """
+    """Decisions in the order in which their windows end."""
 
     def __init__(self, window: float) -> None:
         self._window = window
@@ -38,7 +32,7 @@ class OpenDecisions:
         begun, second, epoch = monotonic(), now(), explorer.store.identities.epoch
         found = [
             (begun + self._window - (max(0, second - when) if when else 0), (user, row, epoch))
-            for user, row, when in explorer.ledger.open_rows()
+            for user, row, when in explorer.rewards.open_events()
         ]
         with self._lock:
             self._open.extend(sorted(found, key=lambda one: one[0]))
@@ -60,7 +54,7 @@ class OpenDecisions:
             due = [one for _, one in takewhile(lambda waiting: waiting[0] <= over, self._open)]
         if not due:
             return 0
-        count = explorer.ledger.expire(due, reward)
+        count = explorer.rewards.expire(due, reward)
         with self._lock:
             while self._open and self._open[0][0] <= over:
                 self._open.popleft()

@@ -20,7 +20,7 @@ _ENOUGH = 10
 
 def put_items(explorer: Explorer, rows: Sequence[wire.PutItem]) -> int:
     """Add items, or change what is known of them, and return how many."""
-    with explorer.changing:  # what is known must not change before it is written back
+    with explorer.changes.lock:  # what is known must not change before it is written back
         items = _completed(explorer, rows)
         _check_embedding(explorer, items)
         return explorer.add(items)

@@ -17,8 +17,8 @@ from treeward.core.version import __version__
 from treeward.data.catalogue import Id
 from treeward.explorer import records
 from treeward.explorer.explorer import Explorer
-from treeward.explorer.ledger import Given
 from treeward.explorer.records import Decision
+from treeward.explorer.rewards import Given
 from treeward.serve import wire
 from treeward.serve.crowd import Publisher
 from treeward.serve.groups import GroupCounts, Groups
@@ -89,7 +89,7 @@ class Service:
             self.groups, self._open = former.groups, former._open
             self.decisions, self.bold = former.decisions, former.bold
             self.publisher.took = former.publisher.took
-        explorer.ledger.recorded = self._count_rewards
+        explorer.rewards.recorded = self._count_rewards
         self._popular = explorer.catalogue, np.arange(len(explorer.catalogue))
         self._popular_since = -math.inf
         self.refresh()
@@ -152,7 +152,7 @@ class Service:
         if self.settings.default_reward is not None:
             epoch = self.explorer.store.identities.epoch
             with suppress(UnknownDecision):  # the user was erased meanwhile
-                self._open.add([(*self.explorer.ledger.row_of(one.id), epoch) for one in made])
+                self._open.add([(*self.explorer.rewards.open_event(one.id), epoch) for one in made])
         return wire.Recommendation(made)
 
     # --- users who are not explored for ------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Service:
             else:
                 rule = "by decision_id alone, or by user and item"
                 answers[i] = InvalidArgument("feedback", "reward", rule, "neither, or both")
-        for i, outcome in zip(rows, self.explorer.feedback_each(list(rows.values())), strict=True):
+        for i, outcome in zip(rows, self.explorer.rewards.record_each(list(rows.values())), strict=True):
             if isinstance(outcome, str):
                 answers[i] = wire.FeedbackAnswer(outcome, outcome == "duplicate")
             else:

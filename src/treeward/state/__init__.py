@@ -1,5 +1,1 @@
-"""Events to a policy's arrays, by replay: the bounded cache of users' state."""
-
-from treeward.state.seats import Seats
-
-__all__ = ["Seats"]
+"""The state of users in memory: a bounded cache of what their events say, and where items are."""

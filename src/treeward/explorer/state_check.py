@@ -1,4 +1,4 @@
-"""Users' states computed twice: step by step as a service does, and at once from the log. They must be the same."""
+"""Computes users' states twice, event by event as a service does and at once from the log, and compares them."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from treeward.core.types import AnyArray
 from treeward.engine.layout import State, room
 from treeward.engine.replay import Events, absorb, sit_all
 from treeward.explorer.decider import Decider
-from treeward.state.frozen import freeze
+from treeward.state.user_states import state_bytes
 from treeward.store.base import EventStore, User, everyone
 
 _SEAT = np.zeros(1, dtype=np.int64)
@@ -23,20 +23,20 @@ class Mismatch(NamedTuple):
     what: str
     """Which computation differs from the replay of the log."""
     difference: float
-    """The largest difference of a number; infinite where not even the sizes agree."""
+    """The largest difference of a number; infinite if the sizes differ."""
 
 
 class StateCheck(NamedTuple):
-    """What came out of computing users' states twice."""
+    """The result of computing users' states twice."""
 
     users: int
-    """How many were rebuilt twice ..."""
+    """How many users were rebuilt twice ..."""
     of_users: int
-    """... out of so many with events."""
+    """... of how many users with events."""
     events: int
     """Events of those users."""
     unknown: int
-    """Events among them about items that the catalogue does not have: they teach nothing."""
+    """Events among them about items that the catalogue does not have: nothing is learned from them."""
     difference: float
     """The largest difference found; 0: everything is the same to the bit."""
     mismatches: tuple[Mismatch, ...]
@@ -51,7 +51,7 @@ def check_states(decider: Decider, store: EventStore, most: int, progress: Progr
     events = unknown = 0
     for user in sample:
         [held] = store.read([user])
-        seen = decider.seats.seen_by_plan(held)
+        seen = decider.states.events_for_plan(held)
         events, unknown = events + len(held), unknown + int((seen.place < 0).sum())
         found += _compared(user, "step by step", _lived(decider, user, seen), decider.state_after(seen))
         stage.step()
@@ -61,7 +61,7 @@ def check_states(decider: Decider, store: EventStore, most: int, progress: Progr
 
 def _lived(decider: Decider, user: User, events: Events) -> State:
     """Return the state after events that came one by one, with a decision after each, as in a service."""
-    plan = decider.seats.up_to_date()
+    plan = decider.states.plan_with_gates()
     state = room(plan, 1, 0)
     sit_all(plan, state, _SEAT)
     for at in range(len(events.kind)):
@@ -73,7 +73,7 @@ def _lived(decider: Decider, user: User, events: Events) -> State:
 
 def _compared(user: User, what: str, one: State, other: State) -> list[Mismatch]:
     """Return what differs; nothing if the two are the same to the bit."""
-    if freeze(one, 0) == freeze(other, 0):
+    if state_bytes(one, 0) == state_bytes(other, 0):
         return []
     return [Mismatch(user, what, max(map(_apart, _numbers(one), _numbers(other))))]
 

@@ -1,4 +1,4 @@
-"""The contexts of requests: each has a number that events carry in place of a tree's, and a gate that vectors pass."""
+"""`Contexts`: each context of requests has a number, which events carry, and a gate that multiplies item vectors."""
 
 import msgspec
 import numpy as np
@@ -19,28 +19,30 @@ Plain = dict[str, str | int | float]
 
 
 class Contexts:
-    """Numbers for what requests tell, the same in every process, and their gates.
+    """Numbers of contexts, the same in every process, and their gates.
 
-    A number stands for a context whatever the tree: which node an item was taken from is then not written down, and a
-    replay takes it from wherever it lies.
+    An event in a context carries the context's number in place of the tree's. The node of such an event is not
+    recorded: a replay uses the leaf where the item is now.
 
     Parameters
     ----------
     store
         Where the numbers live.
     tree
-        The store's number of the tree: that of decisions of which nothing is told.
+        The store's number of the tree, for decisions without a context.
     features
-        What makes gates of contexts; None: nothing may be told.
+        Makes gates of contexts; None: contexts are refused.
     dim
-        Of the vectors that pass the gates; those behind the features' own pass as they are.
+        Dimensions of the vectors; a gate is 1 in dimensions that are not the features' own.
     """
 
     def __init__(self, store: EventStore, tree: int, features: Features | None, dim: int) -> None:
         self._store, self._tree, self._dim = store, tree, dim
         self._features = features if features is not None and features.contexts else None
         self.gates: Floats = np.zeros((0, dim), dtype=np.float32)
-        """(contexts, d); the first is that of events of which nothing was told."""
+        """(contexts, d); the first is that of events without a context."""
+        self.any = self._features is not None
+        """Whether requests may have a context; if not, nothing below is asked for."""
         self._number_of: dict[str, int] = {}
         self._gate: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self._told: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
@@ -52,10 +54,10 @@ class Contexts:
         """Return the number that decisions in a context have, and their gate; None: there is none."""
         if self._features is None:
             if context:
-                rule = "empty: the policy's features know of none (see Crossed and NeuralLinear)"
+                rule = "empty: the policy's features use none (see Crossed and NeuralLinear)"
                 raise InvalidArgument(_OWNER, "context", rule, context)
             return self._tree, None
-        gate = self._features.gate(context)  # which refuses names that it does not know
+        gate = self._features.gate(context)  # refuses unknown names
         plain = self._plain(context or {})
         if not plain:
             return self._tree, self.gates[0]
@@ -71,7 +73,7 @@ class Contexts:
         return self._number_of[key], self._whole(gate)
 
     def _plain(self, context: Context) -> Plain:
-        """Return what is known of a context, as it is written down; a value that nobody has seen is left out."""
+        """Return a context as it is recorded; values that the features do not know are left out."""
         assert self._features is not None
         made: Plain = {}
         for name in sorted(context):
@@ -93,26 +95,22 @@ class Contexts:
         return gate
 
     def told(self, number: int) -> str | None:
-        """Return the context that a number stands for, as JSON; None if it is a tree's."""
+        """Return the context that a number stands for, as JSON; None if it is the number of a tree."""
         held = self._store.metadata.get(_name(number))
         return None if held is None else held.decode()
 
     def trees_of(self, numbers: AnyArray) -> AnyArray:
-        """Return the numbers of the trees that events were decided on; -1 where a context stands in its place."""
-        if self._features is None:
-            return numbers
+        """Return the numbers of the trees that events were decided on; -1 for events with a context."""
         self._know(numbers)
         return np.where(self._told[numbers], -1, numbers.astype(np.int64))
 
     def gates_of(self, numbers: AnyArray) -> Integers:
-        """Return which gate each of some events passes; nothing at all if there are none."""
-        if self._features is None:
-            return np.zeros(0, dtype=np.int32)
+        """Return the gate of each event, as a row of `gates`."""
         self._know(numbers)
         return self._gate[numbers]
 
     def _know(self, numbers: AnyArray) -> None:
-        """Find out what numbers stand for; whoever made a decision has written that down before."""
+        """Look up what numbers stand for; the store has it since before the first decision with that number."""
         if len(numbers):
             self._grow(int(numbers.max()))
         for number in np.unique(numbers[~self._sure[numbers]]).tolist():
@@ -130,7 +128,7 @@ class Contexts:
         known = {name: value for name, value in context.items() if name in self._features.contexts}
         try:
             gate = self._features.gate(known)
-        except InvalidArgument:  # it meant something else to the features of then
+        except InvalidArgument:  # recorded with other features
             gate = self._features.gate(None)
         self.gates = np.concatenate([self.gates, self._whole(gate)[None]])
         self._gate[number], self._told[number], self._sure[number] = len(self.gates) - 1, True, True

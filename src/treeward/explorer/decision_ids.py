@@ -1,4 +1,4 @@
-"""Decision ids: everything that feedback needs, sealed so that nobody can make one up."""
+"""`DecisionIds`: an id holds everything that feedback needs, sealed so that it cannot be forged."""
 
 import binascii
 import struct
@@ -8,7 +8,7 @@ from hmac import compare_digest
 from typing import NamedTuple
 
 from treeward.core.errors import UnknownDecision
-from treeward.store.base import User, spelled
+from treeward.store.identities import User, spelled, user_of
 
 _VERSION = 2
 _HEAD = struct.Struct("<BHiiHqIIqIf")
@@ -16,7 +16,7 @@ _SEAL = 12
 _LONGEST = 4096
 
 
-class Ticket(NamedTuple):
+class SealedDecision(NamedTuple):
     """What a decision id says."""
 
     snapshot: int
@@ -29,7 +29,7 @@ class Ticket(NamedTuple):
     call: int
     """The call's nonce; the decision's own is call + slot."""
     events: int
-    """How many events of the user the decision knew."""
+    """How many events of the user were known."""
     epoch: int
     """The store's epoch."""
     time: int
@@ -37,7 +37,7 @@ class Ticket(NamedTuple):
     edition: int
     """The crowd's edition; 0: there was none."""
     own: float
-    """By how much the user's own taste was believed to raise the reward."""
+    """The part of the estimate that is the user's own taste; see `store.events`."""
     user: User
 
     @property
@@ -46,8 +46,8 @@ class Ticket(NamedTuple):
         return self.call + self.slot
 
 
-class Sealer:
-    """Turns tickets into ids and back, with a secret key."""
+class DecisionIds:
+    """Seals decisions into ids and reads them back, with a secret key."""
 
     def __init__(self, secret: bytes) -> None:
         self._fresh = blake2b(digest_size=_SEAL, key=secret)
@@ -58,12 +58,12 @@ class Sealer:
         return hasher.digest()
 
     def seal(self, user: User, *fields: float) -> str:
-        """Return the id of a decision: `fields` are a ticket's, without the user."""
+        """Return the id of a decision; `fields` are those of `SealedDecision`, without the user."""
         body = _HEAD.pack(_VERSION, *fields) + spelled(user)
         return urlsafe_b64encode(body + self._seal(body)).rstrip(b"=").decode()
 
-    def unseal(self, id: object) -> Ticket:
-        """Return what an id says; anything that was not made here raises `UnknownDecision`."""
+    def unseal(self, id: object) -> SealedDecision:
+        """Return what an id says; raise `UnknownDecision` if it was not made with this key."""
         if not isinstance(id, str) or not id.isascii() or len(id) > _LONGEST:
             raise UnknownDecision(f"no decision has the id {_short(id)}")
         try:
@@ -72,15 +72,13 @@ class Sealer:
             raise UnknownDecision(f"no decision has the id {_short(id)}") from error
         body, seal = whole[:-_SEAL], whole[-_SEAL:]
         genuine = len(body) > _HEAD.size and compare_digest(self._seal(body), seal)
-        # An id has one spelling: the decoder would also take others, and what looks different must be different.
+        # An id has one spelling. The decoder accepts others too, but ids that look different must be different.
         if not genuine or urlsafe_b64encode(whole).rstrip(b"=").decode() != id:
             raise UnknownDecision(f"no decision has the id {_short(id)}")
         version, *fields = _HEAD.unpack_from(body)
         if version != _VERSION:
             raise UnknownDecision(f"the id {_short(id)} is of a version that this treeward does not know")
-        name = body[_HEAD.size :]
-        user: User = int(name[1:]) if name[:1] == b"i" else name[1:].decode(errors="surrogatepass")
-        return Ticket._make([*fields, user])
+        return SealedDecision._make([*fields, user_of(body[_HEAD.size :])])
 
 
 def _short(id: object) -> str:

@@ -1,4 +1,4 @@
-"""A log of interactions, as events."""
+"""Turns a log of interactions into events."""
 
 from typing import NamedTuple
 
@@ -13,22 +13,22 @@ from treeward.store.base import User
 from treeward.store.events import EVENT, REWARD
 
 
-class Imported(NamedTuple):
+class LogEvents(NamedTuple):
     """Events ready for `EventStore.extend`."""
 
     users: list[User]
     counts: NDArray[np.int64]
     events: AnyArray
     skipped: int
-    """Interactions with items the catalogue does not have."""
+    """Interactions with items that the catalogue does not have."""
 
 
-def imported(
+def events_of_log(
     log: Interactions, ids: pl.Series, numbers: NDArray[np.int32], limits: tuple[float, float], skip: bool
-) -> Imported:
-    """Return a log's events, user by user, in the order of their times if there are any, else of the log.
+) -> LogEvents:
+    """Return the events of a log by user, ordered by time if the log has times.
 
-    `ids` and `numbers`: of the items there are, each once.
+    `ids` and `numbers` are those of all items, each once.
     """
     owner = "Explorer.ingest"
     if log.items.dtype.is_integer() != ids.dtype.is_integer():
@@ -50,18 +50,18 @@ def imported(
     missing = found.filter(pl.col("number").is_null())
     if missing.height and not skip:
         some = missing["item"].unique(maintain_order=True)
-        told = f"{len(some)} item(s) of the log are not in the catalogue, such as {some[0]!r}"
-        raise UnknownId(f"{told}; unknown='skip' passes over them")
+        found_none = f"{len(some)} item(s) of the log are not in the catalogue, such as {some[0]!r}"
+        raise UnknownId(f"{found_none}; unknown='skip' ignores them")
     found = found.filter(pl.col("number").is_not_null())
     events = np.zeros(found.height, dtype=EVENT)
     events["item"], events["reward"] = found["number"].to_numpy(), found["reward"].to_numpy()
     events["node"], events["kind"], events["time"] = -1, REWARD, found["second"].to_numpy()
     runs = found["user"].rle().struct.unnest()
-    return Imported(runs["value"].to_list(), runs["len"].to_numpy().astype(np.int64), events, missing.height)
+    return LogEvents(runs["value"].to_list(), runs["len"].to_numpy().astype(np.int64), events, missing.height)
 
 
 def _second(table: pl.DataFrame) -> pl.Expr:
-    """Return the second since 1970 that an interaction is of; 0 where that is not known, or cannot be one."""
+    """Return the time of each interaction in seconds since 1970; 0 where it is unknown or impossible."""
     if "time" not in table.columns:
         return pl.lit(0, dtype=pl.Int64)
     kind, time = table.schema["time"], pl.col("time")

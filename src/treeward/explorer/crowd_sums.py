@@ -1,0 +1,141 @@
+"""`CrowdSums`: the sums of all users' rewards, always up to date, and a sample of users."""
+
+from collections import deque
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from treeward.bandit.item_sums import ItemSums, of_decisions
+from treeward.core.types import AnyArray
+from treeward.explorer.runtime import Runtime
+from treeward.store.base import EventStore, User, everyone, join, read_chunks, spelled
+
+SAMPLE = 1_500
+"""Users that the spread of tastes is fitted to, at most."""
+_MOST_WAITING = 4_096
+
+
+class Taken(NamedTuple):
+    """All that is known at one moment."""
+
+    sums: ItemSums
+    users: list[User]
+    """A sample of the users who gave rewards."""
+    epoch: int
+    events: int
+    """Rewards, and changes to them."""
+
+
+class CrowdSums:
+    """Adds up rewards as they are recorded. Two explorers over one store can share one, as a service does in a swap.
+
+    Parameters
+    ----------
+    store
+        Where the events are. If other processes write to it too, nothing is added here: `recount` reads everything.
+    half_life
+        Days after which a reward counts half as much; None: it always counts fully.
+    runtime
+        Makes the locks.
+    """
+
+    def __init__(self, store: EventStore, half_life: float | None, runtime: Runtime) -> None:
+        self._store, self._half_life = store, half_life
+        self._sums, self._events = ItemSums(half_life), 0
+        self._waiting: deque[tuple[AnyArray, int]] = deque()
+        self.waiting = 0
+        """How many events were added since the last edition."""
+        self.sample: dict[User, int] = {}
+        self._below = 1 << 64
+        self._key = blake2b(store.identities.secret, digest_size=16, person=b"crowd").digest()
+        self._lock, self.publishing, self.moving = runtime.lock(), runtime.lock(), runtime.lock()
+        self._epoch = store.identities.epoch
+        self.number = 0
+        """The number of the latest edition that was made of these sums, or that the store has."""
+
+    def recount(self) -> None:
+        """Add up everything again, from the events in the store."""
+        sums, count = ItemSums(self._half_life), 0
+        with self._lock:
+            self._waiting.clear()
+            self.waiting, self._epoch = 0, self._store.identities.epoch
+        for events in read_chunks(self._store):
+            sums.add(events)
+            count += int(of_decisions(events).sum())
+        with self._lock:
+            self._sums, self._events, self.sample, self._below = sums, count, {}, 1 << 64
+        for user in everyone(self._store):
+            self._sample(user)
+
+    def add(self, users: Sequence[User], events: AnyArray) -> None:
+        """Add rewards that were recorded, one per user."""
+        counted = of_decisions(events)
+        if not counted.any():
+            return
+        for user, counts in zip(users, counted.tolist(), strict=True):
+            if counts:
+                self._sample(user)
+        self._add(events, 1)
+
+    def forget(self, user: User, events: AnyArray) -> None:
+        """Subtract a user's events; hold `moving` from before the store erases the user."""
+        with self._lock:
+            self.sample.pop(user, None)
+        self._add(events, -1)
+        self._epoch = self._store.identities.epoch
+
+    def merged(self, source: User, target: User) -> None:
+        """Note that one user's events are another's now; hold `moving` from before the store merges them."""
+        with self._lock:
+            self.sample.pop(source, None)
+        self._sample(target)
+        self._epoch = self._store.identities.epoch
+
+    def _add(self, events: AnyArray, sign: int) -> None:
+        with self._lock:
+            self.waiting += len(events)
+            if self._store.shared:  # the next recount reads them: added here too they would count twice
+                return
+            self._waiting.append((events, sign))
+            if len(self._waiting) >= _MOST_WAITING or sign < 0:
+                self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        while self._waiting:
+            sign = self._waiting[0][1]
+            pieces = []
+            while self._waiting and self._waiting[0][1] == sign:
+                pieces.append(self._waiting.popleft()[0])
+            events = join(pieces)
+            self._sums.add(events, sign)
+            self._events += sign * int(of_decisions(events).sum())
+
+    def _sample(self, user: User) -> None:
+        """Add a user to the sample if their hash is among the lowest: the same users are chosen in any order."""
+        drawn = int.from_bytes(blake2b(spelled(user), key=self._key, digest_size=8).digest(), "little")
+        if drawn >= self._below or user in self.sample:
+            return
+        with self._lock:
+            self.sample[user] = drawn
+            if len(self.sample) > 2 * SAMPLE:
+                self._below = sorted(self.sample.values())[SAMPLE]
+                self.sample = {user: drawn for user, drawn in self.sample.items() if drawn < self._below}
+
+    @property
+    def sums(self) -> ItemSums:
+        """A copy of the sums; where other processes write too, as of the last edition."""
+        with self._lock:
+            self._add_waiting()
+            return self._sums.copy()
+
+    def take(self) -> Taken:
+        """Return everything for an edition, and count no event as waiting any more."""
+        with self.moving:  # no user is half erased
+            if self._store.shared or self._store.identities.epoch != self._epoch:
+                self.recount()  # other processes write too, or a user was erased elsewhere
+            with self._lock:
+                self._add_waiting()
+                if not self._store.shared:  # otherwise events added during the recount may be missing in it
+                    self.waiting = 0
+                sample = sorted(self.sample.items(), key=lambda one: one[1])[:SAMPLE]
+                return Taken(self._sums.copy(), [user for user, _ in sample], self._epoch, self._events)

@@ -1,0 +1,124 @@
+"""`Deciding`: recommends items by a snapshot, records what was shown, and describes it; callers hold the lock."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeward.core.errors import UnknownId
+from treeward.data.catalogue import Id
+from treeward.embed.features import Context
+from treeward.explorer.decider import Call
+from treeward.explorer.decision_ids import DecisionIds
+from treeward.explorer.item_counts import ItemCounts
+from treeward.explorer.records import Decision
+from treeward.explorer.runtime import Runtime
+from treeward.explorer.snapshot import Request, Snapshot
+from treeward.store.base import EventStore, User
+from treeward.store.events import EVENT, SHOWN
+
+
+class Deciding:
+    """Recommends, previews and adopts items.
+
+    Parameters
+    ----------
+    store
+        Where exposures are recorded.
+    ids
+        Makes decision ids.
+    records
+        Whether exposures are recorded ...
+    within
+        ... and within how many seconds they must be safe; None: when the call returns, see `flush`.
+    item_counts
+        Counts exposures, if there are counts.
+    runtime
+        The clock.
+    """
+
+    def __init__(
+        self,
+        store: EventStore,
+        ids: DecisionIds,
+        records: bool,
+        within: float | None,
+        item_counts: ItemCounts | None,
+        runtime: Runtime,
+    ) -> None:
+        self._store, self._ids, self._records, self._within = store, ids, records, within
+        self._item_counts, self._runtime = item_counts, runtime
+        self.flushes = records and within is None
+        """Whether the store must be flushed after a call, without the lock."""
+        self._shown = np.zeros(0, dtype=np.bool_)
+
+    def shown(self) -> NDArray[np.bool_]:
+        """Return which items were shown since the start, by number."""
+        return self._shown
+
+    def recommend(self, snapshot: Snapshot, users: list[User], n: int, request: Request) -> list[Decision]:
+        """Choose `n` items for each user, and record them."""
+        call = snapshot.decider.decide(users, n, snapshot.closed(users, request), request.context)
+        snapshot.shown(call.decisions["place"])
+        numbers = snapshot.decider.positions.number_of_row[call.decisions["item"]]
+        most = int(numbers.max()) + 1
+        if most > len(self._shown):
+            self._shown = np.pad(self._shown, (0, most + most // 8 - len(self._shown)))
+        self._shown[numbers] = True
+        if self._records:
+            self._record(snapshot, users, n, call, numbers)
+        return self._described(snapshot, users, n, call, numbers.tolist(), "explore")
+
+    def preview(self, snapshot: Snapshot, user: User, n: int, request: Request) -> list[Decision]:
+        """Choose `n` items for a user, and record nothing."""
+        call = snapshot.decider.decide([user], n, snapshot.closed([user], request), request.context)
+        numbers = snapshot.decider.positions.number_of_row[call.decisions["item"]]
+        return self._described(snapshot, [user], n, call, numbers.tolist(), "explore")
+
+    def adopt(self, snapshot: Snapshot, user: User, items: Sequence[Id], context: Context | None) -> list[Decision]:
+        """Record items that another system chose."""
+        rows = np.array([snapshot.catalogue.row(item) for item in items])
+        removed = next((item for item in items if item not in snapshot), None)
+        if removed is not None:
+            raise UnknownId(f"the item {removed!r} was removed")
+        call, numbers = snapshot.decider.adopt(user, rows, context), snapshot.decider.positions.number_of_row[rows]
+        if self._records:
+            self._record(snapshot, [user], len(rows), call, numbers)
+        return self._described(snapshot, [user], len(rows), call, numbers.tolist(), "adopted")
+
+    def _record(self, snapshot: Snapshot, users: list[User], n: int, call: Call, numbers: NDArray[np.int32]) -> None:
+        """Add the exposures to the store."""
+        made = call.decisions
+        events = np.zeros(len(made), dtype=EVENT)
+        events["item"], events["node"], events["own"] = numbers, made["node"], made["own"]
+        events["nonce"] = np.repeat(call.nonces, n) + np.tile(np.arange(n), len(users))
+        events["kind"], events["snapshot"] = SHOWN, call.snapshot
+        events["time"] = self._runtime.nanoseconds() // 1_000_000_000
+        events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
+        self._store.append([user for user in users for _ in range(n)], events, within=self._within or 0.0)
+        snapshot.decider.states.skip_exposures(users, n)
+        if self._item_counts is not None:
+            self._item_counts.add(events)
+
+    def _described(
+        self, snapshot: Snapshot, users: list[User], n: int, call: Call, numbers: list[int], policy: str
+    ) -> list[Decision]:
+        """Return decisions as records, with sealed ids."""
+        milliseconds, epoch = self._runtime.nanoseconds() // 1_000_000, self._store.identities.epoch
+        seal, id_at, path, tree = self._ids.seal, snapshot.id_at, snapshot.path, snapshot.decider.number
+        nonces, known, edition = call.nonces.tolist(), call.events.tolist(), call.edition
+        out = []
+        for at, made in enumerate(call.decisions.tolist()):
+            _, row, _, node, mean, width, propensity, exact, scores, _, bold, own = made
+            i, slot = divmod(at, n)
+            user = users[i]
+            id = seal(
+                user, call.snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, milliseconds, edition, own
+            )
+            out.append(
+                Decision(
+                    id, user, id_at(row), slot, mean, width, propensity, exact, path(node), scores, bold, edition, tree,
+                    policy,
+                )
+            )  # fmt: skip
+        return out
