@@ -150,7 +150,7 @@ def test_the_base_compares_policies_and_draws(line, made, bare, place):
 
 
 WITHOUT = [
-    ("serve", "demo --once -o shop"),
+    ("serve", "demo --no-stay -o shop"),
     ("serve", "serve sequences.txt"),
     ("serve", "serve sequences.txt --store postgresql://nobody@localhost/nothing"),
     ("serve", "swap http://localhost:1 items"),

@@ -16,7 +16,7 @@ import typer.main
 
 import treeward
 from tests.commands import run
-from treeward.cli.app import app
+from treeward.cli.app import COMMANDS, app, load
 from treeward.experiment.stream_arms import ARMS
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +83,7 @@ def test_examples_run(path, tmp_path):
     subprocess.run([sys.executable, path], cwd=tmp_path, check=True, capture_output=True)
 
 
-def commands(command, name="treeward"):
+def commands(command, name):
     yield name, command
     for part, sub in getattr(command, "commands", {}).items():
         yield from commands(sub, f"{name} {part}")
@@ -91,13 +91,21 @@ def commands(command, name="treeward"):
 
 def test_every_command_and_option_is_documented():
     text = (ROOT / "docs" / "cli.md").read_text()
-    for name, command in commands(typer.main.get_command(app)):
+    every = [found for name in COMMANDS for found in commands(load(name), f"treeward {name}")]
+    for name, command in [("treeward", typer.main.get_command(app)), *every]:
         if getattr(command, "commands", None) is None:
             assert f"## {name}\n" in text
         for parameter in command.params:
             for option in [*parameter.opts, *parameter.secondary_opts]:
                 if option.startswith("--") and option != "--help":
                     assert f"`{option}`" in text, f"{name} {option}"
+
+
+def test_every_option_has_a_help_text():
+    for name in COMMANDS:
+        for path, command in commands(load(name), f"treeward {name}"):
+            bare = [one.name for one in command.params if len(getattr(one, "help", None) or "") < 8]
+            assert not bare, f"{path}: {bare}"
 
 
 def documented():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import treeward
-from treeward.cli.checkup import EXTRAS
+from treeward.cli.doctor import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 

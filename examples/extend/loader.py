@@ -1,6 +1,6 @@
 """A loader of your own: a click log in JSON lines, {"user": "ada", "item": "tea", "click": 1, "ts": 1700000000}.
 
-Try it: `treeward data inspect clicks.jsonl --as examples/extend/loader.py:load`
+Try it: `treeward data inspect clicks.jsonl --loader examples/extend/loader.py:load`
 """
 
 import json

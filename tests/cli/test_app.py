@@ -230,7 +230,7 @@ def test_demo_goes_on_until_it_is_told_to_stop(tmp_path):
     assert before >= 50
     wait_until(lambda: httpx.get(url + "/v1/live").json()["decisions"] > before, "visitors go on")
     assert [one["name"] for one in httpx.get(url + "/v1/reports").json()["reports"]] == ["curves.html", "tree.html"]
-    assert "another process has it open" in run(*small, "--once", code=2)
+    assert "another process has it open" in run(*small, "--no-stay", code=2)
     assert httpx.get(url + "/readyz").status_code == 200
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0
@@ -242,7 +242,9 @@ def test_simulate(tmp_path):
     small = ("simulate", "--items", 300, "--users", 4, "--dim", 4, "--rounds", 30, "-o", tmp_path / "c.png")
     out = run(*small)
     assert all(name in out for name in ("random items", "Flat", "CBCategory", "CBLeaf", "HCB", "PHCB"))
-    out = run(*small, "--policy", "hcb", "--bandit", "thompson", "--budget", 9, "--click", "--once", "--seed", 2)
+    out = run(
+        *small, "--policy", "hcb", "--bandit", "thompson", "--budget", 9, "--reward", "click", "--once", "--seed", 2
+    )
     assert "HCB(Thompson)" in out
     assert "Flat" not in out
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
@@ -301,14 +303,14 @@ def test_ctrl_c_writes_nothing(tmp_path):
 
 
 def test_ctrl_c_while_a_kernel_is_loaded_is_an_interruption(monkeypatch, capsys):
-    def loading():
+    def loading(**_):
         raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
 
     monkeypatch.setattr("treeward.cli.app.app", loading)
     with pytest.raises(SystemExit) as end:
         main()
     assert (end.value.code, capsys.readouterr().err.strip()) == (130, "interrupted")
-    monkeypatch.setattr("treeward.cli.app.app", lambda: _raise(SystemError("of another kind")))
+    monkeypatch.setattr("treeward.cli.app.app", lambda **_: _raise(SystemError("of another kind")))
     with pytest.raises(SystemError, match="of another kind"):
         main()
 

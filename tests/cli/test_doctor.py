@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from treeward.cli import checkup
+from treeward.cli import doctor
 from treeward.cli.app import app
-from treeward.cli.checkup import EXTRAS, packages
+from treeward.cli.doctor import EXTRAS, packages
 
 TREEWARD = Path(sys.executable).with_name("treeward")
 
@@ -25,12 +25,12 @@ def lacking(monkeypatch):
         known = metadata.version
 
         def version(name):
-            found = versions.get(checkup._plain(name).replace("-", "_"), "")
+            found = versions.get(doctor._plain(name).replace("-", "_"), "")
             if found is None:
                 raise metadata.PackageNotFoundError(name)
             return found or known(name)
 
-        monkeypatch.setattr(checkup.metadata, "version", version)
+        monkeypatch.setattr(doctor.metadata, "version", version)
 
     return lack
 
@@ -64,7 +64,7 @@ def test_here_all_is_well():
 
 def test_no_extra_is_ever_imported():
     code = (
-        "import sys; from treeward.cli.checkup import look; told = look(); assert told.sound;"
+        "import sys; from treeward.cli.doctor import examine; told = examine(); assert told.sound;"
         "print(*sorted({name.split('.')[0] for name in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -103,7 +103,7 @@ def test_no_temporary_folder_at_all_is_told(monkeypatch):
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr("tempfile.gettempdir", none)
-    told = checkup.look()
+    told = doctor.examine()
     assert told.temp == {"folder": "none that can be written", "free": None}
 
 
@@ -124,9 +124,9 @@ def test_an_explorer_that_fails_is_told_in_a_line(monkeypatch):
 
 
 def test_kernels_that_are_not_kept_are_told(monkeypatch, tmp_path):
-    monkeypatch.setattr(checkup, "kernels", lambda: {"folder": None, "writable": False, "compiled": False})
+    monkeypatch.setattr(doctor, "kernels", lambda: {"folder": None, "writable": False, "compiled": False})
     assert "nowhere to keep them: every process compiles again" in asked()[1]
-    monkeypatch.setattr(checkup, "kernels", lambda: {"folder": str(tmp_path), "writable": False, "compiled": False})
+    monkeypatch.setattr(doctor, "kernels", lambda: {"folder": str(tmp_path), "writable": False, "compiled": False})
     assert f"not there yet: the first decision takes half a minute ({tmp_path}, which cannot be written)" in asked()[1]
 
 
@@ -136,14 +136,14 @@ def test_kernels_that_are_not_kept_are_told(monkeypatch, tmp_path):
 )
 def test_gpus(lacking, version, told):
     lacking(torch=version)
-    assert told in checkup._gpu()
+    assert told in doctor._gpu()
 
 
 def test_not_installed_as_a_package(monkeypatch):
     def nothing(name):
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(checkup.metadata, "requires", nothing)
+    monkeypatch.setattr(doctor.metadata, "requires", nothing)
     assert packages() == []
     assert "packages: unknown" in asked()[1]
 
@@ -160,7 +160,7 @@ def test_not_installed_as_a_package(monkeypatch):
     ],
 )
 def test_versions_are_compared_as_numbers(installed, sign, version, fine):
-    assert checkup._suits(installed, sign, version) is fine
+    assert doctor._suits(installed, sign, version) is fine
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ def test_versions_are_compared_as_numbers(installed, sign, version, fine):
     ],
 )
 def test_requirements_of_other_systems_are_passed_over(marker, elsewhere):
-    assert checkup._elsewhere(marker) is elsewhere
+    assert doctor._elsewhere(marker) is elsewhere

@@ -63,7 +63,7 @@ def test_ids_that_are_row_numbers_are_said_to_be(tmp_path):
 
 
 def test_a_table_without_vectors_is_told_what_makes_them(shop):
-    with pytest.raises(DataError, match=r"treeward embed text \S*products.csv -o items makes them of what items say"):
+    with pytest.raises(DataError, match=r"treeward embed text \S*products.csv -o items makes them from texts"):
         tw.Catalogue.load(shop / "products.csv")
     bare = tw.Catalogue.load(shop / "products.csv", columns={"id": "sku"}, need_vectors=False)
     assert (len(bare), bare.dim, bare.ids[3]) == (600, 0, "SKU-3")

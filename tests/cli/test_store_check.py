@@ -21,7 +21,7 @@ def items(tmp_path_factory):
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory, items):
     file = tmp_path_factory.mktemp("settings") / "settings.toml"
-    file.write_text(f'items = "{items}"\nspare = 0.0\ncrowd = false\n')
+    file.write_text(f'items = "{items}"\nspare = 0.0\ncrowd = false\nrepeats = true\n')
     return file
 
 

@@ -54,5 +54,5 @@ def test_warm_compiles_all_that_a_first_recommendation_and_the_crowd_need(tmp_pa
 
 def test_warm_needs_a_place_for_kernels(monkeypatch):
     nowhere = {"folder": None, "writable": False, "compiled": False}
-    monkeypatch.setattr("treeward.cli.checkup.kernels", lambda: nowhere)
+    monkeypatch.setattr("treeward.cli.doctor.kernels", lambda: nowhere)
     assert "set NUMBA_CACHE_DIR to a folder" in cli("warm", code=2)

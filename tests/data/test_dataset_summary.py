@@ -30,7 +30,7 @@ def test_a_summary_counts_clicks_and_skips_separately(tmp_path):
     assert card.actions == {"history": 4, "skip": 3, "click": 2}
     assert card.paper == {"users": 1_000_000, "items": 161_013, "categories": 285, "clicks in impressions": 24_155_470}
     assert card.read == {}
-    told = cli("data", "inspect", tmp_path, "--set", "test=1", "--set", "validation=0")
+    told = cli("data", "inspect", tmp_path, "--loader-option", "test=1", "--loader-option", "validation=0")
     assert re.search(r"clicks +6 *\n", told)
     assert re.search(r"clicks in impressions +2 +24,155,470", told)
     assert re.search(r"clicks of histories +4 *\n", told)
@@ -69,9 +69,9 @@ def test_inspect_prints_the_summary(tmp_path):
     assert "left out or noted" in told
     assert "paper" not in told
     assert "no column 'user'" in cli("data", "inspect", tmp_path / "mine.csv", code=2)
-    for wrong in ("columns=visitor", "columns=[1]", "items=5"):
-        name = wrong.split("=")[0]
-        assert f"{name} must be of type" in cli("data", "inspect", tmp_path / "mine.csv", "--set", wrong, code=2)
+    for wrong, flag in (("columns=visitor", "--column"), ("columns=[1]", "--column"), ("items=5", "--items")):
+        told = cli("data", "inspect", tmp_path / "mine.csv", "--loader-option", wrong, code=2, width=200)
+        assert f"--loader-option must be an option that is not given as {flag}, got '{wrong.split('=')[0]}'" in told
 
 
 def test_one_absurd_time_does_not_change_the_unit(tmp_path):

@@ -20,7 +20,7 @@ from treeward.experiment.spec import Arm, Spec
 from treeward.experiment.summary import feature_gains
 from treeward.simulate.synthetic import vivid
 
-FAST = {"hidden": (24,), "dim": 8, "epochs": 2, "users": 200}
+FAST = {"hidden": (24,), "dim": 8, "passes": 2, "users": 200}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def log(world):
 
 @pytest.fixture(scope="module")
 def network(world, log):
-    return tw.NeuralLinear.fit(log, world.catalogue, hidden=(64, 32), dim=16, epochs=12, seed=0)
+    return tw.NeuralLinear.fit(log, world.catalogue, hidden=(64, 32), dim=16, passes=12, seed=0)
 
 
 def devices(count, seed=0):
@@ -88,7 +88,7 @@ def test_a_log_is_clicks_on_what_was_drawn(world, log):
 
 def test_the_network_beats_what_is_linear(world, log, network):
     """Newcomers: it foresees them better than a linear map, and the same policy earns more at the same budget."""
-    linear = tw.NeuralLinear.fit(log, world.catalogue, hidden=(), dim=16, epochs=12, seed=0)
+    linear = tw.NeuralLinear.fit(log, world.catalogue, hidden=(), dim=16, passes=12, seed=0)
     assert len(linear.weights) == 1
     assert network.provenance["loss"] < linear.provenance["loss"] < linear.provenance["loss_before"]
     earned = [
@@ -124,7 +124,7 @@ def test_what_is_exported_is_what_was_trained(world, log, monkeypatch):
 
     neural_train = neural.train
     monkeypatch.setattr(neural, "train", watched)
-    made = tw.NeuralLinear.fit(log, world.catalogue, seed=2, **{**FAST, "epochs": 1})
+    made = tw.NeuralLinear.fit(log, world.catalogue, seed=2, **{**FAST, "passes": 1})
     items, trained = kept[0]
     x = np.maximum(items @ trained.weights[0] + trained.biases[0], 0) @ trained.weights[1] + trained.biases[1]
     x = x - x.mean(axis=0)
@@ -240,7 +240,7 @@ def test_transform_is_done_once_and_dimensions_are_checked(world, network, log):
 
 def test_contexts_change_what_is_good():
     shop, log, contexts = devices(6_000)
-    made = tw.NeuralLinear.fit(log, shop, contexts=contexts, **{**FAST, "epochs": 30})
+    made = tw.NeuralLinear.fit(log, shop, contexts=contexts, **{**FAST, "passes": 30})
     assert made.contexts == {"device": ("desk", "phone")}
     np.testing.assert_array_equal(made.gate(None), np.ones(made.dim))
     np.testing.assert_array_equal(made.gate({"device": "watch"}), made.gate({}))
@@ -265,7 +265,7 @@ def test_contexts_change_what_is_good():
 def test_contexts_survive_a_save(tmp_path):
     shop, log, contexts = devices(400)
     contexts = contexts.with_columns(pl.Series("hour", np.arange(400) % 3 + 8.0), pl.Series("none", [None] * 400))
-    made = tw.NeuralLinear.fit(log, shop, contexts=contexts, **{**FAST, "epochs": 2})
+    made = tw.NeuralLinear.fit(log, shop, contexts=contexts, **{**FAST, "passes": 2})
     made.save(tmp_path / "f")
     again = tw.NeuralLinear.load(tmp_path / "f")
     assert again.contexts == {"device": ("desk", "phone"), "hour": ("10", "8", "9"), "none": ()}
@@ -288,7 +288,7 @@ def test_bad_logs_are_refused(world, log):
         fit(tw.Interactions([1, 2], [0, 1]), shop)
     with pytest.raises(tw.DataError, match="rewards no item"):
         fit(tw.Interactions([1, 2], [0, 1], rewards=[0, 0]), shop)
-    for bad in ({"dim": 1}, {"hidden": (0,)}, {"epochs": 0}, {"rate": 0}, {"negatives": 0}, {"seed": -1}):
+    for bad in ({"dim": 1}, {"hidden": (0,)}, {"passes": 0}, {"rate": 0}, {"negatives": 0}, {"seed": -1}):
         with pytest.raises(InvalidArgument, match=next(iter(bad))):
             fit(log, shop, **bad)
 
@@ -345,7 +345,7 @@ def test_embed_neural_on_the_command_line(world, log, tmp_path):
     world.catalogue.save(tmp_path / "items")
     arguments = [
         "embed", "neural", str(tmp_path / "events.parquet"), "--items", str(tmp_path / "items"), "-o",
-        str(tmp_path / "features"), "--catalogue", str(tmp_path / "seen"), "--dim", "8", "--hidden", "16",
+        str(tmp_path / "features"), "--save-items", str(tmp_path / "seen"), "--dim", "8", "--hidden", "16",
         "--passes", "2",
     ]  # fmt: skip
     told = run(app, arguments)
@@ -355,15 +355,16 @@ def test_embed_neural_on_the_command_line(world, log, tmp_path):
     np.testing.assert_array_equal(seen.vectors, features.mapped(world.catalogue.vectors))
     assert isinstance(run(app, arguments).exception, tw.TreewardError)  # it is there already
     bad = run(app, [*arguments, "--force", "--hidden", "wide"])
-    assert "integers such as 128,64" in str(bad.exception)
+    assert "--hidden must be integers separated by commas, got 'wide'" in str(bad.exception)
 
 
 def test_the_experiment(tmp_path):
     told = CliRunner().invoke(
         app,
         [
-            "experiment", "deep", "synthetic", "-o", str(tmp_path / "run"), "--set", "items=300", "--set", "users=80",
-            "--set", "dim=4", "--users", "6", "--repeats", "2", "--rounds", "12", "--shown", "20", "--processes", "1",
+            "experiment", "deep", "synthetic", "-o", str(tmp_path / "run"), "--loader-option", "items=300",
+            "--loader-option", "users=80", "--loader-option", "dim=4", "--users", "6", "--repeats", "2",
+            "--rounds", "12", "--shown", "20", "--processes", "1",
             "--without", "pHUCB + prior", "--without", "pHUCB, deep + prior",
         ],
     )  # fmt: skip

@@ -72,7 +72,7 @@ def test_embed_text_on_the_command_line(tmp_path):
     assert "main category" in done.output
     assert tw.Catalogue.load(tmp_path / "items").dim == 3
     call = ["embed", "gru", str(folder), "-o", str(tmp_path / "tuned"), "--model", "static", "--dim", "3"]
-    call += ["--passes", "2", "--start", "text"]
+    call += ["--passes", "2", "--initial", "text"]
     done = CliRunner().invoke(app, call)
     assert done.exit_code == 0, done.output
     data = tw.load_dataset(folder)

@@ -462,7 +462,7 @@ def test_from_a_log_to_a_report(tmp_path):
     told = cli(
         "experiment", "rewards", tmp_path / "log.csv", "-o", tmp_path / "run", "--users", 5, "--rounds", 30,
         "--repeats", 1, "--dim", 4, "--widths", "4,10", "--without", "HMAB", "--without", "ICTRUCB", "--readings",
-        "--budget", 20, "--set", f"items={tmp_path / 'items.csv'}",
+        "--budget", 20, "--items", tmp_path / "items.csv",
     )  # fmt: skip
     assert "LinUCB, clicks" in told
     assert "HMAB, authors' reading, per user" in told
@@ -505,7 +505,7 @@ def test_tune_writes_a_spec_that_runs(world, tmp_path):
     gone = {walk.format(base) for walk in walks for base in ("UCB", "TS", "EG")} - {"TS", "HTS"}
     some = [word for label in sorted(gone) for word in ("--without", label)]
     told = cli("experiment", "tune", world, "-o", tmp_path / "tune", "--users", 4, "--rounds", 5, "--repeats", 1,
-               "--arms", "bases", "--budget", 20, "--widths", "5,40", *some)  # fmt: skip
+               "--preset", "bases", "--budget", 20, "--widths", "5,40", *some)  # fmt: skip
     assert "Best on 4 validation" in told
     assert "TS | v " in told
     made = Spec.from_toml((tmp_path / "tune" / "tuned.toml").read_text())

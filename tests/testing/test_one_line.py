@@ -33,7 +33,7 @@ CASES = {
         "from treeward.data.loaders import LOADERS\n"
         "treeward.testing.check_loader(LOADERS['clicks'], '.', 'clicks.jsonl')",
         {
-            "data inspect clicks.jsonl --as clicks": "share of clicks                33.5%",
+            "data inspect clicks.jsonl --loader clicks": "share of clicks                33.5%",
             "data inspect .": "share of clicks                33.5%",  # recognised by the name of its file
             "data inspect --help": "clicks",
         },
@@ -53,7 +53,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_one_file_and_one_line_add_one(kind, tmp_path):
+def test_one_file_and_one_line_are_enough(kind, tmp_path):
     table, line, check, commands = CASES[kind]
     package = shutil.copytree(Path(treeward.__file__).parent, tmp_path / "treeward")  # with its compiled kernels
     module = line.split('"')[3].partition(":")[0]

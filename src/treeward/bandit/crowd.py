@@ -183,7 +183,7 @@ class Crowd(Prior):
         negatives
             Non-events per reward; where the log has fewer, the rest is drawn from all items.
         users
-            At most so many of the log's users are used.
+            Learn from at most this many of the log's users.
         seed
             The same seed and log give the same prior.
         progress

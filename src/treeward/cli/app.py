@@ -1,69 +1,85 @@
-"""The `treeward` command: its subcommands, and how errors reach the person who typed it."""
+"""The `treeward` command: its subcommands, and how errors reach the user."""
 
 import io
 import os
+import re
 import signal
 import sys
-from typing import Annotated
+from importlib import import_module
+from itertools import pairwise
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import treeward
-from treeward.cli import (
-    bench,
-    changing_catalogue,
-    data,
-    demo,
-    doctor,
-    embed,
-    experiment,
-    health,
-    items,
-    key,
-    off_policy,
-    prior,
-    reference,
-    regret,
-    serve,
-    simulate,
-    store,
-    stream,
-    swap,
-    tree,
-    warm,
-    world,
-)
 from treeward.cli.console import complain, console, errors
 from treeward.core.errors import TreewardError
 
+COMMANDS = {
+    "demo": "See everything at work on a synthetic catalogue, up to a service with a page.",
+    "doctor": "Check whether everything that treeward needs is installed and works.",
+    "warm": "Compile all kernels ahead, for instance while an image is built.",
+    "data": "Read data sets in their original form.",
+    "embed": "Make item vectors, and measure how good they are.",
+    "prior": "Learn from the logs of earlier users what to expect of new ones.",
+    "tree": "Build, show and draw trees of items.",
+    "serve": "Serve a catalogue over HTTP: recommend and learn from feedback.",
+    "items": "Add items to a running service, change them, or remove them.",
+    "swap": "Let a running service serve other items or another tree, without a stop.",
+    "key": "Make API keys for a service.",
+    "store": "Check, back up, restore, copy, export or import a store of events.",
+    "off-policy": "Estimate from a service's log what other policies would have earned.",
+    "simulate": "Compare policies on the users of a synthetic world.",
+    "world": "Learn a world from a log, to try policies in.",
+    "experiment": "Run the paper's comparisons, and others, on your data.",
+    "bench": "Measure how fast this machine recommends and learns.",
+}
+"""Every command, in the order of `treeward --help`; its module has the same name."""
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class _Commands(TyperGroup):
+    """All commands. The module of a command is imported when the command is called, so that --help is quick."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = {name: TyperCommand(name=name, help=help) for name, help in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load(str(name)), rest
+
+
+def load(name: str) -> Any:
+    """Return a command, or a group of commands, with all its options."""
+    module = import_module(f"treeward.cli.{name.replace('-', '_')}")
+    if hasattr(module, "app"):
+        group = typer.main.get_group(module.app)
+        group.help, group.no_args_is_help = COMMANDS[name], True
+        for one in group.commands.values():
+            one.help = _unwrapped(one.help)
+        return group
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name)(getattr(module, name.replace("-", "_")))
+    command = typer.main.get_command(alone)
+    command.help = _unwrapped(command.help)
+    return command
+
+
+def _unwrapped(text: str | None) -> str:
+    """Return a docstring with one line per paragraph, for a terminal of any width."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", text or "")
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Explore an entire item catalogue with contextual bandits.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(data.app, name="data")
-app.add_typer(embed.app, name="embed")
-experiment.app.command("changing-catalogue")(changing_catalogue.changing_catalogue)
-experiment.app.command()(reference.reference)
-experiment.app.command()(regret.regret)
-experiment.app.command()(stream.stream)
-app.add_typer(experiment.app, name="experiment")
-app.add_typer(items.app, name="items")
-app.add_typer(key.app, name="key")
-app.add_typer(prior.app, name="prior")
-app.add_typer(store.app, name="store")
-tree.app.command()(health.health)
-app.add_typer(tree.app, name="tree")
-app.add_typer(world.app, name="world")
-app.command()(bench.bench)
-app.command()(demo.demo)
-app.command()(doctor.doctor)
-app.command()(serve.serve)
-app.command()(simulate.simulate)
-app.command("off-policy")(off_policy.off_policy)
-app.command()(swap.swap)
-app.command()(warm.warm)
 
 
 def _version(wanted: bool) -> None:
@@ -82,26 +98,44 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; a bad input is one line on stderr and exit status 2, never a traceback."""
+    """Run the command line; an error is one sentence on stderr and exit status 2, never a traceback."""
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="replace")  # a name the terminal cannot show is no reason to stop
+    status = _run()
+    if status == INTERRUPTED:
+        errors.print("interrupted")
+    sys.exit(status)
+
+
+def _run() -> int:
+    """Run a command and return its exit status."""
     try:
-        app()
+        status = app(prog_name="treeward", standalone_mode=False)
         console.file.flush()
+        return status or 0
     except TreewardError as error:
         complain(str(error))
-        sys.exit(2)
     except OSError as error:  # the output is closed or full
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         complain(f"cannot write the output: {error.strerror}")
-        sys.exit(2)
     except SystemError as error:
         if not isinstance(error.__cause__, KeyboardInterrupt):  # which was raised while a kernel was loaded
             raise
-        errors.print("interrupted")
-        sys.exit(128 + signal.SIGINT)
-    except SystemExit as end:
-        if end.code == 128 + signal.SIGINT:
-            errors.print("interrupted")
-        raise
+        return INTERRUPTED
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # all that the parser of arguments raises has it
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+        else:
+            complain(_usage_error(error))
+    return 2
+
+
+def _usage_error(error: Any) -> str:
+    """Return what is wrong with the arguments in one sentence: the command, the option, the rule and the value."""
+    command = error.ctx.command_path.removeprefix("treeward ") if getattr(error, "ctx", None) else "treeward"
+    options = getattr(getattr(error, "param", None), "opts", ())
+    given = [f", got {value!r}" for name, value in pairwise(sys.argv) if name in options]
+    return f"{command}: {error.format_message().rstrip('.')}{given[-1] if given else ''}"

@@ -1,10 +1,11 @@
 """What commands print with: tables, progress bars with timings, and the two streams.
 
-Titles, names and files come from anywhere: what they say is shown, never obeyed, neither as markup nor by the terminal.
+Titles, names and file names are not trusted: they are shown as they are, never interpreted as markup or as control
+characters of the terminal.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from treeward.tree.describe import TreeDescription
 
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""What a terminal acts on, and what turns the order of letters around; but not tabs and line ends."""
+"""Control characters, and those that change the direction of writing; but not tabs and line ends."""
 
 
 def plain(text: str) -> str:
-    r"""Return a text that a terminal only shows.
+    r"""Return a text with its control characters escaped.
 
     Examples
     --------
@@ -44,7 +45,7 @@ def plain(text: str) -> str:
 
 
 def line(text: object) -> str:
-    r"""Return a text of one line, for where another line would be taken for our own words.
+    r"""Return a text as one line, where a second line could be mistaken for a message of treeward.
 
     Examples
     --------
@@ -55,7 +56,7 @@ def line(text: object) -> str:
 
 
 class _Console(Console):
-    """Prints strings as they are, whoever made them: no markup, no emoji, nothing that a terminal acts on."""
+    """Prints strings as they are: no markup, no emoji, no control characters."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
@@ -70,7 +71,7 @@ errors = _Console(stderr=True)
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """Show a bar for every stage that reports; bars go to stderr and stay when done, with their times."""
+    """Yield a function that shows a bar for every stage that reports. Bars go to stderr and stay, with their times."""
     bars = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -94,7 +95,7 @@ def progress() -> Iterator[Report]:
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:
-    """Say what is being done, and how long it took."""
+    """Print what is being done, then how long it took."""
     start = perf_counter()
     with errors.status(Text(f"{plain(what)} ...")):
         yield
@@ -102,26 +103,39 @@ def timed(what: str) -> Iterator[None]:
 
 
 def say(text: str, where: Console = console) -> None:
-    """Print a line as it is: no markup, no wrapping."""
+    """Print a line as it is, without markup or wrapping."""
     where.print(text, highlight=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:
-    """Print what somebody should know before they go on."""
+    """Print a warning."""
     console.print(Text.assemble(("warning:", "bold yellow"), " ", plain(text)), soft_wrap=True)
 
 
 def complain(text: str) -> None:
-    """Print what is wrong."""
+    """Print an error."""
     errors.print(Text.assemble(("error:", "bold red"), " ", plain(text)), soft_wrap=True)
 
 
-def show(description: "TreeDescription") -> None:
-    """Print a tree's description as a table."""
-    head, cells = description.table()
-    table = Table(title=description.title(), title_justify="left", box=SIMPLE_HEAD, padding=0)
+def show_table(
+    title: str | None,
+    head: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    *,
+    left: Container[str] = ("",),
+    wrap: bool = True,
+    **style: Any,
+) -> None:
+    """Print a table. Columns are aligned to the right, but for those whose head is in `left`."""
+    table = Table(title=title, title_justify="left", **{"box": SIMPLE_HEAD, "padding": 0, **style})
     for name in head:
-        table.add_column(name, justify="right")
-    for row in cells:
+        table.add_column(name, justify="left" if name in left else "right", no_wrap=not wrap)
+    for row in rows:
         table.add_row(*row)
     console.print(table)
+
+
+def show_tree(description: "TreeDescription") -> None:
+    """Print a tree's description as a table."""
+    head, rows = description.table()
+    show_table(description.title(), head, rows)

@@ -1,4 +1,4 @@
-"""`treeward demo`: the whole thing on a synthetic world, up to a service that one can look at."""
+"""`treeward demo`: everything at work on a synthetic world, up to a service with a page."""
 
 import os
 import shlex
@@ -8,65 +8,77 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
-from treeward.cli.console import console, errors, progress, say, show, timed
-from treeward.cli.simulate import show_results
+from treeward.bandit.crowd import Crowd
+from treeward.cli.console import console, errors, progress, say, show_table, show_tree, timed
+from treeward.cli.options import Derived, expanded
+from treeward.cli.simulate import SIZES, show_results
+from treeward.core import checks, rng
+from treeward.core.errors import ExtraMissing, InvalidArgument
+from treeward.data.interactions import Interactions
+from treeward.policy import TREE_POLICIES
+from treeward.policy.base import Policy
+from treeward.serve.settings import Settings
+from treeward.simulate import World, draw_curves, simulate
+from treeward.store.journal import connect
+from treeward.tree.build import default_widths
+from treeward.tree.item_tree import ItemTree
 
 if TYPE_CHECKING:
-    from treeward.bandit.crowd import Crowd
-    from treeward.cli.visitors import Visitors
-    from treeward.serve.settings import Settings
-    from treeward.simulate import World
-    from treeward.tree.item_tree import ItemTree
+    from treeward.cli.demo_traffic import Visitors  # needs the extra serve
 
 _EARLIER, _SHOWINGS, _PICKED = 500, 300, 2_000
+"""Earlier users, items shown to each, and how many items these were picked from."""
 _CHILDREN = 20
-"""So many children per node, at most: 50 scores per round, over four steps, then cover most of a node's children."""
+"""At most this many children per node: 50 scores per round, over four steps, then cover most of a node's children."""
 _VISITORS, _PAUSE = 40, 0.04
-_TOLD = 250
-"""Clicks per visit are said for so many visits at a time."""
+_GROUP = 250
+"""Clicks per visit are printed for groups of this many visits."""
 _PUBLISHED = 0.25
 """Seconds between editions of the crowd: visitors come as fast as they are answered, hours of traffic in seconds."""
 
 
+class _Demo(NamedTuple):
+    """What is shown, and to how many users."""
+
+    world: World
+    users: int
+    rounds: int
+    visits: int
+    seed: int
+    out: Path
+
+
+@expanded
 def demo(
-    items: Annotated[int, typer.Option(help="Items in the synthetic world.", min=100)] = 100_000,
-    users: Annotated[int, typer.Option(help="Users in the synthetic world.", min=2)] = 200,
-    rounds: Annotated[int, typer.Option(help="Recommendations a user gets in the comparison.", min=1)] = 300,
-    dim: Annotated[int, typer.Option(help="Dimensions of the item vectors.", min=2)] = 32,
+    size: Annotated[dict[str, Any], Derived(World.synthetic, *SIZES, words=SIZES, users=200)],
+    rounds: Annotated[int, typer.Option(help="Recommendations per user in the comparison of policies.", min=1)] = 300,
     visits: Annotated[int, typer.Option(help="Visits to the service, as fast as it answers.", min=1)] = 2_000,
-    policy: Annotated[str, typer.Option(help="What the service explores with: beam, phcb, hcb, ...")] = "beam",
-    port: Annotated[int, typer.Option(help="Where the page is; if taken, any free one.", min=0, max=65535)] = 8000,
-    once: Annotated[
+    policy: Annotated[str, typer.Option(help=f"Policy of the service: {', '.join(TREE_POLICIES)}.")] = "beam",
+    port: Annotated[int, typer.Option(help="Port of the page; if taken, any free one.", min=0, max=65535)] = 8000,
+    stay: Annotated[
         bool | None,
-        typer.Option("--once/--stay", help="Stop after a fixed run. Default: only where there is no terminal.",
+        typer.Option(help="Go on until Ctrl-C, or stop after the visits. Default: stay if there is a terminal.",
                      show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what it makes.")] = Path("demo-out"),
-    seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what the demo makes.")] = Path("demo-out"),
 ) -> None:  # fmt: skip
     """Generate a synthetic world, build its item tree, learn a prior, compare policies, and serve it to visitors.
 
-    The service starts from nothing, without the prior, and learns from all its visitors: clicks per visit rise as they
-    come. It goes on until Ctrl-C, with a page to look at. Where there is no terminal, or with --once, it stops after a
-    fixed number of visits.
+    The service starts without the prior and learns from all its visitors: clicks per visit rise as they come. It goes
+    on until Ctrl-C, with a page to look at. Without a terminal, or with --no-stay, it stops after the visits.
     """
-    from treeward.core import checks
-    from treeward.policy import TREE_POLICIES
-    from treeward.simulate import World
-    from treeward.tree.build import default_widths
-    from treeward.tree.item_tree import ItemTree
-
     checks.one_of("demo", "--policy", policy, TREE_POLICIES)
-    _needs_serve()
+    _check_extra()
     _clear(out / "events.db")
+    items, users, seed = size["items"], size["users"], size["seed"]
+    checks.integer("demo", "--users", users, low=2)
     with timed(f"Generating {items:,} items and {users:,} users, like those of public logs"):
-        world = World.synthetic(items, users + _EARLIER, dim, seed)
+        world = World.synthetic(**{**size, "users": users + _EARLIER})
         world.catalogue.save(out / "items", overwrite=True)
     with progress() as report:
         widths = default_widths(items, _CHILDREN)
@@ -76,24 +88,20 @@ def demo(
     with timed("Naming nodes"):
         tree = tree.named(titles)
     tree.save(out / "tree", overwrite=True)
-    show(tree.describe(world.catalogue.vectors))
+    show_tree(tree.describe(world.catalogue.vectors))
     heading = f"A synthetic catalogue, seed {seed}"
     with timed("Drawing the tree"):
         tree.draw(out / "tree.html", titles=titles, heading=heading)
         tree.draw(out / "tree.png", heading=heading)
-    with timed(
-        f"Learning what to expect of newcomers, from {_EARLIER} earlier users of {min(_PICKED, items):,} picked items"
-    ):
+    with timed(f"Learning a prior, from {_EARLIER} earlier users who saw {min(_PICKED, items):,} picked items"):
         prior = _prior(world, users, seed)
         prior.save(out / "prior", overwrite=True)
-    _compare(world, tree, prior, users, rounds, seed, out)
-    stays = sys.stdout.isatty() if once is None else not once
-    _serve(world, out, policy, users, visits, port, seed, stays=stays)
+    shown = _Demo(world, users, rounds, visits, seed, out)
+    _compare(shown, tree, prior)
+    _serve(shown, policy, port, stays=sys.stdout.isatty() if stay is None else stay)
 
 
-def _needs_serve() -> None:
-    from treeward.core.errors import ExtraMissing
-
+def _check_extra() -> None:
     try:
         import treeward.serve.server  # noqa: F401
     except ImportError as error:
@@ -101,39 +109,27 @@ def _needs_serve() -> None:
 
 
 def _clear(store: Path) -> None:
-    """Remove the events of an earlier demo, unless somebody serves them."""
-    from treeward.store.journal import connect
-
+    """Remove the events of an earlier demo, unless a service has them open."""
     if store.exists():
-        connect(store, create=False).close()  # raises where it is in use, or none of ours
+        connect(store, create=False).close()  # raises if the store is in use, or not a store
         for suffix in ("", "-wal", "-shm"):
             store.with_name(store.name + suffix).unlink(missing_ok=True)
 
 
-def _prior(world: "World", users: int, seed: int) -> "Crowd":
-    """Return what the logs of earlier users say of newcomers: they were shown a few items that somebody had picked."""
-    import numpy as np
-
-    from treeward.bandit.crowd import Crowd
-    from treeward.core import rng
-    from treeward.data.interactions import Interactions
-
+def _prior(world: World, users: int, seed: int) -> Crowd:
+    """Return a prior from the logs of earlier users, who were shown items from a small selection."""
     who = np.repeat(np.arange(users, users + _EARLIER), _SHOWINGS)
     drawn, luck = rng.uniforms(seed, rng.stream("demo", "earlier"), 2 * len(who)).reshape(2, -1)
     count = min(_PICKED, len(world.catalogue))
     picked = rng.sample(seed, rng.stream("demo", "picked"), len(world.catalogue), count)
     rows = picked[(drawn * count).astype(np.int64)]
     clicked = (luck < world.chances(who, rows)).astype(np.float64)
-    log = Interactions(who, world.catalogue.ids[rows], rewards=clicked)
-    return Crowd.fit(log, world.catalogue, seed=seed)
+    return Crowd.fit(Interactions(who, world.catalogue.ids[rows], rewards=clicked), world.catalogue, seed=seed)
 
 
-def _compare(world: "World", tree: "ItemTree", prior: "Crowd", users: int, rounds: int, seed: int, out: Path) -> None:
-    from treeward.policy import TREE_POLICIES
-    from treeward.policy.base import Policy
-    from treeward.simulate import draw_curves, simulate
-    from treeward.tree.item_tree import ItemTree
-
+def _compare(shown: _Demo, tree: ItemTree, prior: Crowd) -> None:
+    """Try every policy on the users, some of them also with the prior."""
+    world, users, seed = shown.world, shown.users, shown.seed
     policies: list[tuple[str, Policy, ItemTree]] = [(kind().name, kind(), tree) for kind in TREE_POLICIES.values()]
     grown = TREE_POLICIES["beam"](prior=prior).grow(world.catalogue, seed)  # as a service with a prior grows its own
     for name in ("phcb", "beam"):
@@ -142,46 +138,38 @@ def _compare(world: "World", tree: "ItemTree", prior: "Crowd", users: int, round
     with timed("Compiling (the first time takes about a minute)"):
         for _, one, its in policies:
             simulate(one, world, its, rounds=1, users=1, seed=seed, reward="click")
+    options: dict[str, Any] = {"rounds": shown.rounds, "users": users, "seed": seed, "reward": "click"}
     with progress() as report:
-        results = [
-            simulate(one, world, its, rounds=rounds, users=users, seed=seed, reward="click", progress=report)._replace(
-                policy=label
-            )
-            for label, one, its in policies
-        ]
+        results = [simulate(one, world, its, **options, progress=report)._replace(policy=label)
+                   for label, one, its in policies]  # fmt: skip
+    sizes = f"{users:,} users, {len(world.catalogue):,} items"
     say(
-        f"\nPolicies compared: {users:,} users, {len(world.catalogue):,} items, {rounds:,} rounds, rewards are clicks. "
-        "Flat is the bandit without a tree."
+        f"\nPolicies compared: {sizes}, {shown.rounds:,} rounds, rewards are clicks. Flat is the bandit without a tree."
     )
-    show_results(results, world.base_rate(users) * rounds)
+    show_results(results, world.base_rate(users) * shown.rounds)
     with timed("Drawing the curves"):
-        subtitle = f"{users:,} users, {len(world.catalogue):,} items, seed {seed}"
-        draw_curves(results, out / "curves.html", subtitle)
-        draw_curves(results, out / "curves.png", subtitle)
+        draw_curves(results, shown.out / "curves.html", f"{sizes}, seed {seed}")
+        draw_curves(results, shown.out / "curves.png", f"{sizes}, seed {seed}")
 
 
-def _serve(
-    world: "World", out: Path, policy: str, users: int, visits: int, port: int, seed: int, *, stays: bool
-) -> None:
-    """Serve the world to its users until told to stop, or for a fixed number of visits."""
-    from treeward.core.errors import InvalidArgument
+def _serve(shown: _Demo, policy: str, port: int, *, stays: bool) -> None:
+    """Serve the world to its users until interrupted, or for a fixed number of visits."""
     from treeward.serve.server import serve
-    from treeward.serve.settings import Settings
 
+    out = shown.out
     settings = Settings(
         items=str(out / "items"), policy=policy, publish_every=_PUBLISHED,
-        repeats=min(1_000, len(world.catalogue) // 2),  # not `False`: a demo that goes on would run out of items
+        repeats=min(1_000, len(shown.world.catalogue) // 2),  # not `False`: a demo that goes on would run out of items
         store=str(out / "events.db"), port=port, admin_port=-1, log="off", reports=str(out),
     )  # fmt: skip
     settings.check()
     stop, failed = Event(), list[Exception]()
     threads: list[Thread] = []
-
     bars = ExitStack()
 
     def ready(public: str, admin: str, items: str) -> None:
         bars.close()
-        threads.append(Thread(target=_visit, args=(public, world, users, visits, seed, stays, settings, stop, failed)))
+        threads.append(Thread(target=_visit, args=(public, shown, policy, stays, stop, failed)))
         threads[0].start()
 
     try:
@@ -192,7 +180,7 @@ def _serve(
             except InvalidArgument as error:
                 if error.parameter != "port" or not port:
                     raise
-                serve(replace(settings, port=0), progress=report, ready=ready)  # it is taken: any other
+                serve(replace(settings, port=0), progress=report, ready=ready)  # the port is taken: use any other
     finally:
         stop.set()
         for thread in threads:
@@ -204,29 +192,20 @@ def _serve(
     say("  " + shlex.join(words))
 
 
-def _visit(
-    url: str,
-    world: "World",
-    users: int,
-    visits: int,
-    seed: int,
-    stays: bool,
-    settings: "Settings",
-    stop: Event,
-    failed: list[Exception],
-) -> None:
-    """Let visitors come, on a thread beside the service's; whatever goes wrong ends the service."""
-    users = min(users, _VISITORS)
+def _visit(url: str, shown: _Demo, policy: str, stays: bool, stop: Event, failed: list[Exception]) -> None:
+    """Make the visits, on a thread next to the service's; any failure ends the service."""
+    users = min(shown.users, _VISITORS)
     try:
-        from treeward.cli.visitors import Visitors
+        from treeward.cli.demo_traffic import Visitors
 
-        visitors = Visitors(url, world, users, seed)
-        say(f"\nServing at {url} : {visits:,} visits are on their way." + (" Open it in a browser." if stays else ""))
+        visitors = Visitors(url, shown.world, users, shown.seed)
+        more = " Open it in a browser." if stays else ""
+        say(f"\nServing at {url} : {shown.visits:,} visits are on their way.{more}")
         console.file.flush()
         with progress() as report:
-            visitors.come(visits, stop, progress=report)
-        _show(visitors, world, users, settings.policy)
+            visitors.come(shown.visits, stop, progress=report)
         if visitors.visits:
+            _show_visits(visitors, shown.world.base_rate(users), policy)
             _show_crowd(visitors.crowd())
         if stays and not stop.is_set():
             say(f"\nVisitors go on coming. Open {url} in a browser: pick a user, recommend, like, replay. "
@@ -235,40 +214,34 @@ def _visit(
             visitors.come(None, stop, pause=_PAUSE)
         visitors.close()
     except Exception as error:
-        if not stop.is_set():  # otherwise it is the service that is gone
+        if not stop.is_set():  # otherwise the service has stopped, and the error follows from that
             failed.append(error)
     finally:
         if not stop.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _show(visitors: "Visitors", world: "World", users: int, policy: str) -> None:
-    from treeward.cli.visitors import Summary, rates
+def _show_visits(visitors: "Visitors", random: float, policy: str) -> None:
+    from treeward.cli.demo_traffic import Summary, rates
 
-    if not visitors.visits:
-        return
-    told = Summary.of(visitors.visits)
-    table = Table(title=f"The service, {policy} from nothing, and its visitors", title_justify="left",
-                  box=SIMPLE_HEAD, padding=0, show_header=False)  # fmt: skip
-    rises = [(f"clicks per visit, visits {first + 1:,} to {last:,}", f"{rate:.1%}")
-             for first, last, rate in rates(visitors.visits, _TOLD)]  # fmt: skip
-    for name, value in (
-        ("visits", f"{told.visits:,}"),
-        ("clicks", f"{told.clicks:,}"),
-        ("clicks per visit, items at random", f"{world.base_rate(users):.1%}"),
-        *rises,
-        ("an item is there within", f"{told.median:.1f} ms (half), {told.slowest:.1f} ms (99 %)"),
-        ("a click is on disk within", f"{told.told:.1f} ms (99 %)"),
-    ):
-        table.add_row(name, value)
-    console.print(table)
+    found = Summary.of(visitors.visits)
+    rows = (
+        ("visits", f"{found.visits:,}"),
+        ("clicks", f"{found.clicks:,}"),
+        ("clicks per visit, items at random", f"{random:.1%}"),
+        *((f"clicks per visit, visits {first + 1:,} to {last:,}", f"{rate:.1%}")
+          for first, last, rate in rates(visitors.visits, _GROUP)),
+        ("an item arrives within", f"{found.median:.1f} ms (half), {found.slowest:.1f} ms (99 %)"),
+        ("a click is on disk within", f"{found.told:.1f} ms (99 %)"),
+    )  # fmt: skip
+    title = f"The service, {policy} from nothing, and its visitors"
+    show_table(title, ("", "value"), rows, left=("", "value"), show_header=False)
     errors.file.flush()
 
 
-def _show_crowd(told: "dict[str, Any]") -> None:
-    """Say what everybody taught."""
-    if not told["risen"]:
-        return
-    say(f"The crowd is at edition {told['edition']:,} and knows {told['rewards']:,} rewards. What rose most:")
-    for one in told["risen"][:3]:
+def _show_crowd(found: dict[str, Any]) -> None:
+    """Print what the service learned from all visitors."""
+    if found["risen"]:
+        say(f"The crowd is at edition {found['edition']:,} and knows {found['rewards']:,} rewards. What rose most:")
+    for one in found["risen"][:3]:
         say(f"  {one['title'] or one['item']}: {one['mean']:.0%} clicks of {one['times']:,.0f} showings")

@@ -1,354 +1,265 @@
-"""`treeward experiment`: the paper's comparisons on any data."""
+"""`treeward experiment`: the paper's comparisons, and others, on any data."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
-from treeward.cli.arms import with_policies, without_arms
-from treeward.cli.console import console, progress, say
-from treeward.cli.data import Actions, As, LogItems, Options, loader_options
-from treeward.cli.outcome import finish
-from treeward.cli.tables import LogColumns
+from treeward.cli.console import progress, say, show_table, warn
+from treeward.cli.inputs import LogAndItemFlags
+from treeward.cli.options import Derived, expanded
+from treeward.cli.results import show_changing_catalogue, show_outcome, show_reference, show_regret, show_stream
+from treeward.core import checks
+from treeward.core.artefact import write_file
+from treeward.core.errors import InvalidArgument
+from treeward.experiment import Arm, Outcome, Spec, load
+from treeward.experiment import run as run_spec
+from treeward.experiment.changing_catalogue import ChangingCatalogue, run_changing_catalogue
+from treeward.experiment.prepare import is_world
+from treeward.experiment.presets import PRESETS, tuned, tuning
+from treeward.experiment.reference import compare
+from treeward.experiment.regret import Sizes, measure_regret
+from treeward.experiment.stream import Stream, able_als, run_stream
+from treeward.experiment.stream_arms import ARMS
+from treeward.experiment.summary import scores
 
-if TYPE_CHECKING:
-    from treeward.experiment import Outcome, Spec
-
-app = typer.Typer(help="Run the paper's comparisons on your data; killed runs go on where they stopped.",
-                  no_args_is_help=True)  # fmt: skip
+app = typer.Typer()
 
 Data = Annotated[Path, typer.Argument(help="Data as for `data inspect`, or a saved world.", show_default=False)]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the run, new or to go on with.", show_default=False)]
-Users = Annotated[int, typer.Option(help="At most so many users.", min=1)]
-Rounds = Annotated[int, typer.Option(help="Recommendations per user.", min=1)]
-Repeats = Annotated[int, typer.Option(help="Repeats per world, each with its own seed.", min=1)]
-Budget = Annotated[int, typer.Option(help="Score computations per round.", min=1)]
-Dim = Annotated[int, typer.Option(help="Dimensions of item vectors that are made.", min=1)]
-Widths = Annotated[str, typer.Option(help="Nodes per level of the tree, e.g. 100,1000.", show_default=False)]
-Vectors = Annotated[
-    str,
-    typer.Option(
-        help="Item vectors: auto (the data's own, else SVD), svd, gru, text, text-gru, or a path to saved items.",
-    ),
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="Folder of the run: a new one, or one to continue.", show_default=False)
 ]
-Nodes = Annotated[
-    Literal["unit", "mean"],
-    typer.Option(help="Node vectors: scaled to length 1 (the paper), or plain means (the authors' code)."),
+Without = Annotated[
+    list[str] | None, typer.Option("--without", help="An arm to leave out; repeatable.", show_default=False)
 ]
-Worlds = Annotated[int, typer.Option(help="Fit so many worlds; intervals then cover the fit too.", min=1)]
-Prepared = Annotated[
-    Path | None,
-    typer.Option(help="Take vectors, worlds and tree from this run on the same data.", show_default=False),
-]
-Click = Annotated[bool, typer.Option("--click", help="Rewards are clicks, not probabilities.")]
-Once = Annotated[bool, typer.Option("--once", help="Show no item twice to a user.")]
-Seed = Annotated[int, typer.Option(help="Everything random comes from here.", min=0)]
-Processes = Annotated[int | None, typer.Option(help="Default: one per core.", min=1, show_default=False)]
-On = Annotated[str, typer.Option("--on", help="Where to compute: processes, ray, or ray://host:port.")]
-Leave = Annotated[list[str] | None, typer.Option("--without", help="An arm to leave out; repeatable.")]
-Also = Annotated[
-    list[str] | None,
-    typer.Option("--policy", help="A policy to try as well: a name, or your own: FILE.py:CLASS; repeatable."),
-]
-AlsoBandit = Annotated[str, typer.Option("--bandit", help="Bandit of --policy: a name, or your own: FILE.py:CLASS.")]
+_WORDS = {"widths": "Nodes per level of the tree, e.g. 100,1000. Default: by the size of the catalogue."}
+_TREE = ("budget", "dim", "vectors", "nodes", "widths")
+_ALL = ("users", "rounds", "repeats", "worlds", *_TREE, "reward", "once", "seed")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where cells are computed."""
+
+    processes: Annotated[
+        int | None, typer.Option(help="How many processes. Default: one per core.", min=1, show_default=False)
+    ] = None
+    on: Annotated[str, typer.Option(help="Where to compute: processes, ray, or ray://host:port.")] = "processes"
+
+    def options(self) -> dict[str, Any]:
+        """Return them as the library takes them."""
+        return {"processes": self.processes, "on": self.on}
+
+
+@dataclass(frozen=True)
+class RunPlace(Place):
+    """Where cells are computed, and from which run on."""
+
+    prepared: Annotated[
+        Path | None,
+        typer.Option(help="Take vectors, worlds and tree from this run on the same data.", show_default=False),
+    ] = None
+
+    def run(self, spec: Spec, out: Path) -> Outcome:
+        """Run an experiment."""
+        with progress() as report:
+            return run_spec(spec, out, prepared=self.prepared, **self.options(), progress=report)
+
+
+@dataclass(frozen=True)
+class ArmFlags:
+    """Fewer arms, or more."""
+
+    without: Without = None
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="A policy to add: a name, or your own: FILE.py:CLASS; repeatable.", show_default=False),
+    ] = None
+    bandit: Annotated[str, typer.Option(help="Bandit of --policy: a name, or your own: FILE.py:CLASS.")] = "linucb"
+
+    def apply(self, spec: Spec) -> Spec:
+        """Return a spec with these arms. A new arm is named after its class, or by its path if two have that name."""
+        spec, policies = _left_out(spec, self.without), self.policy or []
+        also = "" if self.bandit == "linucb" else f" {self.bandit.rpartition(':')[2]}"
+        short = [name.rpartition(":")[2] + also for name in policies]
+        taken = [*(arm.label for arm in spec.arms), *short]
+        labels = [
+            label if taken.count(label) == 1 else name + also for label, name in zip(short, policies, strict=True)
+        ]
+        arms = (Arm(label, name, self.bandit) for label, name in zip(labels, policies, strict=True))
+        return replace(spec, arms=(*spec.arms, *arms))
+
+
+def _left_out(spec: Spec, labels: list[str] | None) -> Spec:
+    known = [arm.label for arm in spec.arms]
+    gone = {checks.one_of("experiment", "--without", label, known) for label in labels or []}
+    return replace(spec, arms=tuple(arm for arm in spec.arms if arm.label not in gone))
+
+
+def _preset(name: str, data: Path, log: LogAndItemFlags, given: dict[str, Any], **options: Any) -> Spec:
+    return PRESETS[name](str(data), loader=log.loader or "", loader_options=log.options(), **given, **options)
 
 
 @app.command()
+@expanded
 def rewards(
     data: Data,
     out: Out,
-    loader: As = None,
-    options: Options = None,
-    column: LogColumns = None,
-    action: Actions = None,
-    items: LogItems = None,
-    users: Users = 1_000,
-    rounds: Rounds = 2_000,
-    repeats: Repeats = 10,
-    worlds: Worlds = 1,
-    budget: Budget = 50,
-    dim: Dim = 64,
-    vectors: Vectors = "auto",
-    nodes: Nodes = "unit",
-    widths: Widths = "",
-    click: Click = False,
-    once: Once = False,
-    seed: Seed = 0,
-    without: Leave = None,
-    policy: Also = None,
-    bandit: AlsoBandit = "linucb",
+    log: LogAndItemFlags,
+    spec: Annotated[dict[str, Any], Derived(Spec, *_ALL, words=_WORDS)],
+    arms: ArmFlags,
+    place: RunPlace,
     readings: Annotated[
         bool, typer.Option("--readings", help="Also the other reading where the authors' code differs from the paper.")
     ] = False,
-    prepared: Prepared = None,
-    processes: Processes = None,
-    on: On = "processes",
 ) -> None:
     """Run table 3: LinUCB, HMAB, ICTRUCB, ConUCB, CB-Category, CB-Leaf, HUCB and pHUCB on the same users and budget."""
-    _go("rewards", locals(), readings=readings)
+    made = arms.apply(_preset("rewards", data, log, spec, readings=readings))
+    show_outcome(place.run(made, out), out)
 
 
 @app.command()
+@expanded
 def bases(
     data: Data,
     out: Out,
-    loader: As = None,
-    options: Options = None,
-    column: LogColumns = None,
-    action: Actions = None,
-    items: LogItems = None,
-    users: Users = 1_000,
-    rounds: Rounds = 2_000,
-    repeats: Repeats = 10,
-    worlds: Worlds = 1,
-    budget: Budget = 50,
-    dim: Dim = 64,
-    vectors: Vectors = "auto",
-    nodes: Nodes = "unit",
-    widths: Widths = "",
-    click: Click = False,
-    once: Once = False,
-    seed: Seed = 0,
-    without: Leave = None,
-    policy: Also = None,
-    bandit: AlsoBandit = "linucb",
-    prepared: Prepared = None,
-    processes: Processes = None,
-    on: On = "processes",
+    log: LogAndItemFlags,
+    spec: Annotated[dict[str, Any], Derived(Spec, *_ALL, words=_WORDS)],
+    arms: ArmFlags,
+    place: RunPlace,
 ) -> None:
-    """Run figure 3: LinUCB, Thompson sampling and epsilon-greedy, each with the five ways to walk."""
-    _go("bases", locals())
+    """Run figure 3: LinUCB, Thompson sampling and epsilon-greedy, each with five ways to walk the tree."""
+    show_outcome(place.run(arms.apply(_preset("bases", data, log, spec)), out), out)
 
 
 @app.command()
+@expanded
 def sensitivity(
     data: Data,
     out: Out,
-    loader: As = None,
-    options: Options = None,
-    column: LogColumns = None,
-    action: Actions = None,
-    items: LogItems = None,
-    users: Users = 1_000,
-    rounds: Rounds = 1_000,
-    repeats: Repeats = 10,
-    worlds: Worlds = 1,
-    budget: Budget = 50,
-    dim: Dim = 64,
-    vectors: Vectors = "auto",
-    nodes: Nodes = "unit",
-    widths: Widths = "",
-    click: Click = False,
-    once: Once = False,
-    seed: Seed = 0,
-    prepared: Prepared = None,
-    processes: Processes = None,
-    on: On = "processes",
+    log: LogAndItemFlags,
+    spec: Annotated[dict[str, Any], Derived(Spec, *_ALL, words=_WORDS, rounds=1_000)],
+    place: RunPlace,
 ) -> None:
     """Run figure 4: pHUCB over a grid of q and p."""
-    _go("sensitivity", locals())
+    show_outcome(place.run(_preset("sensitivity", data, log, spec), out), out)
 
 
 @app.command()
+@expanded
 def frontier(
     data: Data,
     out: Out,
-    loader: As = None,
-    options: Options = None,
-    column: LogColumns = None,
-    action: Actions = None,
-    items: LogItems = None,
-    users: Users = 200,
-    repeats: Repeats = 5,
-    worlds: Worlds = 1,
-    once_rounds: Annotated[int, typer.Option(help="Rounds where an item is shown once.", min=1)] = 300,
+    log: LogAndItemFlags,
+    spec: Annotated[dict[str, Any], Derived(Spec, "worlds", "dim", "vectors", "nodes", "seed", users=200, repeats=5)],
+    arms: ArmFlags,
+    place: RunPlace,
+    once_rounds: Annotated[int, typer.Option(help="Rounds in which a user sees each item once.", min=1)] = 300,
     repeat_rounds: Annotated[
-        int, typer.Option(help="Rounds where items may repeat; 0: leave that out.", min=0)
+        int, typer.Option(help="Rounds in which items may repeat; 0: leave this out.", min=0)
     ] = 1_000,
-    dim: Dim = 64,
-    vectors: Vectors = "auto",
-    nodes: Nodes = "unit",
-    seed: Seed = 0,
-    without: Leave = None,
-    policy: Also = None,
-    bandit: AlsoBandit = "linucb",
-    prepared: Prepared = None,
-    processes: Processes = None,
-    on: On = "processes",
 ) -> None:
-    """Run reward against work, in clicks: lists, ALS, the paper's policies, exact bandits and Beam; in two regimes.
+    """Compare reward with work, in clicks: lists, ALS, the paper's policies, exact bandits and Beam.
 
-    DATA must be a log: a saved world has no training users.
+    Run twice: each item once per user, and with repeats. DATA must be a log: a saved world has no training users.
     """
-    given = locals()
     for once, rounds in ((True, once_rounds), (False, repeat_rounds)):
         if rounds:
-            place = out / ("once" if once else "repeats")
-            _go("frontier", {**given, "rounds": rounds, "once": once, "click": True, "out": place})
+            folder = out / ("once" if once else "repeats")
+            made = arms.apply(_preset("frontier", data, log, spec, rounds=rounds, once=once))
+            show_outcome(place.run(made, folder), folder)
 
 
 @app.command()
+@expanded
 def deep(
     data: Annotated[
         Path, typer.Argument(help="Data as for `data inspect`, a saved world, or synthetic.", show_default=False)
     ],
     out: Out,
-    loader: As = None,
-    options: Options = None,
-    column: LogColumns = None,
-    action: Actions = None,
-    items: LogItems = None,
-    users: Users = 200,
-    rounds: Rounds = 300,
-    repeats: Repeats = 5,
-    worlds: Worlds = 1,
-    shown: Annotated[
-        int, typer.Option(help="In a world: items shown at random to each training user, whose log it is.", min=1)
-    ] = 100,
-    again: Annotated[bool, typer.Option("--again", help="Items may be shown again.")] = False,
-    budget: Budget = 50,
-    dim: Dim = 64,
-    vectors: Vectors = "auto",
-    nodes: Nodes = "unit",
-    seed: Seed = 0,
-    without: Leave = None,
-    policy: Also = None,
-    bandit: AlsoBandit = "linucb",
-    prepared: Prepared = None,
-    processes: Processes = None,
-    on: On = "processes",
+    log: LogAndItemFlags,
+    spec: Annotated[
+        dict[str, Any],
+        Derived(Spec, "worlds", *_TREE[:-1], "seed", users=200, rounds=300, repeats=5, shown=100, once=True),
+    ],
+    arms: ArmFlags,
+    place: RunPlace,
 ) -> None:
-    """Run linear against neural-linear, in clicks: the same policies and budgets, with the prior and without.
+    """Compare linear with neural-linear policies, in clicks, under the same budgets, with and without the prior.
 
-    The network learns from training users alone. DATA synthetic makes up a world whose rewards are not linear; --set
-    items, users, dim and nonlinear change it. Needs torch.
+    Needs torch. The network learns from training users alone. DATA synthetic makes a world whose rewards are not
+    linear; --loader-option items, users, dim and nonlinear change it.
     """
-    from treeward.experiment.prepare import is_world
-
-    given = {**locals(), "click": True, "once": not again}
-    _go("deep", given, shown=shown if is_world(str(data)) else 0)
+    spec["shown"] = spec["shown"] if is_world(str(data)) else 0
+    show_outcome(place.run(arms.apply(_preset("deep", data, log, spec)), out), out)
 
 
 @app.command("closed-loop")
+@expanded
 def closed_loop(
     data: Data,
     out: Out,
-    loader: As = None,
-    options: Options = None,
-    column: LogColumns = None,
-    action: Actions = None,
-    items: LogItems = None,
-    users: Users = 200,
-    rounds: Rounds = 200,
-    repeats: Repeats = 5,
-    worlds: Worlds = 1,
-    start: Annotated[int, typer.Option(help="Real clicks every user begins with.", min=1)] = 3,
-    pick: Annotated[
-        Literal["diverse", "random"], typer.Option(help="Users whose clicks have the highest Gini impurity, or any.")
-    ] = "diverse",
-    samples: Annotated[
-        Literal["auto", "impressions", "drawn"],
-        typer.Option(help="Test on logged impressions with their skips, or on clicks against drawn items."),
-    ] = "auto",
+    log: LogAndItemFlags,
+    spec: Annotated[
+        dict[str, Any],
+        Derived(Spec, "worlds", *_TREE, "seed", "samples", words=_WORDS, users=200, rounds=200, repeats=5, start=3,
+                pick="diverse"),
+    ],
+    arms: ArmFlags,
+    place: RunPlace,
     judge_sensitivity: Annotated[
         bool, typer.Option("--judge-sensitivity", help="Also judge with other numbers of negatives and decays.")
     ] = False,
-    budget: Budget = 50,
-    dim: Dim = 64,
-    vectors: Vectors = "auto",
-    nodes: Nodes = "unit",
-    widths: Widths = "",
-    seed: Seed = 0,
-    without: Leave = None,
-    policy: Also = None,
-    bandit: AlsoBandit = "linucb",
-    prepared: Prepared = None,
-    processes: Processes = None,
-    on: On = "processes",
-) -> None:
+) -> None:  # fmt: skip
     """Run table 4: whether logs that explorers collect make better profiles than those of models that exploit.
 
-    Next-click models (linear, GRU, transformer) and bandits recommend from a few clicks; a factorisation is trained on
-    old logs and what each collected, and tested on the users' other clicks. DATA must be a log; needs torch.
+    Next-click models (linear, GRU, transformer) and bandits recommend from a few clicks. A factorisation is trained on
+    old logs and on what each collected, and tested on the users' other clicks. DATA must be a log; needs torch.
     """
-    given = {**locals(), "click": True, "once": True}
-    _go("closed-loop", given, start=start, pick=pick, samples=samples, judge_sensitivity=judge_sensitivity)
+    made = arms.apply(_preset("closed-loop", data, log, spec, judge_sensitivity=judge_sensitivity))
+    show_outcome(place.run(made, out), out)
 
 
 @app.command()
+@expanded
 def tune(
     data: Data,
     out: Out,
-    loader: As = None,
-    options: Options = None,
-    column: LogColumns = None,
-    action: Actions = None,
-    items: LogItems = None,
-    users: Users = 200,
-    rounds: Rounds = 1_000,
-    repeats: Repeats = 2,
-    worlds: Worlds = 1,
-    budget: Budget = 50,
-    dim: Dim = 64,
-    vectors: Vectors = "auto",
-    nodes: Nodes = "unit",
-    widths: Widths = "",
-    click: Click = False,
-    once: Once = False,
-    seed: Seed = 0,
-    without: Leave = None,
-    arms: Annotated[str, typer.Option(help="Whose: those of `rewards`, or of `bases`.")] = "rewards",
-    prepared: Prepared = None,
-    processes: Processes = None,
-    on: On = "processes",
+    log: LogAndItemFlags,
+    spec: Annotated[dict[str, Any], Derived(Spec, *_ALL, words=_WORDS, users=200, rounds=1_000, repeats=2)],
+    place: RunPlace,
+    without: Without = None,
+    preset: Annotated[str, typer.Option(help="Tune the arms of this experiment: rewards or bases.")] = "rewards",
 ) -> None:
-    """Choose every arm's alpha, v or epsilon, and pHCB's q and p, on validation users; write tuned.toml to run."""
-    given = locals()
-    from dataclasses import replace
+    """Choose every arm's alpha, v or epsilon, and pHCB's q and p, on validation users.
 
-    from treeward.core import checks
-    from treeward.core.artefact import write_file
-    from treeward.experiment.presets import PRESETS, tuned, tuning
-    from treeward.experiment.summary import scores
-
-    preset = PRESETS[checks.one_of("experiment tune", "--arms", arms, ("rewards", "bases"))]
-    plain = without_arms(preset(str(data), **_shared(given)), without)
-    spec = tuning(plain)
-    outcome = _run(spec, out, given)
-    earned = {one.arm: one.mean for one in scores(outcome, spec.rounds)}
-    best = [max((arm for arm in spec.arms if arm.label.split(" | ")[0] == one.label), key=lambda arm: earned[arm.label])
-            for one in plain.arms]  # fmt: skip
-    table = Table(title=f"Best on {len(outcome.prepared['users'])} validation users", title_justify="left",
-                  box=SIMPLE_HEAD, padding=0)  # fmt: skip
-    table.add_column("arm")
-    table.add_column("reward", justify="right")
-    for arm in best:
-        table.add_row(arm.label, f"{earned[arm.label]:.1f}")
-    console.print(table)
+    Writes tuned.toml, the experiment with the best of each, for `experiment run` on test users.
+    """
+    checks.one_of("experiment tune", "--preset", preset, ("rewards", "bases"))
+    plain = _left_out(_preset(preset, data, log, spec), without)
+    outcome = place.run(tuning(plain), out)
+    earned = {one.arm: one.mean for one in scores(outcome, plain.rounds)}
+    best = [max((arm for arm in outcome.spec.arms if arm.label.split(" | ")[0] == one.label),
+                key=lambda arm: earned[arm.label]) for one in plain.arms]  # fmt: skip
+    title = f"Best on {len(outcome.prepared['users'])} validation users"
+    show_table(title, ("arm", "reward"), [(arm.label, f"{earned[arm.label]:.1f}") for arm in best], left=("arm",))
     final = replace(tuned(plain, best), users=1_000, rounds=2_000, repeats=10)
     path = write_file(out / "tuned.toml", final.to_toml().encode())
     say(f"Wrote {path}; treeward experiment run {path} -o FOLDER tries it on test users")
 
 
 @app.command()
+@expanded
 def run(
-    spec: Annotated[Path, typer.Argument(help="A spec in TOML.", show_default=False)],
-    out: Out,
-    prepared: Prepared = None,
-    processes: Processes = None,
-    on: On = "processes",
+    spec: Annotated[Path, typer.Argument(help="A spec in TOML.", show_default=False)], out: Out, place: RunPlace
 ) -> None:
-    """Run a spec of your own; every run's folder holds one to start from (spec.toml)."""
-    from treeward.core.errors import InvalidArgument
-    from treeward.experiment import Spec
-
+    """Run a spec of your own. The folder of every run holds one to start from (spec.toml)."""
     try:
         text = spec.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument("experiment run", "SPEC", "a file that can be read", f"{spec}: {error}") from error
-    finish(_run(Spec.from_toml(text), out, {"prepared": prepared, "processes": processes, "on": on}), out)
+    show_outcome(place.run(Spec.from_toml(text), out), out)
 
 
 @app.command()
@@ -360,38 +271,82 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of a finished run again: an offline page, with its curves as PNG and its table as CSV."""
-    from treeward.core import checks
-    from treeward.experiment import load
-
     target = folder / "report.html" if out is None else out
     checks.one_of("experiment report", "--out", target.suffix.lower(), (".html",))
-    finish(load(folder), folder, target)
+    show_outcome(load(folder), folder, target)
 
 
-def _shared(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a spec that many commands have, from a command's arguments (its `locals()`)."""
-    from treeward.cli.tree import parse_widths
+@app.command()
+@expanded
+def stream(
+    data: Data,
+    out: Out,
+    log: LogAndItemFlags,
+    spec: Annotated[
+        dict[str, Any],
+        Derived(Stream, "vectors", "dim", "users", "training", "days", "visits", "tail", "batch", "repeats", "seed"),
+    ],
+    place: Place,
+    arm: Annotated[
+        list[str] | None, typer.Option("--arm", help="An arm to run; repeatable. Default: all.", show_default=False)
+    ] = None,
+    without: Without = None,
+) -> None:
+    """Run a shop from its first day: users arrive over days, and the clicks per visit of every arm are counted.
 
-    names = ("users", "rounds", "repeats", "worlds", "budget", "dim", "vectors", "nodes", "once", "seed")
-    made = {name: given[name] for name in names if name in given}
-    return made | {
-        "loader": given["loader"] or "",
-        "loader_options": loader_options(given["options"], given["column"], given["action"], given["items"]),
-        "widths": tuple(parse_widths(given["widths"])) if given.get("widths") else (),
-        "reward": "click" if given.get("click") else "probability",
-    }
-
-
-def _go(preset: str, given: dict[str, Any], **options: Any) -> None:
-    """Run a preset with a command's arguments (its `locals()`) and options of its own, and report."""
-    from treeward.experiment.presets import PRESETS
-
-    spec = without_arms(PRESETS[preset](str(given["data"]), **_shared(given), **options), given.get("without"))
-    finish(_run(with_policies(spec, given["policy"], given["bandit"]), given["out"], given), given["out"])
-
-
-def _run(spec: "Spec", out: Path, given: dict[str, Any]) -> "Outcome":
-    from treeward.experiment import run as go
-
+    A finished run may be repeated with other arms or more repeats: only what is new is computed.
+    """
+    left_out = {checks.one_of("experiment stream", "--without", one, ARMS) for one in without or ()}
+    if arm is None and not able_als():
+        missing = {label for label, one in ARMS.items() if "als" in one.needs} - left_out
+        for label in sorted(missing):
+            warn(f"{label} is left out: it needs the extra als (pip install 'treeward[als]')")
+        left_out |= missing
+    arms = tuple(one for one in arm or ARMS if one not in left_out)
+    made = Stream(str(data), loader=log.loader or "", loader_options=log.options(), arms=arms, **spec)
     with progress() as report:
-        return go(spec, out, prepared=given["prepared"], processes=given["processes"], on=given["on"], progress=report)
+        streamed = run_stream(made, out, **place.options(), progress=report)
+    show_stream(streamed, out)
+
+
+@app.command("changing-catalogue")
+@expanded
+def changing_catalogue(
+    out: Out,
+    spec: Annotated[
+        dict[str, Any], Derived(ChangingCatalogue, "items", "users", "days", "rounds", "churn", "repeats", "seed")
+    ],
+    place: Place,
+    world: Annotated[
+        Path | None, typer.Argument(help="A saved world. Default: a synthetic one.", show_default=False)
+    ] = None,
+) -> None:
+    """Run a catalogue that changes every day, with a static tree, an edited one, or one rebuilt now and then."""
+    made = ChangingCatalogue(world="" if world is None else str(world.resolve()), **spec)
+    with progress() as report:
+        result = run_changing_catalogue(made, out, **place.options(), progress=report)
+    show_changing_catalogue(result, out)
+
+
+@app.command()
+@expanded
+def regret(
+    out: Out,
+    spec: Annotated[dict[str, Any], Derived(Sizes, "items", "users", "rounds", "repeats", "dim", "seed")],
+    place: Place,
+) -> None:
+    """Measure the regret of HCB and of flat LinUCB over catalogue sizes, next to how the paper's bounds grow."""
+    with progress() as report:
+        measured = measure_regret(Sizes(**spec), out, **place.options(), progress=report)
+    show_regret(measured, Sizes(**spec), out)
+
+
+@app.command()
+def reference(
+    folder: Annotated[Path, typer.Argument(help="Folder with world.npz and authors_results.json.", show_default=False)],
+    repeats: Annotated[int, typer.Option(help="Seeds to average.", min=1)] = 10,
+) -> None:
+    """Rerun the paper's authors' own experiment with their options; print their results and ours, with the speed."""
+    with progress() as report:
+        rows = compare(folder, repeats, report)
+    show_reference(rows, repeats)

@@ -1,4 +1,4 @@
-"""`treeward items`: let items come and go in a running service."""
+"""`treeward items`: add items to a running service, change them, or remove them."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from treeward.cli.console import progress, say
+from treeward.cli.inputs import Columns, Items, columns_of, load_items
 from treeward.cli.remote import Key, Public, remote
-from treeward.cli.tables import ItemColumns, load_items
 from treeward.core.errors import InvalidArgument, TreewardError
 
-app = typer.Typer(help="Let items come and go in a running service.", no_args_is_help=True)
+app = typer.Typer()
 
 _AT_ONCE = 500
 
@@ -19,59 +19,61 @@ _AT_ONCE = 500
 @app.command()
 def put(
     service: Public,
-    items: Annotated[Path, typer.Argument(help="Items: .csv, .tsv, .parquet, .npy or a saved catalogue.")],
-    column: ItemColumns = None,
+    items: Items,
+    column: Columns = None,
     key: Key = None,
 ) -> None:
-    """Add items, or give known ones another vector, title or column: each can be shown as soon as it is in.
+    """Add items, or give known ones another vector, title or column. They can be shown when this returns.
 
-    Without vectors, and with any of the columns, known items are changed: a table of id and stock changes the stock; an
-    empty cell empties it.
+    A table without vectors changes known items: columns id and stock, for instance, change the stock. An empty cell
+    clears the value.
     """
-    shop = load_items(items, column, need_vectors=False)
+    shop = load_items(items, columns_of(column), need_vectors=False)
     vectors = [[float(f"{one:.8g}") for one in vector] for vector in shop.vectors.tolist()] if shop.dim else None
     rows: list[dict[str, Any]] = []
     gone = set(shop.gone)
     for at, row in enumerate(shop.table.iter_rows(named=True)):
         if row["id"] in gone:
             continue
-        # A table without vectors changes what it names, so an empty cell empties it.
+        # Without vectors the table changes known items, so an empty cell clears the value.
         columns = {
             name: value for name, value in row.items() if name != "id" and (vectors is None or value is not None)
         }
         vector = {"vector": vectors[at]} if vectors is not None else {}
         rows.append({"item": row["id"], "columns": columns, **vector})
     texts = [{**row, "item": str(row["item"])} for row in rows] if shop.ids_are_integers else []
-    _send(service, key, [rows, texts] if texts else [rows], "put_items", "Putting items in")
+    _send(service, key, [rows, texts] if texts else [rows], "put_items", "putting items in")
     say(f"{len(rows):,} item(s) are in.")
 
 
 @app.command()
 def remove(
     service: Public,
-    ids: Annotated[list[str], typer.Argument(help="Item ids; @FILE: one a line.", show_default=False)],
+    ids: Annotated[list[str], typer.Argument(help="Item ids, or @FILE with one id per line.", show_default=False)],
     key: Key = None,
 ) -> None:
-    """Take items away: none is shown once this has returned. What users did with them still counts."""
+    """Remove items: none of them is shown once this has returned. Earlier events about them still count."""
     wanted: list[str] = []
     for one in ids:
         try:
             lines = Path(one[1:]).read_text(encoding="utf-8").splitlines() if one.startswith("@") else [one]
             wanted += [line.strip() for line in lines if line.strip()]
         except OSError as error:
-            raise InvalidArgument("items remove", "ids", "a file that can be read", f"{one[1:]} ({error})") from error
+            raise InvalidArgument(
+                "items remove", "IDS", "ids, or @ and a file that can be read", f"{one} ({error.strerror})"
+            ) from error
     whole = all(re.fullmatch("-?[0-9]{1,18}", one) for one in wanted)
     ids_of: list[list[Any]] = [[int(one) for one in wanted], list(wanted)] if whole else [list(wanted)]
-    gone = _send(service, key, ids_of, "remove_items", "Taking items away")
+    gone = _send(service, key, ids_of, "remove_items", "removing items")
     say(f"{gone:,} of {len(set(wanted)):,} item(s) were there, and are gone.")
 
 
 def _send(service: str, key: str | None, ways: list[list[Any]], call: str, stage: str) -> int:
-    """Send rows, a part at a time, and return how many did something; `ways`: ids as numbers, else as texts."""
+    """Send rows in parts, and return how many had an effect; `ways` has the ids as numbers, then as texts."""
     for attempt, rows in enumerate(ways):
         try:
             return _sent(service, key, rows, call, stage)
-        except TreewardError as error:  # ids may be texts of digits: nothing was done then
+        except TreewardError as error:  # ids that look like numbers may be texts: nothing was changed then
             if attempt + 1 == len(ways) or "ids, which are" not in str(error):
                 raise
     return 0

@@ -7,7 +7,7 @@ import typer
 
 from treeward.cli.console import say
 
-app = typer.Typer(help="Make API keys for a service.", no_args_is_help=True)
+app = typer.Typer()
 
 
 @app.callback()

@@ -1,26 +1,31 @@
-"""`treeward off-policy`: what other policies would have earned, from the decisions of a service."""
+"""`treeward off-policy`: estimate what other policies would have earned, from the decisions of a service."""
 
+import io
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+import polars as pl
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from numpy.typing import ArrayLike, NDArray
 
-from treeward.cli.console import console, progress, say
+from treeward.cli.console import progress, say, show_table
+from treeward.cli.inputs import Columns
+from treeward.cli.options import Derived, Force, expanded
 from treeward.cli.store import explorer_over_copy
-from treeward.cli.tables import ItemColumns
+from treeward.core import checks
+from treeward.core.artefact import write_file
 from treeward.core.errors import ArtefactExists, DataError, InvalidArgument
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
-    import polars as pl
-    from numpy.typing import ArrayLike, NDArray
-
-    from treeward.data.catalogue import Catalogue
-    from treeward.simulate.off_policy import Estimate, OffPolicy
+from treeward.data.catalogue import Catalogue
+from treeward.data.open_bandit import checked_log
+from treeward.data.tables import read_table
+from treeward.serve.settings import read_settings
+from treeward.simulate.off_policy import Estimate, OffPolicy
+from treeward.simulate.off_policy import off_policy as estimate
+from treeward.simulate.target_policies import NAMES, candidate, check_name
+from treeward.store.base import read_all
+from treeward.store.events import SHOWN
 
 _OWNER = "off-policy"
 _KINDS = (".csv", ".parquet")
@@ -28,30 +33,32 @@ _HINT = ". If a column of the items holds their ids: --column id=NAME"
 
 
 class _Logged(NamedTuple):
-    """Decisions, and what they are about."""
+    """Logged decisions and the catalogue they are about."""
 
-    log: "pl.DataFrame"
-    catalogue: "Catalogue"
-    may: "NDArray[np.bool_]"
-    """Which rows of the catalogue could be shown all along."""
+    log: pl.DataFrame
+    catalogue: Catalogue
+    may: NDArray[np.bool_]
+    """Which rows of the catalogue could be shown at any time."""
     unknown: int
-    """Decisions on items that the catalogue does not have; they are not in the log."""
+    """How many decisions were about items that the catalogue does not have; they are not in the log."""
 
 
+@expanded
 def off_policy(
     log: Annotated[
         Path,
         typer.Argument(help="A store's file, or a log of decisions (`Explorer.log()`) in Parquet.", show_default=False),
     ],
+    estimating: Annotated[dict[str, Any], Derived(estimate, "clip", "draws", "seed")],
     items: Annotated[
         Path | None, typer.Option(help="The catalogue, if --config names none.", show_default=False)
     ] = None,
-    column: ItemColumns = None,
+    column: Columns = None,
     tree: Annotated[
         str | None, typer.Option(help="A saved tree. Default: that of --config.", show_default=False)
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="Settings of the service.", show_default=False)
+        Path | None, typer.Option("--config", "-c", help="Settings of the service, in TOML.", show_default=False)
     ] = None,
     target: Annotated[
         list[str] | None,
@@ -59,8 +66,8 @@ def off_policy(
             "--target",
             "-t",
             show_default=False,
-            help="Policy to judge: uniform, popular, a table with item and probability, or your own: FILE.py:FUNCTION; "
-            "repeatable. Default: uniform and popular.",
+            help="Policy to estimate: uniform, popular, a table with item and probability, or your own: "
+            "FILE.py:FUNCTION; repeatable. Default: uniform and popular.",
         ),
     ] = None,
     out: Annotated[
@@ -69,22 +76,14 @@ def off_policy(
     save_log: Annotated[
         Path | None, typer.Option(help="Also write the decisions, in Parquet.", show_default=False)
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
-    clip: Annotated[
-        float | None, typer.Option(help="Largest weight. Default: none is cut.", show_default=False)
-    ] = None,
-    draws: Annotated[int, typer.Option(help="How often users are drawn again, for intervals.", min=2)] = 1_000,
-    seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
+    force: Force = False,
 ) -> None:
     """Estimate what other, fixed policies would have earned on the decisions that were logged.
 
-    Nothing is changed: a store is read from a copy. A policy must have drawn its items for this to work; the result
-    says when it did not, when too few decisions count, and how many were left out.
-    """  # fmt: skip
-    from treeward.core import checks
-    from treeward.simulate.off_policy import off_policy as estimate
-    from treeward.simulate.target_policies import NAMES, candidate, check_name
-
+    Nothing is changed: a store is read from a copy. The policy that was served must have drawn its items at random
+    (epsilon-greedy or Thompson sampling); the result says if it did not, if too few decisions count, and how many were
+    left out.
+    """
     for option, path, kinds in (("--out", out, _KINDS), ("--save-log", save_log, _KINDS[1:])):
         if path is not None:
             checks.one_of(_OWNER, option, path.suffix.lower(), kinds)
@@ -100,7 +99,7 @@ def off_policy(
     with progress() as report:
         for done, one in enumerate(wanted):
             report("estimating", done, len(wanted))
-            found[one.name] = estimate(held.log, _padded(one.target, held), clip=clip, draws=draws, seed=seed)
+            found[one.name] = estimate(held.log, _padded(one.target, held), **estimating)
         report("estimating", len(wanted), len(wanted))
     _show(found, {one.name: one.words for one in wanted}, held.unknown)
     if save_log is not None:
@@ -115,11 +114,6 @@ def _check_free(path: Path, force: bool) -> None:
 
 
 def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged:
-    import numpy as np
-
-    from treeward.store.base import read_all
-    from treeward.store.events import SHOWN
-
     if "://" in str(path) or ":/" in str(path):  # which may hold a password
         rule = "a file; copy a database to one first (treeward store copy)"
         raise InvalidArgument(_OWNER, "LOG", rule, "an address")
@@ -137,48 +131,39 @@ def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
 
 
 def _of_table(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged:
-    import polars as pl
-
-    from treeward.data.open_bandit import checked_log
-    from treeward.data.tables import read_table
-    from treeward.serve.settings import read_settings
-
     if flags["items"] is None and config is None:
         raise InvalidArgument(_OWNER, "--items", "given: a log alone does not say which items there were", "nothing")
     settings = read_settings(config, flags=flags)
     shop, made = settings.load_items(), read_table(path)
     checked_log(_OWNER, made)
-    if "item" in made.columns:  # an id stands for the same item in whichever order
+    if "item" in made.columns:  # ids identify items whatever their order
         row_of = {item: row for row, item in enumerate(shop.ids.to_list())}
         for item in made["item"].unique(maintain_order=True).to_list():
-            row_of.setdefault(item, len(row_of))  # shown once, and not there any more: nobody chooses it
+            row_of.setdefault(item, len(row_of))  # was shown, but is gone: no policy chooses it
         made = made.with_columns(pl.Series("row", [row_of[item] for item in made["item"].to_list()], pl.Int64))
     if (made["row"] >= len(shop)).all():
         raise DataError(f"{path}: {settings.items} has none of its items{_HINT}")
     return _Logged(made, shop, settings.fulfilling(shop), 0)
 
 
-def _padded(target: "Callable[[Any], ArrayLike]", held: _Logged) -> "Callable[[Any], ArrayLike]":
-    """Return a target that gives nothing to items which the log shows and the catalogue does not have."""
-    import numpy as np
-
+def _padded(target: Callable[[Any], ArrayLike], held: _Logged) -> Callable[[Any], ArrayLike]:
+    """Return a target that gives probability 0 to items of the log that the catalogue does not have."""
     late = int(held.log["row"].max()) + 1 - len(held.catalogue)  # type: ignore[arg-type]
     return target if late <= 0 else lambda user: np.append(np.asarray(target(user), dtype=np.float64), np.zeros(late))
 
 
-def _show(found: "dict[str, OffPolicy]", words: dict[str, str], unknown: int) -> None:
-    """Print the estimates as a table, and what they mean in words."""
+def _show(found: dict[str, OffPolicy], words: dict[str, str], unknown: int) -> None:
+    """Print the estimates as a table, and in words."""
     first = next(iter(found.values()))
     title = f"Reward per decision, from {first.decisions:,} decisions of {first.users:,} users"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
-    for column in ("policy", "estimator", "reward", "95 % interval"):
-        table.add_column(column, justify="left" if column in ("policy", "estimator") else "right")
-    table.add_row("the log itself", "mean", *_said(first.logged))
+    rows = [("the log itself", "mean", *_said(first.logged))]
     for name, one in found.items():
-        table.add_row(name, "self-normalised", *_said(one.snips))
-        table.add_row("", "IPS", *_said(one.ips))
-        table.add_row("", "doubly robust", *_said(one.dr))
-    console.print(table)
+        rows += [
+            (name, "self-normalised", *_said(one.snips)),
+            ("", "IPS", *_said(one.ips)),
+            ("", "doubly robust", *_said(one.dr)),
+        ]
+    show_table(title, ("policy", "estimator", "reward", "95 % interval"), rows, left=("policy", "estimator"))
     for name, one in found.items():
         say(f"{name} ({words[name]}): {_verdict(one)}")
     if unknown:
@@ -192,11 +177,11 @@ def _show(found: "dict[str, OffPolicy]", words: dict[str, str], unknown: int) ->
                 say(f"note on {name}: {note}")
 
 
-def _said(one: "Estimate") -> tuple[str, str]:
+def _said(one: Estimate) -> tuple[str, str]:
     return f"{one.value:.4f}", "" if one.low != one.low else f"{one.low:.4f} - {one.high:.4f}"
 
 
-def _verdict(one: "OffPolicy") -> str:
+def _verdict(one: OffPolicy) -> str:
     """Say what an estimate means, compared with what the log earned itself."""
     if not one.supported:
         return "nothing can be said of it from this log"
@@ -211,10 +196,8 @@ def _verdict(one: "OffPolicy") -> str:
     return f"{earned}the intervals overlap, so the two cannot be told apart{worth}"
 
 
-def _tidy(found: "dict[str, OffPolicy]") -> "pl.DataFrame":
+def _tidy(found: dict[str, OffPolicy]) -> pl.DataFrame:
     """Return one row per policy and estimator."""
-    import polars as pl
-
     rows = [
         {
             "policy": name, "estimator": part, "value": getattr(one, part).value, "low": getattr(one, part).low,
@@ -228,11 +211,7 @@ def _tidy(found: "dict[str, OffPolicy]") -> "pl.DataFrame":
     return pl.DataFrame(rows)
 
 
-def _write(table: "pl.DataFrame", path: Path) -> None:
-    import io
-
-    from treeward.core.artefact import write_file
-
+def _write(table: pl.DataFrame, path: Path) -> None:
     buffer = io.BytesIO()
     table.write_csv(buffer) if path.suffix.lower() == ".csv" else table.write_parquet(buffer)
     say(f"Wrote {write_file(path, buffer.getvalue())}")

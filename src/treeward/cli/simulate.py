@@ -1,95 +1,88 @@
-"""`treeward simulate`: try policies on the users of a synthetic world."""
+"""`treeward simulate`: compare policies on the users of a synthetic world."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
-from treeward.cli.console import console, progress, say, timed
-from treeward.core.registry import BANDITS, BASELINES, TREE_POLICIES
+from treeward.bandit import bandit_named
+from treeward.cli.console import progress, say, show_table, timed
+from treeward.cli.options import Derived, expanded
+from treeward.core.registry import BANDITS, BASELINES, TREE_POLICIES, make
+from treeward.policy import policy_named
+from treeward.simulate import World, draw_curves
+from treeward.simulate import simulate as run
+from treeward.simulate.curves import curve_kind
+from treeward.simulate.result import Result
+from treeward.tree.item_tree import ItemTree
 
-if TYPE_CHECKING:
-    from treeward.simulate.result import Result
+_POLICIES = ", ".join(TREE_POLICIES | BASELINES)
+OWN = "or your own: FILE.py:CLASS"
+Bandit = Annotated[str, typer.Option(help=f"{', '.join(BANDITS)}, {OWN}.")]
+SIZES = {
+    "items": "Items in the synthetic world.",
+    "users": "Users in the synthetic world.",
+    "dim": "Dimensions of the item vectors.",
+    "seed": "Every random choice comes from this seed.",
+}
 
-POLICY_HELP = (
-    f"{', '.join(TREE_POLICIES | BASELINES)}, or your own: FILE.py:CLASS; repeatable. "
-    f"Default: the first {len(TREE_POLICIES)}."
-)
-BANDIT_HELP = f"{', '.join(BANDITS)}, or your own: FILE.py:CLASS."
 
-
+@expanded
 def simulate(
-    items: Annotated[int, typer.Option(help="Items in the world.", min=100)] = 100_000,
-    users: Annotated[int, typer.Option(help="Users in the world.", min=1)] = 200,
-    dim: Annotated[int, typer.Option(help="Dimensions of the item vectors.", min=2)] = 32,
-    rounds: Annotated[int, typer.Option(help="Recommendations a user gets.", min=1)] = 500,
-    policy: Annotated[list[str] | None, typer.Option(help=POLICY_HELP, show_default=False)] = None,
-    bandit: Annotated[str, typer.Option(help=BANDIT_HELP)] = "linucb",
-    budget: Annotated[int, typer.Option(help="Score computations a round.", min=1)] = 50,
-    click: Annotated[bool, typer.Option("--click", help="Rewards are clicks, not probabilities.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Show no item twice to a user.")] = False,
-    seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
+    size: Annotated[dict[str, Any], Derived(World.synthetic, *SIZES, words=SIZES, users=200)],
+    running: Annotated[dict[str, Any], Derived(run, "reward", rounds=500)],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"{_POLICIES}, {OWN}; repeatable. Default: the first {len(TREE_POLICIES)}.",
+            show_default=False,
+        ),
+    ] = None,
+    bandit: Bandit = "linucb",
+    budget: Annotated[int, typer.Option(help="Score computations per round.", min=1)] = 50,
+    once: Annotated[bool, typer.Option("--once", help="Show each item at most once to a user.")] = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Curves to write: .html or .png.")] = Path("curves.html"),
 ) -> None:
     """Try policies on the same synthetic users, under the same budget of scores, and draw what they earn."""
-    from treeward.bandit import bandit_named
-    from treeward.core.registry import make
-    from treeward.policy import TREE_POLICIES, policy_named
-    from treeward.simulate import World, draw_curves
-    from treeward.simulate import simulate as run
-    from treeward.simulate.curves import curve_kind
-    from treeward.tree.item_tree import ItemTree
-
     curve_kind("simulate", "--out", out)
-    kinds = [policy_named("simulate", "--policy", name) for name in policy or TREE_POLICIES]
+    names = policy or list(TREE_POLICIES)
+    kinds = [policy_named("simulate", "--policy", name) for name in names]
     base = make("simulate", "--bandit", bandit, bandit_named("simulate", "--bandit", bandit))
-    with timed(f"A world of {items:,} items and {users:,} users"):
-        world = World.synthetic(items, users, dim, seed)
+    with timed(f"A world of {size['items']:,} items and {size['users']:,} users"):
+        world = World.synthetic(**size)
+    running |= {"seed": size["seed"], "repeats": not once}
     with progress() as report:
-        tree = ItemTree.build(world.catalogue.vectors, seed=seed, progress=report)
-    given = zip(policy or TREE_POLICIES, kinds, strict=True)
+        tree = ItemTree.build(world.catalogue.vectors, seed=size["seed"], progress=report)
+    given = zip(names, kinds, strict=True)
     policies = [make("simulate", "--policy", name, kind, base, budget=budget) for name, kind in given]
     for made in policies:
-        made.session(tree, world.catalogue, 1)  # a bad budget is told before the first long run, not between two
+        made.session(tree, world.catalogue, 1)  # refuse a bad budget before the first long run, not between two
     with progress() as report:
-        results = [
-            run(
-                made,
-                world,
-                tree,
-                rounds=rounds,
-                seed=seed,
-                reward="click" if click else "probability",
-                repeats=not once,
-                progress=report,
-            )
-            for made in policies
-        ]
-    show_results(results, world.base_rate(users) * rounds)
+        results = [run(made, world, tree, **running, progress=report) for made in policies]
+    show_results(results, world.base_rate(size["users"]) * running["rounds"])
+    sizes = f"{size['users']:,} users, {size['items']:,} items, {budget} scores per round, seed {size['seed']}"
     with timed("Drawing"):
-        path = draw_curves(results, out, f"{users:,} users, {items:,} items, {budget} scores a round, seed {seed}")
+        path = draw_curves(results, out, sizes)
     say(f"Wrote {path}")
 
 
-def show_results(results: "list[Result]", random: float) -> None:
-    """Print a table of what policies earned; `random` is what random items would have."""
+def show_results(results: list[Result], random: float) -> None:
+    """Print what policies earned; `random` is the reward of random items."""
     rounds = results[0].rewards.shape[1]
-    title = f"Mean reward per user in {rounds:,} rounds; scores, multiplications and time per user and round"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
-    for name in ("policy", "reward", "95 % interval", "scores", "products", "items shown", "us/round"):
-        table.add_column(name, justify="left" if name == "policy" else "right")
-    table.add_row("random items", f"{random:.1f}", "", "", "", "", "")
+    rows = [["random items", f"{random:.1f}", "", "", "", "", ""]]
     for result in results:
         total, half = result.cumulative[-1], 1.96 * result.error
-        table.add_row(
-            result.policy,
-            f"{total:.1f}",
-            f"{total - half:.1f} - {total + half:.1f}" if half == half else "",
-            f"{result.scores.mean():.1f}",
-            f"{result.settings['multiplications']:,.0f}",
-            f"{result.coverage:.1%}",
-            f"{result.seconds / result.rewards.size * 1e6:.1f}",
+        rows.append(
+            [
+                result.policy,
+                f"{total:.1f}",
+                f"{total - half:.1f} - {total + half:.1f}" if half == half else "",
+                f"{result.scores.mean():.1f}",
+                f"{result.settings['multiplications']:,.0f}",
+                f"{result.coverage:.1%}",
+                f"{result.seconds / result.rewards.size * 1e6:.1f}",
+            ]
         )
-    console.print(table)
+    title = f"Mean reward per user in {rounds:,} rounds; scores, multiplications and time per user and round"
+    head = ("policy", "reward", "95 % interval", "scores", "products", "items shown", "us/round")
+    show_table(title, head, rows, left=("policy",))

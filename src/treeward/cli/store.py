@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from treeward.cli.console import errors, progress, say
-from treeward.cli.tables import ItemColumns
+from treeward.cli.inputs import Columns
 from treeward.core.errors import DataError, InvalidArgument, StoreError, StoreInUse
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from treeward.explorer.state_check import StateCheck
     from treeward.serve.settings import Settings
 
-app = typer.Typer(help="Check, back up, restore, copy, export or import a store of events.", no_args_is_help=True)
+app = typer.Typer()
 
 _MOST_NAMED = 20
 
@@ -44,7 +44,7 @@ def check(
         Path | None,
         typer.Option(help="The catalogue. With it, also rebuild users and compare their states.", show_default=False),
     ] = None,
-    column: ItemColumns = None,
+    column: Columns = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="Settings of the service, for --items.", show_default=False)
     ] = None,

@@ -16,7 +16,7 @@ def warm() -> None:
 
     Run it as the user who will run treeward, on a processor of the same kind.
     """
-    from treeward.cli.checkup import kernels
+    from treeward.cli.doctor import kernels
     from treeward.core.errors import TreewardError
     from treeward.core.parallel import cores
     from treeward.core.tasks import tasks

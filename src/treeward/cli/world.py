@@ -1,128 +1,97 @@
-"""`treeward world`: learn a world from a log, and tell how far to trust it."""
+"""`treeward world`: learn a world from a log, and report how far to trust it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
-from treeward.cli.console import console, progress, say, timed
-from treeward.cli.data import Actions, As, Data, LogItems, Options, read
-from treeward.cli.tables import LogColumns
+from treeward.cli.console import progress, say, show_table, timed
+from treeward.cli.inputs import Data, LogAndItemFlags
+from treeward.cli.options import Derived, Force, expanded
+from treeward.core import artefact, checks
+from treeward.core.errors import InvalidArgument
+from treeward.engine.simulate import Tastes
+from treeward.learn.torch import torch_for
+from treeward.simulate.fidelity import Fidelity
+from treeward.simulate.fit import fit as fit_factors
+from treeward.simulate.fit_evidence import Evidence
+from treeward.simulate.world import FORMAT, World
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from treeward.simulate.fidelity import Fidelity
-
-app = typer.Typer(help="Learn worlds to try policies in, and tell how far to trust them.", no_args_is_help=True)
+app = typer.Typer()
+_WORDS = {
+    "dim": "Dimensions of the hidden vectors.",
+    "exposure": "Where propensities come from: auto, impressions, popularity or none.",
+    "negatives": "Negatives per positive: they set the base rate.",
+    "seed": "Every random choice comes from this seed.",
+    "device": "cpu or cuda.",
+}
 
 
 @app.command()
+@expanded
 def fit(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory to write the world to.", show_default=False)],
-    loader: As = None,
-    options: Options = None,
-    column: LogColumns = None,
-    action: Actions = None,
-    items: LogItems = None,
-    dim: Annotated[int, typer.Option(help="Dimensions of the hidden vectors.", min=1)] = 32,
-    exposure: Annotated[
-        str, typer.Option(help="Where propensities come from: auto, impressions, popularity or none.")
-    ] = "auto",
-    negatives: Annotated[int, typer.Option(help="Negatives a positive: they set the base rate.", min=1)] = 4,
-    seed: Annotated[int, typer.Option(help="Everything random comes from here.", min=0)] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    log: LogAndItemFlags,
+    fitting: Annotated[dict[str, Any], Derived(fit_factors, *_WORDS, words=_WORDS)],
     twin: Annotated[
-        bool, typer.Option("--twin/--no-twin", help="Also fit without weights, for the report; as long again.")
+        bool, typer.Option(help="Also fit a world without weights, to compare with: twice the time.")
     ] = True,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    force: Force = False,
 ) -> None:
-    """Learn a world from a log by inverse-propensity-weighted factorisation; say how well it tells held-out events."""
-    from treeward.core import artefact
-    from treeward.engine.simulate import Tastes
-    from treeward.learn.torch import torch_for
-    from treeward.simulate.fit_evidence import Evidence
-    from treeward.simulate.world import FORMAT, World
+    """Learn a world from a log by inverse-propensity-weighted factorisation; print how well it predicts events.
 
+    Events are held out to measure that.
+    """
+    names = (*Tastes._fields, *Evidence._fields, "vectors", "catalogue", "people")
+    artefact.check_free(out, FORMAT, names, overwrite=force)
+    dataset = log.read(data)
     torch_for("world fit")
-    artefact.check_free(
-        out, FORMAT, (*Tastes._fields, *Evidence._fields, "vectors", "catalogue", "people"), overwrite=force
-    )
-    made = read(data, loader, options, column, action, items)
     with progress() as report:
-        world = World.fit(
-            made.interactions,
-            made.catalogue,
-            dim=dim,
-            exposure=exposure,
-            negatives=negatives,
-            seed=seed,
-            device=device,
-            twin=twin,
-            progress=report,
-        )
-    world.provenance["data"] = made.source
+        world = World.fit(dataset.interactions, dataset.catalogue, **fitting, twin=twin, progress=report)
+    world.provenance["data"] = dataset.source
     with timed("Saving"):
         world.save(out, overwrite=force)
-    show(world.fidelity())
+    _show(world.fidelity())
     say(f"Saved to {out}; treeward world report {out} draws it")
 
 
 @app.command()
+@expanded
 def report(
-    world: Annotated[Path, typer.Argument(help="A world that was saved.", show_default=False)],
+    world: Annotated[Path, typer.Argument(help="A saved world.", show_default=False)],
+    looking: Annotated[dict[str, Any], Derived(World.fidelity, "users", "seed")],
     out: Annotated[
         list[Path],
         typer.Option("--out", "-o", help="Page (.html) or figures (.json) to write; repeatable.", show_default=False),
     ] = [Path("world.html"), Path("world.json")],  # noqa: B006
-    users: Annotated[int, typer.Option(help="Users to look at every item for.", min=1)] = 500,
-    seed: Annotated[int, typer.Option(help="Which users.", min=0)] = 0,
 ) -> None:
-    """Tell how far to trust a world: held-out events, calibration, popularity, and how much there is to personalise.
+    """Report how far to trust a world: held-out events, calibration, popularity, and how much there is to personalise.
 
     By default writes world.html and world.json.
     """
-    from treeward.core import artefact, checks
-    from treeward.core.errors import InvalidArgument
-    from treeward.simulate.world import World
-
     for path in out:
         checks.one_of("world report", "--out", path.suffix.lower(), (".html", ".json"))
         if artefact.is_artefact(path.parent):
             raise InvalidArgument("world report", "--out", "outside of what treeward saved", str(path))
     made = World.load(world)
     with timed("Looking at the world"):
-        told = made.fidelity(users, seed)
-    show(told)
+        found = made.fidelity(**looking)
+    _show(found)
     for path in out:
-        told.save(path)
+        found.save(path)
         say(f"Wrote {path}")
 
 
-def show(told: "Fidelity") -> None:
-    """Print a world's fidelity."""
-
-    def table(title: str, head: tuple[str, ...], rows: "Iterable[tuple[str, ...]]") -> None:
-        made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0)
-        for name in head:
-            made.add_column(name, justify="right" if name else "left")
-        for row in rows:
-            made.add_row(*row)
-        console.print(made)
-
+def _show(found: Fidelity) -> None:
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:.4f}"
 
-    if told.accounts:
-        tried = ("", "AUC", "log-loss", "off", "popularity")
-        rows = (
-            (one.name, *map(number, (one.auc, one.log_loss, one.calibration_error, one.popularity)))
-            for one in told.accounts
-        )
-        table("held-out events (off: calibration error; popularity: rank correlation with it)", tried, rows)
-    lists = ((f"{one.size:,}", number(one.own), number(one.common), number(one.random)) for one in told.spread)
-    head = ("items", "own best", "best for all", "random")
-    table(f"mean reward of a list, {told.users:,} users, {told.items:,} items", head, lists)
+    if found.accounts:
+        title = "held-out events (off: calibration error; popularity: rank correlation with it)"
+        rows = [(one.name, *map(number, (one.auc, one.log_loss, one.calibration_error, one.popularity)))
+                for one in found.accounts]  # fmt: skip
+        show_table(title, ("", "AUC", "log-loss", "off", "popularity"), rows)
+    title = f"mean reward of a list, {found.users:,} users, {found.items:,} items"
+    rows = [(f"{one.size:,}", number(one.own), number(one.common), number(one.random)) for one in found.spread]
+    show_table(title, ("items", "own best", "best for all", "random"), rows)

@@ -101,7 +101,7 @@ class NeuralLinear(Features):
         contexts: pl.DataFrame | None = None,
         negatives: Count = 4,
         users: Annotated[int, Whole(low=_LEAST_USERS)] = 20_000,
-        epochs: Count = 60,
+        passes: Count = 60,
         patience: Count = 8,
         rate: Positive = 0.002,
         decay: NotNegative = 0.1,
@@ -131,10 +131,14 @@ class NeuralLinear(Features):
             Skips per reward: those that the log lacks are drawn from all items.
         users
             The most users of the log to use, with at most 200 events of each.
-        epochs, patience
-            The most passes over the users, and how many in a row may bring no improvement.
-        rate, decay
-            Learning rate and weight decay of AdamW.
+        passes
+            The most passes over the users.
+        patience
+            Passes without improvement before training stops.
+        rate
+            Learning rate of AdamW.
+        decay
+            Weight decay of AdamW.
         seed
             The same seed, log and device give the same network.
         device
@@ -150,8 +154,8 @@ class NeuralLinear(Features):
         mean = inputs.mean(axis=0, dtype=np.float64)
         spread = np.maximum(inputs.std(axis=0, dtype=np.float64), 1e-6)
         standard = ((inputs - mean) / spread).astype(np.float32)
-        settings = Training([*hidden], dim - 1, rate, decay, epochs, patience, seed, device)
-        stage = Stage(progress or silent, "training the network", epochs)
+        settings = Training([*hidden], dim - 1, rate, decay, passes, patience, seed, device)
+        stage = Stage(progress or silent, "training the network", passes)
         made = train(standard, log, sum(map(len, known.values.values())), settings, stage)
         provenance = {
             "users": log.users,

@@ -61,13 +61,17 @@ class ChangingCatalogue:
     items: Annotated[int, Whole(low=100)] = 20_000
     """Items of a synthetic world; half of them are there at a time."""
     users: Count = 200
+    """How many users."""
     days: Count = 20
+    """How many days."""
     rounds: Count = 10
-    """Recommendations a user gets every day."""
+    """Recommendations per user and day."""
     churn: tuple[Annotated[float, Number(above=0, high=0.5)], ...] = (0.01, 0.05, 0.2)
     """Shares of the catalogue that come and go every day."""
     repeats: Count = 3
+    """Repeats, each with its own seed."""
     seed: Seed = 0
+    """Every random choice comes from this seed."""
 
     def check(self) -> None:
         """Refuse what cannot be run."""
@@ -196,7 +200,7 @@ def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Conte
     there[here] = True
     earned, waits = np.zeros((spec.users, spec.days)), _Waits(len(world.catalogue))
     for day in range(spec.days):
-        if day:
+        if day:  # the first day has the catalogue that the tree was built for
             gone, come = _turnover(seed, day, share, there)
             there[gone], there[come] = False, True
             ids = world.catalogue.ids
@@ -258,7 +262,7 @@ class _Waits:
         """Record items that came for the first time, and their users."""
         fresh = rows[~self._seen[rows]]
         self._seen[rows] = True
-        limit = np.quantile(chances[:, there], 1 - _ITS_USERS, axis=1)
+        limit = np.quantile(chances[:, there], 1 - _ITS_USERS, axis=1)  # per user, what the best items have
         for row in fresh.tolist():
             users = np.flatnonzero(chances[:, row] >= limit)
             if len(users):

@@ -36,11 +36,17 @@ class Sizes(NamedTuple):
     """What is measured, as data."""
 
     items: tuple[Annotated[int, Whole(low=SHRINK**2)], ...] = (1_000, 10_000, 100_000)
+    """Catalogue sizes, each larger than the one before."""
     users: Annotated[int, Whole(low=2)] = 20
+    """Users of every size."""
     rounds: Annotated[int, Whole(low=2)] = 1_000
+    """Recommendations per user."""
     repeats: Count = 3
+    """Repeats, each with its own seed."""
     dim: Count = 32
+    """Dimensions of the item vectors."""
     seed: Seed = 0
+    """Every random choice comes from this seed."""
 
     def check(self) -> None:
         """Refuse what cannot be run."""

@@ -164,27 +164,32 @@ class Spec:
     loader: str = ""
     loader_options: Mapping[str, Value | Mapping[str, Value]] = field(default_factory=dict)
     users: Count = 1_000
-    """At most this number of users of the split."""
+    """At most this many users."""
     split: Literal["test", "validation"] = "test"
     rounds: Annotated[int, Whole(1, 2**31 - 1)] = 2_000
+    """Recommendations per user."""
     repeats: Count = 10
     """Repeats of every arm, each with its own seed."""
     worlds: Count = 1
     """How many worlds are fitted to the log, each with other draws; all repeats run in each of them."""
     seed: Seed = 0
+    """Every random choice comes from this seed."""
     budget: Count = 50
+    """Score computations per round."""
     reward: Literal["probability", "click"] = "probability"
+    """What an item earns: the probability of a click, or a click drawn with it."""
     once: bool = False
+    """Show each item at most once to a user."""
     dim: Count = 64
     """Dimensions of item vectors that are made."""
     widths: tuple[int, ...] = ()
     """Nodes per level of the tree; by default chosen by the catalogue's size."""
     nodes: Literal["unit", "mean"] = "unit"
-    """Length of the node vectors of arms that score nodes: 1 (the paper), or plain means (its authors' code)."""
+    """Node vectors of arms that score nodes: scaled to length 1 (the paper), or plain means (its authors' code)."""
     exposure: Literal["auto", "impressions", "popularity", "none"] = "auto"
     negatives: Count = 4
     vectors: str = "auto"
-    """Of the items: ``"auto"`` (the data's own, else by SVD), one of `VECTORS`, or the path of a saved catalogue."""
+    """Item vectors: auto (the data's own, else svd), svd, gru, text, text-gru, or the path of a saved catalogue."""
     start: Natural = 0
     """How many of their real clicks users begin with; users with too few are left out."""
     pick: Literal["random", "diverse"] = "random"
@@ -195,8 +200,8 @@ class Spec:
     """What judges are tested on: the users' impressions with their real skips, or their other clicks and as many items
     drawn from those they never clicked; by default impressions where the log has them."""
     shown: Natural = 0
-    """In a world: how many items, drawn from all, each user who is not tried was shown; their clicks and skips are the
-    log of training users. 0: there is none."""
+    """In a world: how many random items each training user was shown; their clicks and skips are the log. 0: there is
+    no log."""
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything runs: every arm decides once, over a handful of items."""

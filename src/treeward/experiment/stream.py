@@ -59,10 +59,11 @@ class Stream:
     dim: Count = 64
     """Dimensions of item vectors that are made."""
     users: Annotated[int, Whole(low=2)] = 12_000
-    """At most this number of users visit."""
+    """At most this many users visit."""
     training: Annotated[float, Number(above=0, below=1)] = 0.5
     """Share of all users who do not visit; vectors and prior are made from their events."""
     days: Annotated[int, Whole(1, 2**15 - 1)] = 20
+    """How many days."""
     visits: Annotated[float, Number(low=1)] = 4.0
     """Visits of the median user."""
     tail: Annotated[float, Number(above=1)] = 3.5
@@ -71,7 +72,9 @@ class Stream:
     """Visits of different users that are decided before feedback on them comes."""
     arms: tuple[str, ...] = tuple(ARMS)
     repeats: Count = 3
+    """Repeats, each with its own seed."""
     seed: Seed = 0
+    """Every random choice comes from this seed."""
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is computed."""

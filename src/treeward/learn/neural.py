@@ -50,7 +50,7 @@ class Training(NamedTuple):
     """Dimensions of an item's features, without the level."""
     rate: float
     decay: float
-    epochs: int
+    passes: int
     patience: int
     seed: int
     device: str
@@ -81,7 +81,7 @@ def train(items: Floats, samples: Samples, values: int, settings: Training, stag
             model.learn(batch)
 
     best, losses = train_until_stable(
-        train_pass, lambda: model.mean_loss(held), model.copies, passes=settings.epochs, patience=settings.patience,
+        train_pass, lambda: model.mean_loss(held), model.copies, passes=settings.passes, patience=settings.patience,
         needed=lambda lowest: lowest - _LEAST_GAIN, rate=settings.rate, owner=OWNER, stage=stage,
     )  # fmt: skip
     return Network(*best, losses)

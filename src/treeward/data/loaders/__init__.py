@@ -77,4 +77,6 @@ def kind_of(path: Path) -> str:
             return name
     if path.is_file() and path.suffix.lower() in READERS:
         return "tabular"
-    raise DataError(f"{path}: of no form that treeward knows ({', '.join(LOADERS)}); say which (--as NAME, or loader=)")
+    raise DataError(
+        f"{path}: of no form that treeward knows ({', '.join(LOADERS)}); say which (--loader NAME, or loader=)"
+    )

@@ -1,20 +1,18 @@
-"""Made-up visitors of a running service: they ask for an item, and click or do not, as their world says."""
+"""Simulated visitors of a running service: they ask for an item, and click or do not, as their world says."""
 
 from collections import deque
 from collections.abc import Iterable
 from itertools import pairwise
 from threading import Event
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from treeward.client import Client
 from treeward.core import rng
 from treeward.core.progress import Progress, Stage, silent
-
-if TYPE_CHECKING:
-    from treeward.simulate import World
-
+from treeward.simulate import World
 
 _REMEMBERED = 100_000
 
@@ -24,34 +22,32 @@ class Visit(NamedTuple):
 
     clicked: bool
     asked: float
-    """Seconds until the item was there ..."""
+    """Seconds until the item arrived."""
     told: float
-    """... and until the reward was on disk."""
+    """Seconds until the reward was on disk."""
 
 
 class Visitors:
-    """The users of a world, coming to a service: some often, most rarely.
+    """The users of a world as visitors of a service: a few come often, most rarely.
 
     Parameters
     ----------
     url
-        Where it listens.
+        Where the service listens.
     world
-        Who they are, and what they like; the first `users` of it come.
+        The users and their tastes; the first `users` of it come.
     seed
-        Who comes when, and who clicks.
+        Determines who comes when, and who clicks.
     """
 
-    def __init__(self, url: str, world: "World", users: int, seed: int) -> None:
-        from treeward.client import Client
-
+    def __init__(self, url: str, world: World, users: int, seed: int) -> None:
         self._client, self._world, self._users, self._seed = Client(url, timeout=30.0), world, users, seed
         self._number = 0
         self.visits: deque[Visit] = deque(maxlen=_REMEMBERED)
-        """The last of them."""
+        """The latest visits."""
 
     def come(self, count: int | None, stop: Event, *, pause: float = 0.0, progress: Progress = silent) -> None:
-        """Visit so many times, or until told to stop, waiting between two visits."""
+        """Make `count` visits, or visits until `stop` is set, with a pause after each."""
         stage = Stage(progress, "visitors", count) if count is not None else None
         while not stop.is_set() and (count is None or count > 0):
             self.visits.append(self._visit(self._number))
@@ -62,11 +58,11 @@ class Visitors:
             stop.wait(pause)
 
     def crowd(self) -> dict[str, Any]:
-        """Ask what everybody taught so far."""
+        """Return what the service learned from all visitors."""
         return self._client.crowd()
 
     def close(self) -> None:
-        """Go home."""
+        """Close the connections."""
         self._client.close()
 
     def _visit(self, number: int) -> Visit:
@@ -82,20 +78,20 @@ class Visitors:
 
 
 class Summary(NamedTuple):
-    """What came of visits."""
+    """Visits in figures; times in milliseconds."""
 
     visits: int
     clicks: int
     median: float
-    """Milliseconds until an item was there, half the time ..."""
+    """Until an item arrived, half the time."""
     slowest: float
-    """... and in 99 of 100 visits ..."""
+    """Until an item arrived, in 99 of 100 visits."""
     told: float
-    """... and until a reward was on disk."""
+    """Until a reward was on disk, in 99 of 100 visits."""
 
     @classmethod
     def of(cls, visits: Iterable[Visit]) -> "Summary":
-        """Sum up visits, of which there is at least one."""
+        """Summarise visits, of which there is at least one."""
         visits = list(visits)
         asked, told = (1e3 * np.array([getattr(one, name) for one in visits]) for name in ("asked", "told"))
         return cls(
@@ -105,9 +101,9 @@ class Summary(NamedTuple):
 
 
 def rates(visits: Iterable[Visit], at_a_time: int) -> list[tuple[int, int, float]]:
-    """Return clicks per visit for so many visits at a time: the first, one past the last, and the rate.
+    """Return clicks per visit for groups of `at_a_time` visits: the first visit, one past the last, and the rate.
 
-    A rest of less than half as many belongs to those before it.
+    A last group of less than half the size is merged with the one before it.
     """
     clicked = np.array([one.clicked for one in visits], dtype=np.float64)
     edges = [*range(0, len(clicked), at_a_time), len(clicked)]
