@@ -69,7 +69,7 @@ def test_posterior_is_the_closed_form(dim, ridge, seed, count):
         close(made, twin, rtol=1e-5)
 
 
-def test_few_arms_pulled_again_and_again_do_not_drift():
+def test_posterior_does_not_drift_with_few_arms():
     updates = 3_000 if numba.config.DISABLE_JIT else 100_000  # without a refresh the drift shows long before
     arms, dim = unit_rows(25, 16), 16
     made, twin = posterior(dim), naive.NaivePosterior(dim)
@@ -84,7 +84,7 @@ def test_few_arms_pulled_again_and_again_do_not_drift():
     assert updates > REFRESH
 
 
-def test_slots_and_seats_do_not_touch_each_other():
+def test_posteriors_of_slots_and_users_are_independent():
     made = Posterior.empty(2, 2, 3)
     reset(made, 0, Prior().start(3, 1.0))
     reset(made, 1, Prior().start(3, 1.0))
@@ -104,7 +104,7 @@ def test_linucb_honours_the_ridge_before_the_first_update(ridge):
 
 
 @given(st.integers(0, 2**31), st.integers(1, 12), st.sampled_from(["linucb", "thompson", "epsilon"]))
-def test_choices_are_the_closed_form_ones(seed, count, name):
+def test_choices_follow_the_closed_form(seed, count, name):
     dim, random = 4, np.random.default_rng(seed)
     made, twin = posterior(dim), naive.NaivePosterior(dim)
     for _ in range(10):
@@ -143,7 +143,7 @@ def test_thompson_draws_have_the_posterior_mean_and_covariance():
     assert dim == draws.shape[1]
 
 
-def test_epsilon_is_drawn_as_often_as_it_says():
+def test_epsilon_greedy_explores_with_probability_epsilon():
     made, x = posterior(1), fill(np.array([[1.0], [0.1]], dtype=np.float32))
     learn(made, 0, 0, np.ones(1, dtype=np.float32), 1.0)
     rule = EpsilonGreedy(0.2).rule(1)
@@ -151,7 +151,7 @@ def test_epsilon_is_drawn_as_often_as_it_says():
     assert np.mean(second) == pytest.approx(0.1, abs=4 * math.sqrt(0.09 / 3000))
 
 
-def test_epsilon_greedy_by_the_arms_own_mean():
+def test_epsilon_greedy_can_use_the_mean_reward_of_an_arm():
     made, x = posterior(1), fill(np.ones((3, 1), dtype=np.float32))
     x.visits[:], x.rewards[:] = [0, 4, 2], [0, 1, 1.5]
     rule = EpsilonGreedy(0.0, estimate="mean").rule(1)
@@ -159,7 +159,7 @@ def test_epsilon_greedy_by_the_arms_own_mean():
     assert x.mean.tolist() == [0, 0.25, 0.75]
 
 
-def test_thompson_spread_from_theory():
+def test_thompson_spread_follows_the_theory_without_v():
     assert Thompson(v=None).rule(16).strength == pytest.approx(1e-4 * math.sqrt(24 / 0.05 * 16 * math.log(10)))
     assert Thompson(v=0.3).rule(16).strength == 0.3
 
@@ -177,12 +177,12 @@ def test_thompson_spread_from_theory():
         (EpsilonGreedy(estimate="best"), "EpsilonGreedy: estimate must be one of linear, mean, got 'best'"),
     ],
 )
-def test_bad_parameters(bandit, why):
+def test_bad_parameters_are_refused(bandit, why):
     with pytest.raises(InvalidArgument, match=why):
         bandit.rule(4)
 
 
-def test_a_prior_is_what_is_known_before_the_first_event():
+def test_posterior_starts_with_the_prior():
     mean, covariance = np.array([0.5, -1.0]), np.array([[2.0, 0.3], [0.3, 0.5]])
     start = Prior(mean, covariance).start(2, ridge=3.0)
     made, twin = Posterior.empty(1, 1, 2), naive.NaivePosterior(2)
@@ -210,13 +210,13 @@ def test_a_prior_is_what_is_known_before_the_first_event():
         (Prior(covariance=np.zeros((2, 2))), "positive definite"),
     ],
 )
-def test_bad_priors(prior, why):
+def test_bad_priors_are_refused(prior, why):
     with pytest.raises(InvalidArgument, match=why):
         prior.start(2, 1.0)
 
 
 @given(st.integers(0, 2**31), st.floats(-2, 2))
-def test_a_corrected_reward_is_as_if_it_had_been_so_from_the_start(seed, change):
+def test_corrected_reward_equals_a_reward_given_so_from_the_start(seed, change):
     random = np.random.default_rng(seed)
     made, twin = posterior(3), naive.NaivePosterior(3)
     for turn in range(12):
@@ -230,7 +230,7 @@ def test_a_corrected_reward_is_as_if_it_had_been_so_from_the_start(seed, change)
     np.testing.assert_allclose(made.moment[0, 0], twin.moment, atol=1e-6)
 
 
-def test_observed_up_to_a_refresh_is_learned_to_the_same_bits():
+def test_observing_then_refreshing_equals_learning_to_the_bit():
     arms, random = unit_rows(40, 6), np.random.default_rng(0)
     live, replayed = posterior(6), posterior(6)
     pulled = random.integers(0, 40, REFRESH + 100)
@@ -247,7 +247,7 @@ def test_observed_up_to_a_refresh_is_learned_to_the_same_bits():
 
 
 @pytest.mark.parametrize("bandit", [LinUCB(0.0), Thompson(0.5), EpsilonGreedy(0.3), EpsilonGreedy(1.0)], ids=str)
-def test_chances_are_how_often_an_arm_is_taken(bandit):
+def test_probabilities_equal_observed_frequencies(bandit):
     made, rule = posterior(2), bandit.rule(2)
     for x, reward in (([1.0, 0.0], 0.6), ([0.0, 1.0], 0.5)):
         learn(made, 0, 0, np.array(x, dtype=np.float32), reward)
@@ -271,7 +271,7 @@ def test_every_bandit_has_sensible_defaults(bandit):
     assert bandit().rule(8).ridge == 1.0
 
 
-def test_what_somebody_liked_is_never_drawn_as_a_non_event():
+def test_rewarded_items_are_never_drawn_as_non_events():
     """Of each user's items half are liked: so many draws would meet them."""
     random = np.random.default_rng(0)
     likes = random.random((30, 20)) < 0.5
@@ -286,7 +286,7 @@ def test_what_somebody_liked_is_never_drawn_as_a_non_event():
         assert likes[user].sum() < (rewards == 0).sum() < 4 * likes[user].sum()
 
 
-def test_what_fades_goes_back_to_the_prior():
+def test_faded_posterior_returns_to_the_prior():
     mean, covariance = np.array([0.5, -1.0, 0.2]), np.diag([2.0, 0.5, 1.0])
     start = Prior(mean, covariance).start(3, 1.0)
     made = Posterior.empty(1, 1, 3)
@@ -304,7 +304,7 @@ def test_what_fades_goes_back_to_the_prior():
     np.testing.assert_allclose(made.theta[0, 0], slow @ (np.linalg.inv(covariance) @ mean + share * 0.5 * x), rtol=1e-4)
 
 
-def test_what_a_log_says_was_skipped_is_taken_before_anything_is_drawn():
+def test_logged_skips_are_used_before_drawn_ones():
     users, items = np.repeat(np.arange(4), 6), np.tile(np.arange(6), 4)
     rewards = np.tile([1.0, 0.0, 0.0, 0.0, 1.0, -1.0], 4)
     shop = tw.Catalogue(range(50), np.eye(50, 3))
@@ -314,7 +314,7 @@ def test_what_a_log_says_was_skipped_is_taken_before_anything_is_drawn():
         assert log.reward[begin:end].tolist() == [1, 1, 0, 0, 0, 0]
 
 
-def test_the_noise_to_count_with_is_the_one_that_earned_most():
+def test_noise_is_the_one_that_earns_most():
     """What a factor earns is what users would click whose tastes are learned by ridge regression, item by item."""
     random = np.random.default_rng(0)
     x = random.standard_normal((40, 3)).astype(np.float32)
@@ -340,7 +340,7 @@ def test_the_noise_to_count_with_is_the_one_that_earned_most():
     assert noise_of_clicks(x, fitted, held, False, 3, silent) == (0.06, {})
 
 
-def test_another_prior_needs_no_events():
+def test_changing_the_prior_needs_no_events():
     """What is kept of a user is free of the prior: the posterior is the one that the same events make under it."""
     random, dim = np.random.default_rng(3), 4
     first, second = Prior().start(dim, 1.0), Prior(mean=random.standard_normal(dim), covariance=np.diag([1, 2, 3, 4.0]))

@@ -52,7 +52,7 @@ def snapshot(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else None
 
 
-def test_what_is_read_is_what_was_written(saved):
+def test_read_returns_what_was_written(saved):
     read = artefact.read(saved, FORMAT, 1)
     same(read, contents())
     assert not read.arrays["numbers"].flags.writeable
@@ -66,14 +66,14 @@ def test_writing_twice_gives_the_same_bytes(saved, tmp_path):
     assert snapshot(saved) == snapshot(tmp_path / "again")
 
 
-def test_nothing_is_overwritten_unasked(saved):
+def test_write_refuses_to_overwrite_by_default(saved):
     before = snapshot(saved)
     with pytest.raises(ArtefactExists, match="exists"):
         artefact.write(saved, FORMAT, 1, contents(2))
     assert snapshot(saved) == before
 
 
-def test_overwriting_replaces_all_and_leaves_no_strays(saved):
+def test_overwriting_replaces_all_files(saved):
     old = artefact.read(saved, FORMAT, 1)
     (saved / "numbers.npy.part").write_bytes(b"left by a killed write")
     artefact.write(saved, FORMAT, 1, contents(2), overwrite=True)
@@ -94,7 +94,7 @@ def test_a_folder_with_other_files_is_never_touched(tmp_path, overwrite, name):
     assert snapshot(tmp_path) == {name: b"years of work"}
 
 
-def test_files_that_the_new_version_has_no_use_for_are_removed(saved):
+def test_files_that_the_new_version_lacks_are_removed(saved):
     fewer = contents(2)._replace(documents={})
     artefact.write(saved, FORMAT, 1, fewer, overwrite=True)
     assert len(list(saved.iterdir())) == 4
@@ -114,7 +114,7 @@ def test_an_artefact_of_another_kind_is_never_overwritten(saved):
 
 
 @pytest.mark.parametrize("error", [OSError(22, "cannot sync"), KeyboardInterrupt()])
-def test_a_fault_after_the_commit_keeps_the_new_one(saved, monkeypatch, error):
+def test_failure_after_the_commit_keeps_the_new_version(saved, monkeypatch, error):
     def fail(_):
         raise error
 
@@ -127,7 +127,7 @@ def test_a_fault_after_the_commit_keeps_the_new_one(saved, monkeypatch, error):
     assert len(list(saved.iterdir())) == 5
 
 
-def test_one_writer_at_a_time(saved, monkeypatch):
+def test_second_writer_is_refused(saved, monkeypatch):
     real, seen = artefact._write_document, []
 
     def meddle(*args):
@@ -142,7 +142,7 @@ def test_one_writer_at_a_time(saved, monkeypatch):
     same(artefact.read(saved, FORMAT, 1), contents(2))
 
 
-def test_a_reader_meets_the_old_one_or_the_new_one(saved):
+def test_reader_sees_the_old_or_the_new_version(saved):
     stop = threading.Event()
     wrong = []
 
@@ -163,7 +163,7 @@ def test_a_reader_meets_the_old_one_or_the_new_one(saved):
     assert wrong == []
 
 
-def test_rights_are_asked_for_before_the_work(tmp_path):
+def test_missing_permission_is_found_before_the_work(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ArtefactWrite, match="Not a directory"):
         artefact.check_free(tmp_path / "file" / "deep" / "thing", FORMAT, [])
@@ -194,7 +194,7 @@ def test_every_bit_of_the_manifest_counts(saved):
                 artefact.read(saved, FORMAT, 1)
 
 
-def test_truncated_lengthened_and_missing_files(saved):
+def test_truncated_lengthened_and_missing_files_are_refused(saved):
     for path in sorted(saved.iterdir()):
         whole = path.read_bytes()
         for wrong in (whole[:-1], whole + b"x", b""):
@@ -263,14 +263,14 @@ def test_pickles_are_refused(saved):
         artefact.read(saved, FORMAT, 1)
 
 
-def test_nothing_there(tmp_path):
+def test_missing_artefact_is_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "absent", tmp_path / "file", tmp_path):
         with pytest.raises(ArtefactMissing, match="nothing that treeward saved"):
             artefact.read(path, FORMAT, 1)
 
 
-def test_a_path_that_cannot_be_written(tmp_path):
+def test_unwritable_path_is_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file" / "thing", tmp_path / "file"):
         with pytest.raises(ArtefactWrite, match="cannot write"):
@@ -362,7 +362,7 @@ def test_digest_tells_type_shape_and_values_apart():
     assert artefact.digest(base) == artefact.digest(base.copy())
 
 
-def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+def test_pipe_is_written_to_and_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit((tmp_path / "pipe").read_bytes)

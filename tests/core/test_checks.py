@@ -30,12 +30,12 @@ from treeward.data.catalogue import Catalogue
         (np.ma.masked_array([[1.0, 2.0]], [[True, False]]), "a matrix without a mask"),
     ],
 )
-def test_bad_vectors(value, why):
+def test_bad_vectors_are_refused(value, why):
     with pytest.raises(InvalidArgument, match=f"^somewhere: vectors must be .*{why}"):
         checks.vectors("somewhere", value)
 
 
-def test_a_bad_value_far_down_is_found():
+def test_bad_value_in_a_late_row_is_found():
     vectors = np.zeros((200_000, 2), dtype=np.float32)
     vectors[170_001, 1] = np.nan
     with pytest.raises(InvalidArgument, match="row 170001"):
@@ -72,17 +72,17 @@ def test_a_memory_map_is_not_copied(tmp_path):
         ((5, 21), r"at most the number of items \(20\) at the leaves, got \(5, 21\)"),
     ],
 )
-def test_bad_widths(value, why):
+def test_bad_widths_are_refused(value, why):
     with pytest.raises(InvalidArgument, match=f"widths must be {why}"):
         checks.widths("somewhere", value, items=20)
 
 
-def test_good_widths():
+def test_good_widths_become_a_tuple_of_integers():
     assert checks.widths("somewhere", [np.int64(2), 20], items=20) == (2, 20)
     assert checks.widths("somewhere", (), items=20) == ()
 
 
-def test_an_error_says_who_what_rule_and_value_briefly():
+def test_error_names_owner_parameter_rule_and_short_value():
     error = InvalidArgument("Owner", "thing", "short", "x" * 500)
     assert (error.owner, error.parameter, error.rule) == ("Owner", "thing", "short")
     assert len(str(error)) < 180
@@ -90,7 +90,7 @@ def test_an_error_says_who_what_rule_and_value_briefly():
     assert isinstance(error, TreewardError)
 
 
-def test_a_name_that_is_nearly_one_of_them_is_told():
+def test_misspelt_name_gets_a_suggestion():
     with pytest.raises(InvalidArgument, match=r"one of flat, hcb, pHCB \(did you mean 'pHCB'\?\), got 'phbc'"):
         checks.one_of("x", "policy", "phbc", ("flat", "hcb", "pHCB"))
     with pytest.raises(InvalidArgument, match="one of flat, hcb, got 'zebra'"):
@@ -145,7 +145,7 @@ def test_validating_makes_numbers_plain_and_changes_nothing_else():
     assert type(checks.validate(Demo(sizes=(np.int32(4),))).sizes[0]) is int
 
 
-def test_rules_are_told_in_words_by_name():
+def test_rules_are_described_by_field():
     told = {name: rule.describe() for name, rule in checks.rules_of(Demo).items()}
     assert told["share"] == "a finite number above 0 and of at most 1"
     assert told["kind"] == "one of linear, mean"
@@ -153,7 +153,7 @@ def test_rules_are_told_in_words_by_name():
     assert "seed" not in told
 
 
-def test_arguments_are_checked_wherever_they_stand():
+def test_arguments_are_checked_by_position_and_by_keyword():
     @checks.checked()
     def build(vectors, size: Count, *, share: NotNegative = 1, **rest: object) -> tuple[object, ...]:
         """Documented."""

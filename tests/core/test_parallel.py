@@ -21,7 +21,7 @@ def test_results_keep_the_order_of_the_pieces():
         assert list(pool.map(slow_first, range(20))) == list(range(20))
 
 
-def test_results_are_held_a_few_at_a_time():
+def test_map_holds_only_a_few_results():
     started = []
     with workers(1) as pool:
         results = pool.map(started.append, range(100))
@@ -30,7 +30,7 @@ def test_results_are_held_a_few_at_a_time():
         assert len(started) < 10
 
 
-def test_an_error_comes_out_and_the_rest_is_dropped():
+def test_error_in_a_piece_is_raised_and_cancels_the_rest():
     ran = []
 
     def work(piece):
@@ -43,7 +43,7 @@ def test_an_error_comes_out_and_the_rest_is_dropped():
     assert len(ran) < 20
 
 
-def test_blas_is_held_to_one_thread_inside_and_restored_after():
+def test_blas_uses_one_thread_inside_a_pool():
     before, inside = blas_threads(), []
 
     def other():
@@ -67,5 +67,5 @@ def test_thread_counts_are_checked(threads):
         pass
 
 
-def test_cores():
+def test_cores_counts_at_least_one():
     assert cores() >= 1

@@ -22,7 +22,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("block", "key", "expected"), KNOWN)
-def test_published_answers(block, key, expected):
+def test_philox_gives_the_published_numbers(block, key, expected):
     joined = [low | high << 32 for low, high in (block[:2], block[2:], key)]
     counter, stream, seed = (np.uint64(value) for value in joined)
     assert [int(word) for word in rng.philox(seed, stream, counter)] == expected
@@ -30,12 +30,12 @@ def test_published_answers(block, key, expected):
 
 
 @given(NUMBERS, NUMBERS, NUMBERS)
-def test_equals_its_naive_twin(seed, stream, counter):
+def test_philox_equals_its_naive_twin(seed, stream, counter):
     assert tuple(int(word) for word in rng.philox(seed, stream, counter)) == naive.philox(seed, stream, counter)
 
 
 @given(NUMBERS, NUMBERS, st.integers(0, 2**62), st.integers(1, 20))
-def test_many_draws_are_the_single_draws(seed, stream, start, count):
+def test_array_draws_equal_single_draws(seed, stream, start, count):
     assert rng.uniforms(seed, stream, count, start).tolist() == [
         rng.uniform(seed, stream, start + i) for i in range(count)
     ]
@@ -53,7 +53,7 @@ def test_sample_is_without_replacement(seed, stream, population, data):
 
 
 @given(NUMBERS, NUMBERS, NUMBERS, st.integers(1, 2**31))
-def test_below_stays_below(seed, stream, counter, limit):
+def test_below_stays_within_its_limit(seed, stream, counter, limit):
     assert 0 <= rng.below(seed, stream, counter, limit) < limit
 
 
@@ -68,7 +68,7 @@ def test_draws_look_uniform_and_normal():
     assert 0.03 < (np.abs(bell) > 1.96).mean() < 0.07
 
 
-def test_every_place_of_a_sample_is_equally_likely():
+def test_sample_is_uniform_in_every_position():
     firsts = np.bincount([rng.sample(7, stream, 5, 2)[0] for stream in range(1000)], minlength=5)
     assert ((firsts - 200) ** 2 / 200).sum() < 18.5  # 4 degrees of freedom, p = 0.001
 
@@ -80,11 +80,11 @@ def test_streams_and_seeds_are_independent():
 
 
 @pytest.mark.parametrize("count", [-1, 6])
-def test_a_sample_cannot_be_larger_than_what_it_is_drawn_from(count):
+def test_sample_larger_than_the_population_is_refused(count):
     with pytest.raises(InvalidArgument, match="count must be from 0 to the population"):
         rng.sample(0, 0, 5, count)
 
 
-def test_stream_names():
+def test_different_names_give_different_streams():
     assert rng.stream("a", "b") != rng.stream("ab") != rng.stream("a", 1) != rng.stream("a", "1")
     assert 0 <= rng.stream("anything") < 2**63

@@ -59,7 +59,7 @@ def test_results_come_back_with_their_numbers(way):
         assert dict(workers.each(double, [(i,) for i in range(7)])) == {i: 2 * i for i in range(7)}
 
 
-def test_arrays_stay_with_the_tasks_until_somebody_wants_them(way):
+def test_arrays_stay_with_the_tasks_until_requested(way):
     numbers = np.arange(1_000, dtype=np.float32)
     with tasks(way, 2) as workers:
         held = workers.put(numbers)
@@ -71,7 +71,7 @@ def test_arrays_stay_with_the_tasks_until_somebody_wants_them(way):
         workers.free([held, one, other, twice])
 
 
-def test_errors_come_back_as_they_were(way):
+def test_errors_of_workers_keep_their_type(way):
     with tasks(way, 2) as workers:
         with pytest.raises(InvalidArgument, match="task: number must be another, got 3"):
             list(workers.each(refuse, [(3,)]))
@@ -81,7 +81,7 @@ def test_errors_come_back_as_they_were(way):
             workers.get(workers.start(double, 4, parts=2)[0])
 
 
-def test_what_a_killed_worker_did_is_done_again(way, tmp_path):
+def test_work_of_a_killed_worker_is_repeated(way, tmp_path):
     with tasks(way, 2) as workers:
         flags = [str(tmp_path / str(i)) for i in range(3)]
         assert dict(workers.each(die_once, [(flag, i) for i, flag in enumerate(flags)])) == {0: 1, 1: 2, 2: 3}
@@ -89,14 +89,14 @@ def test_what_a_killed_worker_did_is_done_again(way, tmp_path):
         assert workers.get(ref).tolist() == [1, 2, 3]
 
 
-def test_kills_are_counted_where_they_happen(tmp_path):
+def test_retries_are_counted_per_call(tmp_path):
     """Eight pieces whose workers are each killed once: none of them was killed often."""
     with Processes(1, tmp_path) as workers:
         pieces = [(str(tmp_path / str(i)), i) for i in range(8)]
         assert dict(workers.each(die_once, pieces)) == {i: i + 1 for i in range(8)}
 
 
-def test_one_process_is_this_one():
+def test_single_process_is_the_current_one():
     with tasks("processes", 1) as workers:
         assert dict(workers.each(os.getpid, [()])) == {0: os.getpid()}
         assert workers.get(workers.start(double, workers.put(np.arange(3)))[0]).tolist() == [0, 2, 4]
@@ -110,7 +110,7 @@ def fail_beside_a_long_one():
         workers.get(workers.start(refuse, 1)[0])
 
 
-def test_after_an_error_nobody_works_on():
+def test_workers_stop_after_an_error():
     began = time.monotonic()
     with pytest.raises(InvalidArgument):
         fail_beside_a_long_one()
@@ -122,7 +122,7 @@ def test_work_that_kills_its_worker_every_time_is_given_up(tmp_path):
         list(workers.each(die, [(1,)]))
 
 
-def test_folders_are_shared(way, tmp_path):
+def test_workers_can_read_a_shared_folder(way, tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "deep").write_text("hello")
     (tmp_path / "secret").write_text("not this")
@@ -131,7 +131,7 @@ def test_folders_are_shared(way, tmp_path):
         assert [told for _, told in workers.each(read_shared, [(shared, "in/deep")] * 3)] == ["hello"] * 3
 
 
-def test_places_that_do_not_exist():
+def test_unknown_place_for_workers_is_refused():
     with pytest.raises(InvalidArgument, match="on must be processes, ray, or ray://host:port"), tasks("spark"):
         pass
     with pytest.raises(InvalidArgument, match="processes must be"), tasks("processes", 0):
@@ -166,7 +166,7 @@ def error(tree, vectors):
     return tree.describe(vectors).levels[-1].error
 
 
-def test_a_tree_over_shards_is_as_good_as_one_machines(sharded, vectors):
+def test_sharded_tree_is_as_good_as_a_local_one(sharded, vectors):
     alone = tw.ItemTree.build(vectors, seed=5)
     assert sharded.widths == alone.widths == (39, 1500)
     for mine, theirs in zip(sharded.describe(vectors).levels, alone.describe(vectors).levels, strict=True):
@@ -247,7 +247,7 @@ def workers_of(way):
         ((7,), {"max_leaf": 2_500, "normalize": False}),
     ],
 )
-def test_other_shapes_over_shards(folder, vectors, widths, options):
+def test_sharded_build_takes_other_shapes(folder, vectors, widths, options):
     made = tw.ItemTree.from_shards(folder, widths, **options)
     alone = tw.ItemTree.build(vectors, widths, **options)
     assert error(made, vectors) <= 1.01 * error(alone, vectors)
@@ -276,7 +276,7 @@ def test_few_different_vectors_leave_no_leaf_empty(tmp_path, distinct, rows, wid
         assert error(made, points) == pytest.approx(0, abs=1e-9)
 
 
-def test_how_vectors_are_cut_into_files_does_not_matter(tmp_path):
+def test_sharded_tree_does_not_depend_on_the_files(tmp_path):
     points = np.array(synthetic_catalogue(3_000, dim=4, seed=1).vectors)
     made = []
     for number, cuts in enumerate(([], [1], [5, 1_500, 1_501])):
@@ -289,7 +289,7 @@ def test_how_vectors_are_cut_into_files_does_not_matter(tmp_path):
         assert all(np.array_equal(one, two) for one, two in zip(made[0].arrays, other.arrays, strict=True))
 
 
-def test_embeddings_as_other_tools_write_them(tmp_path):
+def test_shards_written_by_other_tools_are_read(tmp_path):
     folder = tmp_path / "s[1]"
     folder.mkdir()
     points = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
@@ -300,7 +300,7 @@ def test_embeddings_as_other_tools_write_them(tmp_path):
     assert all(np.array_equal(a, b) for a, b in zip(made.arrays, tw.ItemTree.build(points, (5,)).arrays, strict=True))
 
 
-def test_bad_shards_are_told_by_name(tmp_path):
+def test_error_names_the_bad_shard(tmp_path):
     with pytest.raises(InvalidArgument, match="a folder of .npy or .parquet files"):
         tw.ItemTree.from_shards(tmp_path / "nowhere")
     np.save(tmp_path / "a.npy", np.ones((4, 3)))
@@ -329,7 +329,7 @@ def test_bad_shards_are_told_by_name(tmp_path):
         tw.ItemTree.from_shards(tmp_path, column="emb")
 
 
-def test_the_command_builds_from_shards(folder, sharded, tmp_path):
+def test_command_builds_from_shards(folder, sharded, tmp_path):
     told = cli("tree", "build", folder, "--seed", 5, "-o", tmp_path / "tree")
     assert "24,000" in told
     made = tw.ItemTree.load(tmp_path / "tree")
@@ -355,7 +355,7 @@ def outcome(spec, tmp_path_factory):
     return run(spec, tmp_path_factory.mktemp("run") / "here", processes=2)
 
 
-def test_users_are_cut_into_shards_where_they_do_not_meet(spec, outcome, tmp_path):
+def test_independent_users_run_in_parts(spec, outcome, tmp_path):
     cells = cells_of(spec, 500)
     assert len(cells) == 2 * (3 * 2 + 1)
     assert {cell.last - cell.first for cell in cells} == {SHARD, 500}
@@ -376,7 +376,7 @@ def test_users_are_cut_into_shards_where_they_do_not_meet(spec, outcome, tmp_pat
     assert told["multiplications"] == pytest.approx(whole.settings["multiplications"])
 
 
-def test_ray_and_processes_earn_the_same(cluster, spec, outcome, tmp_path):
+def test_ray_and_processes_give_the_same_rewards(cluster, spec, outcome, tmp_path):
     """While its workers are killed."""
     killed, made, wanted = [], None, 2 if TORTURE else 1
     while len(killed) < wanted:
@@ -400,7 +400,7 @@ def unused_ports(count):
     return [port for port in drawn if not listening(port)][:count]
 
 
-def test_a_cluster_elsewhere(tmp_path, folder):
+def test_command_builds_a_tree_on_a_remote_cluster(tmp_path, folder):
     """Build a tree on a separate cluster, reached through its client port as from another machine."""
     port, client = unused_ports(2)
     ray = os.path.join(os.path.dirname(sys.executable), "ray")
@@ -421,7 +421,7 @@ def test_a_cluster_elsewhere(tmp_path, folder):
         shutil.rmtree(short, ignore_errors=True)
 
 
-def test_nobody_at_the_address(folder, tmp_path):
+def test_address_without_a_cluster_is_refused(folder, tmp_path):
     told = cli("tree", "build", folder, "--on", "ray://127.0.0.1:9", "-o", tmp_path / "tree", code=2)
     assert "no cluster answers there" in told
     assert "Traceback" not in told

@@ -96,7 +96,7 @@ class ConTwin:
             self.events[user].append((place, reward))
 
 
-def test_conucb_is_its_equations(world, tree):
+def test_conucb_follows_its_equations(world, tree):
     session = tw.ConUCB(tw.LinUCB(alpha=0.25), budget=20).session(tree, world.catalogue, USERS, seed=3)
     twin = ConTwin(session)
     who = np.arange(USERS)
@@ -131,7 +131,7 @@ def test_conversation_does_not_depend_on_other_users(world, tree, options):
         assert result.settings["most_scores"] == 20
 
 
-def test_answers_are_those_of_the_mean_vector(world):
+def test_answers_come_from_the_mean_vector_of_a_group(world):
     rows = [np.array([0, 5, 9]), np.array([2])]
     told = world.opinions([1, 3], rows)[[0, 1], [0, 1]]
     people, things, user_bias, item_bias, _ = world.tastes
@@ -198,7 +198,7 @@ class HTwin:
 
 
 @pytest.mark.parametrize("v", [None, 0.3])
-def test_hmab_is_its_equations(world, tree, v):
+def test_hmab_follows_its_equations(world, tree, v):
     bandit = tw.LinUCB() if v is None else tw.Thompson(v)
     session = tw.HMAB(bandit, budget=280).session(tree, world.catalogue, USERS, seed=3)
     play(session, HTwin(session, v=v), world)
@@ -302,7 +302,7 @@ class Lineage:
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])
 @pytest.mark.parametrize("v", [None, 0.3])
-def test_ictr_is_its_equations(world, tree, v, spread):
+def test_ictr_follows_its_equations(world, tree, v, spread):
     policy = tw.ICTR(tw.LinUCB() if v is None else tw.Thompson(v), budget=12, topics=3, particles=4, spread=spread)
     session = policy.session(tree, world.catalogue, USERS, seed=3)
     play(session, TopicTwin(session, spread, v or 0.5, v is not None), world)
@@ -377,7 +377,7 @@ class MeanTwin:
 @pytest.mark.parametrize("v", [None, 0.3])
 @pytest.mark.parametrize("shared", [(False, False), (False, True), (True, False), (True, True)])
 @pytest.mark.parametrize("groups", ["categories", "leaves"])
-def test_context_free_is_its_equations(world, tree, groups, shared, v):
+def test_context_free_follows_its_equations(world, tree, groups, shared, v):
     bandit = tw.LinUCB() if v is None else tw.Thompson(v)
     policy = tw.ContextFree(bandit, budget=20, groups=groups, shared_nodes=shared[0], shared_items=shared[1])
     session = policy.session(tree, world.catalogue, USERS, seed=3)
@@ -428,7 +428,7 @@ def slow_gamma(shape, seed, stream, counter):
     return d
 
 
-def test_gamma_draws_are_those_of_the_method():
+def test_gamma_equals_its_slow_twin():
     for case in range(300):
         shape = 1 + case % 7 / 3
         assert gamma(shape, 5, 9, 64 * case) == pytest.approx(slow_gamma(shape, 5, 9, 64 * case))
@@ -463,7 +463,7 @@ def test_baselines_learn_and_explorers_refuse_them(policy, world, tree):
     assert once.log.group_by("user").agg(pl.col("row").n_unique())["row"].to_list() == [60] * USERS
 
 
-def test_bad_baselines(world, tree):
+def test_bad_options_of_baselines_are_refused(world, tree):
     plain = tw.Catalogue(world.catalogue.ids, world.catalogue.vectors)
     for policy, shop, why in (
         (tw.HMAB(), plain, "HMAB: catalogue must be one with categories"),
@@ -490,7 +490,7 @@ def test_bad_baselines(world, tree):
 @pytest.mark.parametrize(
     "policy", [tw.HMAB(), tw.ICTR(), tw.ConUCB(), tw.ContextFree()], ids=lambda policy: policy.name
 )
-def test_their_sessions_refuse_what_is_not_theirs(policy, world, tree):
+def test_baseline_sessions_refuse_bad_arguments(policy, world, tree):
     session = policy.session(tree, world.catalogue, USERS)
     for allow in ([-1], [300], [0.5], [[1]], [3, 300], [-1, 3]):
         with pytest.raises(tw.InvalidArgument, match="allow must be a list of integers from 0 to 299"):

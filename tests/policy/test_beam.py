@@ -41,7 +41,7 @@ def best_by_score(user, alpha, closed=()):
 
 
 @pytest.mark.parametrize("once", [False, True])
-def test_exact_keeps_up_with_every_item(shop, tree, once):
+def test_flat_without_a_budget_takes_the_best_of_all_items(shop, tree, once):
     plan = Flat(LinUCB(0.5), None).plan(tree, shop, once=once)
     assert plan.exact
     user, closed = Live(plan), []
@@ -58,7 +58,7 @@ def test_exact_keeps_up_with_every_item(shop, tree, once):
     assert plan.upkeep == 3 * 36 + 400 * 6
 
 
-def test_exact_means_and_widths_after_changes(shop, tree):
+def test_flat_without_a_budget_updates_means_and_widths(shop, tree):
     plan = Flat(LinUCB(0.5), None).plan(tree, shop)
     state, seat = room(plan, 1, 0), np.zeros(1, dtype=np.int64)
     sit_all(plan, state, seat)
@@ -103,7 +103,7 @@ def test_a_narrow_beam_finds_nearly_the_best_at_little_work():
     assert np.mean(found) > 0.95
 
 
-def test_a_user_nobody_knows_gets_anything(shop, tree):
+def test_unknown_user_gets_any_item(shop, tree):
     seen = set()
     for stream in range(60):
         user = Live(Beam(fresh=0.0).plan(tree, shop), stream=stream)
@@ -112,7 +112,7 @@ def test_a_user_nobody_knows_gets_anything(shop, tree):
 
 
 @pytest.mark.parametrize("bandit", BANDITS, ids=str)
-def test_every_item_keeps_a_chance(shop, tree, bandit):
+def test_every_item_keeps_a_positive_probability(shop, tree, bandit):
     session = Beam(bandit, fresh=0.2).session(tree, shop, 300, seed=1)
     for nonce in range(3):
         made = session.select(np.arange(300), nonce)
@@ -128,7 +128,7 @@ def test_every_item_keeps_a_chance(shop, tree, bandit):
     assert made.exact.all() == (not isinstance(bandit, Thompson))
 
 
-def test_propensities_are_how_often_an_item_is_shown(shop, tree):
+def test_propensities_equal_observed_frequencies(shop, tree):
     session = Beam(EpsilonGreedy(0.3), 6, fresh=0.1, explore=0.6).session(tree, shop, 1, seed=1)
     session.update(session.select([0], 0), [1.0])
     counts, told = np.zeros(len(shop)), np.zeros(len(shop))
@@ -142,7 +142,7 @@ def test_propensities_are_how_often_an_item_is_shown(shop, tree):
     assert told[told > 0].sum() == pytest.approx(1.0, abs=0.05)
 
 
-def test_closed_items_are_passed_over(shop, tree):
+def test_closed_items_are_never_chosen(shop, tree):
     plan = Beam(means=100, fresh=0.0).plan(tree, shop)
     user = Live(plan)
     user.update(7, -1, 1.0)
@@ -156,7 +156,7 @@ def test_closed_items_are_passed_over(shop, tree):
     assert user.decide(0, everything) == (-1, -1, 0)
 
 
-def test_trees_of_uneven_depth():
+def test_beam_walks_trees_of_uneven_depth():
     vectors = np.random.default_rng(0).standard_normal((90, 4)).astype(np.float32)
     paths = [("a",) if i % 3 == 0 else ("b", f"b{i % 4}") if i % 3 == 1 else ("c", "d", f"e{i % 2}") for i in range(90)]
     shop = tw.Catalogue(range(90), vectors)
@@ -177,7 +177,7 @@ def test_trees_of_uneven_depth():
         ({"explore": -0.1}, "explore"),
     ],
 )  # fmt: skip
-def test_bad_options(shop, tree, options, message):
+def test_bad_options_are_refused(shop, tree, options, message):
     with pytest.raises(InvalidArgument, match=message):
         Beam(**options).plan(tree, shop)
 
@@ -217,7 +217,7 @@ def test_replay_is_the_same_to_the_bit_under_any_rule(shop, tree, kind, rules, r
 
 
 @pytest.mark.parametrize("kind", [HCB, PHCB, CBLeaf, Flat])
-def test_a_shortlist_brings_back_what_served_well(kind):
+def test_shortlist_repeats_items_with_good_rewards(kind):
     world = tw.World.synthetic(items=5_000, users=60, dim=8, seed=1)
     tree = tw.ItemTree.build(world.catalogue.vectors, seed=0)
     plain, short = (tw.simulate(kind(shortlist=k), world, tree, rounds=400, reward="click", seed=0) for k in (0, 8))
@@ -225,7 +225,7 @@ def test_a_shortlist_brings_back_what_served_well(kind):
     assert short.settings["most_scores"] <= 50
 
 
-def test_forgetting_follows_an_interest_that_moves(shop):
+def test_forgetting_follows_a_drifting_interest(shop):
     """A user likes one half of the items at first, the other later."""
     rewards = (shop.vectors[:, 0] > 0).astype(float), (shop.vectors[:, 0] < 0).astype(float)
     tree = tw.ItemTree.build(shop.vectors, (5, 40), seed=0, normalize=False)
@@ -241,7 +241,7 @@ def test_forgetting_follows_an_interest_that_moves(shop):
     assert earned[1] > 1.2 * earned[0]
 
 
-def test_forgetting_everything_leaves_the_prior(shop, tree):
+def test_total_forgetting_leaves_the_prior(shop, tree):
     plan = Beam(forgetting=0.2).plan(tree, shop)
     user = Live(plan, events=200)
     for i in range(96):  # whole blocks of 32: what came before counts 0.2**32 times as much
@@ -251,7 +251,7 @@ def test_forgetting_everything_leaves_the_prior(shop, tree):
     np.testing.assert_allclose(posterior.theta[0, 0], 0, atol=1e-6)
 
 
-def test_exploration_is_capped(shop, tree):
+def test_explore_limits_the_share_of_exploring_decisions(shop, tree):
     users = 400
     for kind in (HCB, Beam):
         greedy = kind(LinUCB(5.0), explore=0.0, **({"fresh": 0.0} if kind is Beam else {}))
@@ -267,14 +267,14 @@ def test_exploration_is_capped(shop, tree):
         assert half.select(np.arange(users), 0).propensity.min() > 0
 
 
-def test_lists_of_the_last_few():
+def test_ragged_lists_keep_the_last_entries():
     values, count = np.zeros(3, dtype=np.int32), 0
     for value, expected in ((5, [5]), (7, [5, 7]), (5, [7, 5]), (8, [7, 5, 8]), (9, [5, 8, 9]), (8, [5, 9, 8])):
         count = push(values, count, value)
         assert values[:count].tolist() == expected
 
 
-def test_items_come_back_after_a_while(shop, tree):
+def test_items_repeat_after_their_rest(shop, tree):
     world = tw.World.synthetic(items=300, users=5, dim=8, seed=1)
     result = tw.simulate(Beam(), world, rounds=200, repeats=7, seed=0, log=False)
     assert result.rewards.shape == (5, 200)
@@ -301,7 +301,7 @@ def test_slates_are_spread_over_the_tree(shop, tree):
     assert told.reproduced
 
 
-def test_more_than_there_is(shop):
+def test_asking_for_more_items_than_exist_is_refused(shop):
     """Nothing left is told, also where slates are spread; nothing is written where there is no room."""
     few = tw.Catalogue(range(6), shop.vectors[:6])
     explorer = tw.Explorer(few, repeats=False, seed=0)
@@ -313,7 +313,7 @@ def test_more_than_there_is(shop):
             explorer.recommend(["ada"], 2, diverse=diverse)
 
 
-def test_late_feedback_does_not_wake_what_rests(shop, tree):
+def test_late_feedback_does_not_end_an_items_rest(shop, tree):
     explorer = tw.Explorer(shop, tree, repeats=2, seed=0)
     shown = [explorer.recommend(["ada"])[0] for _ in range(3)]
     before = explorer.inspect.may_show_to("ada")
@@ -327,7 +327,7 @@ def test_late_feedback_does_not_wake_what_rests(shop, tree):
         tw.Explorer(shop, tree, repeats=400)
 
 
-def test_regret_where_items_rest():
+def test_regret_counts_available_items_only():
     chances = np.array([[0.9, 0.5, 0.1]])
     world = tw.World.from_matrix(chances, tw.Catalogue(range(3), np.eye(3, dtype=np.float32)))
     result = tw.simulate(Flat(LinUCB(0.0), None), world, rounds=40, repeats=1, regret=True, seed=0)
@@ -335,7 +335,7 @@ def test_regret_where_items_rest():
     assert np.unique(last).tolist() == pytest.approx([0.5, 0.9])
 
 
-def test_propensities_of_users_nobody_knows(shop, tree):
+def test_propensities_of_unknown_users_are_uniform(shop, tree):
     """Where all items look alike, they are told to be about equally likely, sampled or drawn; and never exactly so."""
     assert not Beam(fresh=0.3).session(tree, shop, 300, seed=4).select(np.arange(300), 0).exact.any()
     few = tw.Catalogue(range(17), np.eye(17, dtype=np.float32))
@@ -358,7 +358,7 @@ def test_a_beam_sees_all_of_an_uneven_tree():
     assert every[user.place(row)] == pytest.approx(every[best], abs=1e-6)
 
 
-def test_what_a_search_goes_by_is_what_the_tree_holds():
+def test_search_arrays_follow_from_the_tree():
     """Ladders, spreads and widths of an uneven tree, each counted by hand; leaves wait for the levels below them."""
     random = np.random.default_rng(1)
     vectors = random.standard_normal((60, 3)).astype(np.float32)
@@ -380,7 +380,7 @@ def test_what_a_search_goes_by_is_what_the_tree_holds():
     assert _widths(tree, 10**6)[2:].tolist() == [3, 5, 8]
 
 
-def test_what_the_shortlist_adds_is_taken_from_the_visible_node_that_holds_it(shop, tree):
+def test_shortlisted_item_belongs_to_its_visible_node(shop, tree):
     session, seen = PHCB(LinUCB(0.1), 16, shortlist=5).session(tree, shop, 3), []
     likes = np.random.default_rng(3).random((3, len(shop))) < 0.2
     for nonce in range(40):
@@ -413,7 +413,7 @@ def test_multiplications_are_counted(bandit, products, shop):
         user.update(row, node, 1.0)
 
 
-def test_screens():
+def test_filters_of_items_combine():
     flags = Flags.of(~np.isin(np.arange(9), [2, 5]))
     nothing, room = np.zeros(0, np.int32), (np.zeros(4, np.int32), np.zeros(1, np.int64))
     screen = Screen(nothing, False, flags, *room)
@@ -448,7 +448,7 @@ def population():
     return shop, tw.Interactions(users, items)
 
 
-def test_a_prior_knows_in_which_direction_people_differ(population, tmp_path):
+def test_fitted_prior_finds_the_directions_in_which_users_differ(population, tmp_path):
     shop, log = population
     prior = Crowd.fit(log, shop, seed=1)
     spread = np.diag(np.asarray(prior.covariance))[:5]
@@ -467,7 +467,7 @@ def test_a_prior_knows_in_which_direction_people_differ(population, tmp_path):
     np.testing.assert_array_equal(loaded.transform(shop).vectors, prior.transform(shop).vectors)
 
 
-def test_a_prior_helps_newcomers(population):
+def test_fitted_prior_helps_new_users(population):
     shop, log = population
     prior = Crowd.fit(log, shop, seed=1)
     x = shop.vectors / np.linalg.norm(shop.vectors, axis=1, keepdims=True)
@@ -492,7 +492,7 @@ def test_a_prior_does_not_depend_on_the_unit_of_rewards(population):
     np.testing.assert_allclose(other, spread, rtol=1e-3, atol=1e-6)
 
 
-def test_what_a_prior_sees(population):
+def test_prior_adds_features_to_the_catalogue(population):
     shop, log = population
     prior = Crowd.fit(log, shop, users=200)
     seen = prior.transform(shop)
@@ -517,7 +517,7 @@ def test_what_a_prior_sees(population):
     assert {d.item for d in explorer.recommend(["new"], n=5)} <= set(range(600))
 
 
-def test_a_prior_refuses_what_it_does_not_know(population, tmp_path):
+def test_prior_refuses_bad_logs_and_catalogues(population, tmp_path):
     shop, log = population
     with pytest.raises(InvalidArgument, match="dimensions"):
         Crowd.fit(log, shop, users=50).transform(shop.with_vectors(shop.vectors[:, :3]))
@@ -536,7 +536,7 @@ def test_a_prior_refuses_what_it_does_not_know(population, tmp_path):
         Crowd.load(tmp_path)
 
 
-def test_a_tree_over_other_vectors(shop, tree):
+def test_tree_over_other_vectors_keeps_its_items(shop, tree):
     wider = np.concatenate([shop.vectors, np.ones((400, 1), dtype=np.float32)], axis=1)
     other = tree.over(wider)
     np.testing.assert_array_equal(other.items, tree.items)

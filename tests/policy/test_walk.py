@@ -76,7 +76,7 @@ BANDITS = [LinUCB(0.5), LinUCB(0.5, ridge=3.0), Thompson(0.3), EpsilonGreedy(0.2
 
 
 @pytest.mark.parametrize("kind", [HCB, PHCB, Beam, Flat])
-def test_a_request_is_learned_as_it_was_seen(kind):
+def test_context_of_a_request_is_used_for_learning(kind):
     """Through the first gate, another, or none: what is learned is the vector times the gate."""
     shop = catalogue()
     tree = tw.ItemTree.build(shop.vectors, (3, 9), seed=0)
@@ -96,7 +96,7 @@ def test_a_request_is_learned_as_it_was_seen(kind):
 @pytest.mark.parametrize("split", ["paper", "authors"])
 @pytest.mark.parametrize("kind", [kind for kind in TREE_POLICIES.values() if kind is not Beam])
 @pytest.mark.parametrize("bandit", BANDITS, ids=str)
-def test_every_round_is_the_naive_twins(kind, bandit, split, once):
+def test_every_round_equals_the_naive_twin(kind, bandit, split, once):
     shop = catalogue()
     # Not normalised: unit vectors would all be equally uncertain at first, and ties fall to rounding.
     tree = tw.ItemTree.build(shop.vectors, (4, 12), seed=0, normalize=False)
@@ -119,7 +119,7 @@ def test_every_round_is_the_naive_twins(kind, bandit, split, once):
 
 
 @pytest.mark.parametrize("kind", [HCB, PHCB])
-def test_on_a_deep_tree_too(kind):
+def test_deep_tree_equals_the_naive_twin(kind):
     shop = catalogue(240)
     tree = tw.ItemTree.build(shop.vectors, (3, 9, 30, 90), seed=0, normalize=False)
     policy = kind(LinUCB(0.5), budget=25)
@@ -132,7 +132,7 @@ def test_on_a_deep_tree_too(kind):
             one.update(*made[:2], float(made[0] % 3 == 0))
 
 
-def test_hcb_on_a_flat_tree_is_flat_and_so_on():
+def test_hcb_on_other_trees_equals_the_policies_named_after_them():
     shop = catalogue()
     tree = tw.ItemTree.build(shop.vectors, (4, 12), seed=0)
     pairs = [
@@ -166,7 +166,7 @@ def test_budgets_are_split_as_the_paper_says():
     assert budgets(CBCategory(split="authors")) == (50, 50)
 
 
-def test_no_budget_scores_every_child():
+def test_without_a_budget_every_child_is_scored():
     shop = catalogue()
     tree = tw.ItemTree.build(shop.vectors, (4, 12), seed=0)
     for policy in (HCB(budget=None), HCB(budget=10_000)):
@@ -240,7 +240,7 @@ def test_phcb_by_hand_step_by_step():
     )
 
 
-def test_the_authors_rule_rounds_nothing_and_takes_equality():
+def test_authors_rule_does_not_round_and_accepts_equality():
     limits = LogThreshold(q=10, p=0.1, authors=True).thresholds(3)
     assert limits.visits[2] == pytest.approx(6.931, abs=1e-3)
     assert limits.at_least
@@ -252,7 +252,7 @@ def test_the_authors_rule_rounds_nothing_and_takes_equality():
     assert user.visible == [3, 4, 2]
 
 
-def test_a_rule_of_ones_own_and_a_start_of_ones_own():
+def test_own_expansion_and_start_are_used():
     class Never:
         def thresholds(self, levels):
             return Thresholds(np.full(levels + 1, np.inf), np.zeros(levels + 1))
@@ -279,7 +279,7 @@ def test_visible_nodes_always_partition_the_catalogue(events, seed):
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.floats(-1, 1)), max_size=40), st.integers(0, 20), st.integers(0, 21))
-def test_history_counts_slices(events, first, last):
+def test_history_counts_events_of_a_slice(events, first, last):
     history = History.empty(1, 40)
     for place, reward in events:
         record(history, 0, place, reward)
@@ -293,7 +293,7 @@ PLACES = st.integers(0, 200)
 
 
 @given(st.sets(PLACES), st.sampled_from(["only", "flags", "all"]), st.lists(PLACES), PLACES, PLACES, st.sets(PLACES))
-def test_screens_let_through_what_is_open(named, kind, closed, first, length, turned):
+def test_filters_keep_open_items(named, kind, closed, first, length, turned):
     flags = Flags.none()
     if kind == "flags":
         flags = Flags.of(np.isin(np.arange(201), sorted(named)))
@@ -315,7 +315,7 @@ def test_screens_let_through_what_is_open(named, kind, closed, first, length, tu
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), max_size=200))
-def test_lists_grow_and_stay_apart(steps):
+def test_ragged_lists_grow_independently(steps):
     lists, beside, expected = Lists.empty(4, 2), np.zeros(8), [[], [], [], []]
     for seat, value in steps:
         lists, [beside] = widened(lists, seat, int(lists.length[seat]) + 1, beside)
@@ -396,7 +396,7 @@ def test_a_changed_reward_counts_where_the_event_was():
     assert tally(changed.history, 0, 0, 8) == (2, 0.5)
 
 
-def test_an_item_that_is_gone_is_passed_over():
+def test_removed_item_is_ignored_in_replay():
     tree, shop = four_levels()
     plan, seat = PHCB().plan(tree, shop), np.zeros(1, dtype=np.int64)
     one, other = room(plan, 1, 0), room(plan, 1, 0)
@@ -461,7 +461,7 @@ def test_beam_ranks_nodes_by_their_means():
 
 
 @pytest.mark.parametrize("budget", [None, 12])
-def test_kept_up_scores_are_the_computed_ones(budget):
+def test_updated_scores_equal_recomputed_ones(budget):
     shop, random = catalogue(), np.random.default_rng(0)
     plan = HCB(budget=budget).plan(tw.ItemTree.build(shop.vectors, (4, 12), seed=0), shop)
     assert len(plan.board.mean) == 4
@@ -476,7 +476,7 @@ def test_kept_up_scores_are_the_computed_ones(budget):
 
 
 @pytest.mark.parametrize("kind", TREE_POLICIES.values())
-def test_nothing_left_and_almost_nothing_left(kind):
+def test_policies_work_when_few_or_no_items_are_left(kind):
     shop = catalogue(12)
     tree = tw.ItemTree.build(shop.vectors, (2, 5), seed=0)
     user = Live(kind(budget=12).plan(tree, shop, once=True))
@@ -488,7 +488,7 @@ def test_nothing_left_and_almost_nothing_left(kind):
         assert scores == 0
 
 
-def test_samples_are_uniform():
+def test_sampled_candidates_are_uniform():
     shop = catalogue(30)
     user = Live(Flat(EpsilonGreedy(1.0), budget=5).plan(tw.ItemTree.flat(shop.vectors), shop))
     rows = np.bincount([user.decide(nonce)[0] for nonce in range(3000)], minlength=30)
@@ -513,14 +513,14 @@ def test_samples_are_uniform():
         (PHCB(start=[99]), "PHCB: start must be an integer from 0 to"),
     ],
 )
-def test_bad_parameters(policy, why):
+def test_bad_parameters_are_refused(policy, why):
     shop = catalogue(30)
     with pytest.raises(InvalidArgument, match=why):
         policy.plan(tw.ItemTree.build(shop.vectors, (3, 6)), shop)
 
 
 @pytest.mark.parametrize("kind", TREE_POLICIES.values())
-def test_users_nothing_is_known_of_meet_all_arms_alike(kind):
+def test_all_arms_are_equal_for_unknown_users(kind):
     shop = tw.Catalogue(range(12), np.eye(12, dtype=np.float32), categories=[f"c{row % 3}" for row in range(12)])
     tree = tw.ItemTree.from_categories(shop.vectors, shop.categories)
     plan = kind(EpsilonGreedy(0.0), budget=24).plan(tree, shop)
@@ -528,13 +528,13 @@ def test_users_nothing_is_known_of_meet_all_arms_alike(kind):
     assert ((rows - 50) ** 2 / 50).sum() < 31.3  # chi-square, 11 degrees of freedom, p = 0.001
 
 
-def test_leaves_of_a_chain():
+def test_chain_of_nodes_is_walked_in_two_steps():
     shop = tw.Catalogue(range(3), np.eye(3, dtype=np.float32))
     plan = CBLeaf().plan(tw.ItemTree.from_paths(np.eye(3), ["a>b>c"] * 3), shop)
     assert (plan.slots, plan.node_budget, plan.item_budget) == (2, 25, 25)
 
 
-def test_bad_trees_and_catalogues():
+def test_trees_that_do_not_fit_the_catalogue_are_refused():
     shop = catalogue(30)
     with pytest.raises(InvalidArgument, match="tree must be over 30 items of 4 dimensions, got '20 x 4'"):
         HCB().plan(tw.ItemTree.build(catalogue(20).vectors, (3,)), shop)

@@ -12,6 +12,7 @@ def test_a_batch_is_accepted_whole_or_not_at_all():
     async def go():
         gate = threading.Event()
         batcher = Batcher("test", lambda asked: (gate.wait(5), list(asked))[1], 10)
+        batcher.start()
         first = batcher.ask_many(range(30))  # nobody waits: any number is fine
         with pytest.raises(Full):
             batcher.ask_many([1])

@@ -102,7 +102,7 @@ def test_symbolic_links_are_not_followed_when_writing(tmp_path):
     artefact.write_file(tmp_path / "out.html", b"page")
     assert victim.read_text() == "precious"
     (tmp_path / "events.db").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match="a link to nothing; make the store where it leads to"):
+    with pytest.raises(StoreError, match="a link to a file that does not exist; create the store at its target"):
         SQLiteStore(tmp_path / "events.db")
     assert not (tmp_path / "elsewhere").exists()
 

@@ -210,10 +210,10 @@ def test_the_page_says_what_the_crowd_has_learned(tab, http):
     assert "present edition" in tab.inner_text("#crowd-numbers")
     assert tab.locator("#risen tbody tr").count() == len(told["risen"])
     shoot(tab, "crowd")
-    tab.get_by_role("button", name="Colour the tree by what everybody thinks").click()
+    tab.get_by_role("button", name="Colour the tree by the crowd").click()
     tab.wait_for_selector(".chart .slice")
     assert tab.locator("button[data-choice=crowd]").get_attribute("aria-pressed") == "true"
-    assert "expected reward of a newcomer" in tab.inner_text(".legend")
+    assert "expected reward for a new user" in tab.inner_text(".legend")
     tab.locator("button[data-choice=groups]").click()  # which the next view begins with
     assert tab.inner_text(".legend") == ""
 
@@ -294,7 +294,7 @@ def test_the_page_recovers_when_the_service_is_back(browser, large_items, tmp_pa
     running = start(tmp_path, large_items)
     tab = watched(browser.new_page())
     tab.goto(running.url + "/#/user")
-    tab.wait_for_selector("text=Nobody was here yet")
+    tab.wait_for_selector("text=There are no users yet")
     tab.goto(running.url + "/#/live")
     tab.wait_for_selector("text=Nothing was recommended since the start")
     kill(running)
@@ -435,7 +435,7 @@ def test_the_page_explains_held_out_users_and_apprentices(browser, large_items, 
         tab.click("#recommend")
         tab.wait_for_selector("text=popular: this user is held out")
         tab.click(".offer summary")
-        tab.wait_for_selector("text=It earned most so far")
+        tab.wait_for_selector("text=It has earned most so far")
         [made] = httpx.post(running.url + "/v1/recommend", json={"user": "ada"}).json()["items"]
         assert httpx.get(running.url + "/v1/decisions/" + made["decision_id"]).json()["steps"] == []
         assert tab.faults == []

@@ -1,3 +1,4 @@
+import inspect
 import json
 import os
 from pathlib import Path
@@ -115,6 +116,8 @@ def test_treeward_simulate_is_callable(world):
 
     assert tw.simulate(HCB(budget=20), world, rounds=2, users=1).rewards.shape == (1, 2)
     assert package(HCB(budget=20), world, rounds=2, users=1).rewards.shape == (1, 2)
+    assert inspect.signature(tw.simulate) == inspect.signature(package) == inspect.signature(simulate)
+    assert "rounds" in inspect.signature(tw.simulate).parameters
 
 
 @pytest.mark.parametrize(

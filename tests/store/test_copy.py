@@ -59,7 +59,7 @@ def head(store):
 
 @pytest.mark.parametrize("to", KINDS)
 @pytest.mark.parametrize("of", KINDS)
-def test_a_copy_is_the_store(places, of, to):
+def test_a_copy_equals_its_source(places, of, to):
     shop, explorer, made = lived(places(of, "one"))
     source, target = explorer.store, open_store(places(to, "two"))
     assert copy(source, target) == (4, 23, True)
@@ -81,7 +81,7 @@ def test_a_copy_is_the_store(places, of, to):
 
 @pytest.mark.parametrize("of", KINDS)
 @pytest.mark.parametrize("to", KINDS)
-def test_a_copy_goes_on_where_it_was_cut_off(places, of, to, monkeypatch):
+def test_an_interrupted_copy_resumes(places, of, to, monkeypatch):
     shop, explorer, _ = lived(places(of, "one"))
     source, where = explorer.store, places(to, "two")
     monkeypatch.setattr(memory, "_USERS_AT_ONCE", 1)
@@ -116,7 +116,7 @@ def test_a_copy_goes_on_where_it_was_cut_off(places, of, to, monkeypatch):
     explorer.close()
 
 
-def test_a_store_that_is_written_to_is_followed(places):
+def test_a_copy_catches_up_with_a_store_in_use(places):
     _, explorer, _ = lived(places("file", "one"))
     target = open_store(places("file", "two"))
     busy = threading.Event()
@@ -141,7 +141,7 @@ def test_a_store_that_is_written_to_is_followed(places):
 
 
 @pytest.mark.parametrize("to", KINDS)
-def test_what_is_not_a_copy_or_no_longer_one_is_left_alone(places, to):
+def test_stores_with_events_and_copies_that_served_are_not_overwritten(places, to):
     shop, one, _ = lived(places("file", "one"))
     _, other, _ = lived(places(to, "two"))
     before = contents(other.store)
@@ -171,7 +171,7 @@ def test_what_is_not_a_copy_or_no_longer_one_is_left_alone(places, to):
 
 
 @pytest.mark.parametrize("to", KINDS)
-def test_somebody_erased_who_comes_back_is_somebody_new_in_the_copy(places, to):
+def test_a_user_erased_in_the_source_is_a_new_user_in_the_copy(places, to):
     _, explorer, made = lived(places("file", "one"))
     target = open_store(places(to, "two"))
     copy(explorer.store, target)
@@ -187,7 +187,7 @@ def test_somebody_erased_who_comes_back_is_somebody_new_in_the_copy(places, to):
 
 
 @pytest.mark.parametrize("to", KINDS)
-def test_two_copies_at_once_do_not_add_up(places, to, monkeypatch):
+def test_two_copies_at_once_add_events_only_once(places, to, monkeypatch):
     _, explorer, _ = lived(places("file", "one"))
     target = open_store(places(to, "two"))
     counts, raced = type(target).counts, []
@@ -223,7 +223,7 @@ def test_names_that_a_database_cannot_hold_are_refused_before_anything_is_copied
     target.close()
 
 
-def test_notes_move_along(places):
+def test_metadata_is_copied(places):
     source, target = open_store(places("file", "one")), open_store(places("file", "two"))
     source.metadata.put({"snapshot": b"this one"})
     copy(source, target)
@@ -233,7 +233,7 @@ def test_notes_move_along(places):
 
 
 @needs_postgres
-def test_the_commands(cluster, tmp_path):  # noqa: F811
+def test_copy_export_and_import_from_the_command_line(cluster, tmp_path):  # noqa: F811
     _, explorer, _ = lived(str(tmp_path / "events.db"))
     there = cluster.database("moved")
     told = cli("store", "copy", tmp_path / "events.db", there, code=2)
@@ -286,7 +286,7 @@ def test_a_service_moves_to_a_database_without_losing_anything(cluster, tmp_path
 # --- Parquet --------------------------------------------------------------------------------------------------------
 
 
-def test_events_go_to_parquet_and_back(tmp_path):
+def test_events_survive_export_and_import(tmp_path):
     _, explorer, made = lived(str(tmp_path / "events.db"))
     assert parquet.export(explorer.store, tmp_path / "out") == (23, 4)
     table = pl.read_parquet(tmp_path / "out")
@@ -310,8 +310,8 @@ def test_events_go_to_parquet_and_back(tmp_path):
     explorer.close()
 
 
-def test_many_events_make_many_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "_ROWS_A_FILE", 100)
+def test_many_events_are_exported_to_several_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "_ROWS_PER_FILE", 100)
     monkeypatch.setattr(parquet, "_AT_ONCE", 4)
     store = tw.MemoryStore()
     number_items(store, pl.Series(range(9)))
@@ -326,7 +326,7 @@ def test_many_events_make_many_files(tmp_path, monkeypatch):
     assert item_ids(other).dtype.is_integer()
 
 
-def test_a_plain_table_of_clicks_is_enough(tmp_path):
+def test_a_table_of_users_and_items_can_be_imported(tmp_path):
     pl.DataFrame({"user": [1, 2, 1], "item": ["a", "b", "c"], "time": [10, 20, 5]}).write_parquet(
         tmp_path / "a.parquet"
     )
@@ -343,7 +343,7 @@ def test_a_plain_table_of_clicks_is_enough(tmp_path):
     assert store.read(["y"])[0][["nonce", "node", "time"]].tolist() == [(0, 3, 7)]
 
 
-def test_an_empty_store_goes_there_and_back(tmp_path):
+def test_an_empty_store_survives_export_and_import(tmp_path):
     assert parquet.export(tw.MemoryStore(), tmp_path / "out") == (0, 0)
     assert parquet.load(tw.MemoryStore(), tmp_path / "out") == (0, 0)
 
@@ -356,7 +356,10 @@ def test_an_empty_store_goes_there_and_back(tmp_path):
         ({"user": ["a"], "item": ["x"], "reward": [float("nan")]}, "row 0 has no finite reward"),
         ({"user": ["a"], "item": ["x"], "kind": ["bought"]}, "does not hold events"),
         ({"user": ["a"], "item": ["x"], "node": ["here"]}, "does not hold events"),
-        ({"user": ["a"], "item": ["x"], "user_is_number": [True]}, "said to be a number and is not"),
+        (
+            {"user": ["a"], "item": ["x"], "user_is_number": [True]},
+            "user_is_number is true for a user that is not a number",
+        ),
         ({"user": ["a", "b"], "item": ["x", "y"], "kind": ["reward", None]}, "row 1 has no kind"),
         ({"user": ["a", "a"], "item": ["x", "x"], "decision": [5, 5]}, "more than one reward"),
         ({"user": ["a"], "item": [["x", "y"]]}, r"'item' must hold texts or integers, not List\(String\)"),
@@ -364,11 +367,11 @@ def test_an_empty_store_goes_there_and_back(tmp_path):
         ({"user": [1.5], "item": ["x"]}, "'user' must hold texts or integers, not Float64"),
         ({"user": ["a"], "item": ["x"], "tree": [["t"]]}, "'tree' must hold one value per row, not List"),
         ({"user": ["a", "b"], "item": ["x", "y"], "time": [7, -1]}, "row 1 has the time -1, where it must be"),
-        ({"user": ["a"], "item": ["x"], "time": [1_700_000_000_000]}, "Milliseconds are to be divided by 1000"),
+        ({"user": ["a"], "item": ["x"], "time": [1_700_000_000_000]}, "Divide milliseconds by 1000"),
         ({"user": ["a"], "item": ["x"], "time": [datetime(1969, 1, 1)]}, "row 0 has the time 1969-01-01"),
     ],
 )
-def test_tables_that_are_none(tmp_path, table, told):
+def test_tables_without_valid_events_are_refused(tmp_path, table, told):
     pl.DataFrame(table).write_parquet(tmp_path / "a.parquet")
     store = tw.MemoryStore()
     with pytest.raises(DataError, match=told):
@@ -376,7 +379,7 @@ def test_tables_that_are_none(tmp_path, table, told):
     assert count_users(store) == 0
 
 
-def test_files_that_are_none(tmp_path):
+def test_files_that_are_not_parquet_are_refused(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"rubbish")
     with pytest.raises(DataError, match="cannot be read"):
         parquet.load(tw.MemoryStore(), tmp_path / "a.parquet")

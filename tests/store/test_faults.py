@@ -34,20 +34,20 @@ def faulty(tmp_path_factory):
     return {**os.environ, "LD_PRELOAD": str(library)}
 
 
-def test_killed_at_random_it_loses_nothing(items, tmp_path):
+def test_a_store_killed_at_random_loses_nothing(items, tmp_path):
     found = campaign(tmp_path, items, 3)
     assert found.acknowledged > 100
     assert (found.lost, found.problems) == (0, ())
 
 
-def test_the_campaign_notices_dropped_writes(items, tmp_path, faulty):
+def test_dropped_writes_are_noticed_by_the_campaign(items, tmp_path, faulty):
     found = campaign(tmp_path, items, 1, env=faulty, during=lambda folder: (folder / "drop-write").touch())
     assert found.acknowledged > 10
     assert found.lost == found.acknowledged
 
 
 @pytest.mark.parametrize("fault", ["fail-write", "fail-sync", "fail-space"])
-def test_a_disk_that_fails_is_never_acknowledged(items, tmp_path, faulty, fault):
+def test_writes_to_a_failing_disk_are_never_acknowledged(items, tmp_path, faulty, fault):
     running = start(tmp_path, items, env=faulty)
     with Client(running.url, tries=1) as client:
         made = client.recommend("ada", 4)

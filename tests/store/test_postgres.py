@@ -44,11 +44,11 @@ def opened(url, **options):
     return PostgresStore(url, **options)
 
 
-def test_it_keeps_the_promises_of_a_store(url):
+def test_the_store_keeps_its_contract(url):
     check_store(lambda: opened(url))
 
 
-def test_all_of_it_is_there_for_others(url):
+def test_other_processes_see_all_writes(url):
     one, other = opened(url), opened(url)
     one.append(["ada", 7], np.concatenate([event(1, 0.5, nonce=5), event(2, 1.0, nonce=6, time=99)]))
     assert other.read(["ada"])[0].tobytes() == one.read(["ada"])[0].tobytes()
@@ -73,7 +73,7 @@ def test_all_of_it_is_there_for_others(url):
     other.close()
 
 
-def test_a_decision_has_one_reward_whoever_says_so_first(url):
+def test_concurrent_rewards_for_a_decision_count_once(url):
     stores = [opened(url, connections=4) for _ in range(4)]
     nonces = list(range(1, 301))
     wins = np.zeros(len(nonces) + 1, dtype=int)
@@ -97,7 +97,7 @@ def test_a_decision_has_one_reward_whoever_says_so_first(url):
         store.close()
 
 
-def test_many_explorers_decide_as_one(url):
+def test_explorers_on_one_database_decide_alike(url):
     """Users hop between replicas at random; one explorer given the same events decides the same, without a crowd."""
     shop = synthetic_catalogue(800, dim=8, seed=0)
     tree = tw.ItemTree.build(shop.vectors, (8, 60), seed=0)
@@ -136,7 +136,7 @@ def _node(decision):
     return decision.path[-1] if decision.path else 0
 
 
-def test_somebody_erased_on_one_replica_is_erased_on_all(url):
+def test_a_user_erased_on_one_replica_is_erased_on_all(url):
     shop = synthetic_catalogue(300, dim=4, seed=0)
     one, other = (tw.Explorer(shop, store=opened(url), exposures="all", seed=0) for _ in range(2))
     [d] = one.recommend(["ada"])
@@ -197,7 +197,7 @@ def test_a_failed_move_leaves_users_as_they_were(url, monkeypatch):
     other.close()
 
 
-def test_many_events_at_once(url):
+def test_many_events_are_added_at_once(url):
     store = opened(url)
     counts = np.array([3_000, 0, 2_000])
     many = np.concatenate([event(i, 0.5) for i in range(5_000)])
@@ -209,7 +209,7 @@ def test_many_events_at_once(url):
     store.close()
 
 
-def test_strangers_and_wrong_places(cluster, url):  # noqa: F811
+def test_other_versions_and_unreachable_databases_are_refused(cluster, url):  # noqa: F811
     import psycopg
 
     with pytest.raises(StoreError, match="there is no store in this database"):
@@ -230,7 +230,7 @@ def test_strangers_and_wrong_places(cluster, url):  # noqa: F811
         opened("postgresql://%%%", timeout=1.0)
 
 
-def test_a_database_that_goes_and_comes_back(tmp_path):
+def test_a_store_recovers_when_its_database_comes_back(tmp_path):
     from tests.pg import Cluster
 
     own = Cluster()
@@ -257,7 +257,7 @@ def test_a_database_that_goes_and_comes_back(tmp_path):
         own.close()
 
 
-def test_replicas_decide_as_one_lose_nothing_and_count_nothing_twice(url, tmp_path):
+def test_replicas_decide_alike_and_lose_or_repeat_no_events(url, tmp_path):
     """Sixteen callers hop between four services over one database, one of which is then killed."""
     synthetic_catalogue(500, dim=8, seed=0).save(tmp_path / "items")
     folders = [tmp_path / str(i) for i in range(4)]
@@ -346,7 +346,7 @@ def rewards_in(url):
     return found
 
 
-def test_a_service_whose_database_goes_and_comes_back(tmp_path):
+def test_a_service_recovers_when_its_database_comes_back(tmp_path):
     from tests.pg import Cluster
 
     own = Cluster()
@@ -371,7 +371,7 @@ def test_a_service_whose_database_goes_and_comes_back(tmp_path):
         own.close()
 
 
-def test_default_rewards_outlive_an_outage_that_is_longer_than_their_window(tmp_path):
+def test_default_rewards_are_given_after_a_long_outage(tmp_path):
     from tests.pg import Cluster
 
     own = Cluster()
@@ -402,7 +402,7 @@ def test_default_rewards_outlive_an_outage_that_is_longer_than_their_window(tmp_
         own.close()
 
 
-def test_bulk_appends_and_erasures_at_the_same_moment(url):
+def test_concurrent_bulk_appends_and_erasures_are_consistent(url):
     """New and known names in any order: nobody waits for each other for ever, nobody trips over somebody erased."""
     stores, problems = [opened(url) for _ in range(3)], []
 
@@ -502,7 +502,7 @@ def crowded(tmp_path_factory):
     return path
 
 
-def test_a_reward_told_to_one_replica_reaches_the_edition_of_another(crowded, url, tmp_path):
+def test_a_reward_given_to_one_replica_reaches_the_edition_of_another(crowded, url, tmp_path):
     folders = [tmp_path / name for name in ("one", "two")]
     for folder in folders:
         folder.mkdir()

@@ -49,13 +49,13 @@ def contents(store):
     return {user: events.tobytes() for user, events in read_all(store)}
 
 
-def test_it_keeps_the_promises_of_a_store(path):
+def test_the_store_keeps_its_contract(path):
     check_store(lambda: SQLiteStore(path))
     with_names = contents(SQLiteStore(path))
     assert {"a\x00b", "", "7", 7, -(2**63), 2**63 - 1} <= set(with_names)
 
 
-def test_all_of_it_is_there_again(path):
+def test_everything_is_there_after_reopening(path):
     store = SQLiteStore(path)
     store.append(["ada"] * 5, many(5))
     store.append([7], event(2, 1.0, nonce=9))
@@ -85,7 +85,7 @@ def test_all_of_it_is_there_again(path):
     assert sorted(map(str, everyone(last))) == ["7", "eve", "new"]
 
 
-def test_somebody_forgotten_is_gone_from_the_files(path, monkeypatch):
+def test_a_forgotten_user_leaves_no_trace_in_the_files(path, monkeypatch):
     monkeypatch.setattr("treeward.store.sqlite._ROWS_A_SLICE", 2)
     store = SQLiteStore(path)
     marked = many(40)
@@ -108,7 +108,7 @@ def test_somebody_forgotten_is_gone_from_the_files(path, monkeypatch):
     assert (again.counts(["bob"])[0], again.counts(["eve"])[0]) == (3, 10)
 
 
-def test_an_interrupted_erasure_is_finished_when_opened(path):
+def test_an_interrupted_erasure_is_finished_when_reopened(path):
     store = SQLiteStore(path)
     store.append(["ada"] * 9, many(9))
     store._purge = lambda: False  # as if killed right after the name was struck out
@@ -122,7 +122,7 @@ def test_an_interrupted_erasure_is_finished_when_opened(path):
         assert file.execute("SELECT count(*) FROM users").fetchone() == (0,)
 
 
-def test_exposures_can_be_read_at_once_and_are_on_disk_soon(path):
+def test_delayed_exposures_are_readable_at_once_and_on_disk_soon(path):
     store = SQLiteStore(path)
     commits = store.status().commits
     store.append(["ada"], event(3, 0.2, nonce=4, kind=SHOWN), within=0.05)
@@ -139,7 +139,7 @@ def test_exposures_can_be_read_at_once_and_are_on_disk_soon(path):
     assert store.status().waiting == 0
 
 
-def test_callers_share_commits(path):
+def test_concurrent_callers_share_commits(path):
     store = SQLiteStore(path)
     before, gate = store.status().commits, Barrier(16)
 
@@ -158,7 +158,7 @@ def test_callers_share_commits(path):
     assert sum(len(events) for _, events in read_all(SQLiteStore(path))) == 400
 
 
-def test_the_same_feedback_from_many_threads_counts_once(path):
+def test_duplicate_feedback_from_many_threads_counts_once(path):
     store, gate, ids = SQLiteStore(path), Barrier(8), 10_000
     fresh = np.zeros(8, dtype=np.int64)
 
@@ -181,7 +181,7 @@ def test_the_same_feedback_from_many_threads_counts_once(path):
     assert sum(map(len, before.values())) == ids * EVENT.itemsize
 
 
-def test_backups_are_stores(path, tmp_path):
+def test_a_backup_is_a_store(path, tmp_path):
     store = SQLiteStore(path)
     store.append(["ada"] * 5, many(5))
     store.append(["ada"], event(3, 0.2, nonce=99, kind=SHOWN), within=60)
@@ -198,7 +198,7 @@ def test_backups_are_stores(path, tmp_path):
     assert store.append(["ada"], event(5, 0.2, nonce=101)).all()
 
 
-def test_one_process_at_a_time(path):
+def test_a_store_is_open_in_one_process_at_a_time(path):
     store = SQLiteStore(path)
     code = f"from treeward.store.sqlite import SQLiteStore; SQLiteStore({str(path)!r})"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -210,7 +210,7 @@ def test_one_process_at_a_time(path):
     SQLiteStore(path).close()
 
 
-def test_what_is_no_store_is_refused(tmp_path):
+def test_files_that_are_not_stores_are_refused(tmp_path):
     with pytest.raises(StoreError, match="no such store"):
         SQLiteStore(tmp_path / "no.db", create=False)
     with pytest.raises(StoreError, match="folder"):
@@ -240,7 +240,7 @@ def test_a_file_of_another_version_is_refused_and_left_as_it_is(path, monkeypatc
 
 
 @pytest.mark.parametrize("column", ["records", "crc", "seq"])
-def test_a_flipped_bit_is_found(path, column):
+def test_a_changed_row_is_detected(path, column):
     store = SQLiteStore(path)
     for i in range(20):
         store.append(["ada"], many(1, start=i))
@@ -257,7 +257,7 @@ def test_a_flipped_bit_is_found(path, column):
         SQLiteStore(path)
 
 
-def test_torn_tails_leave_a_whole_prefix(path):
+def test_a_truncated_file_yields_a_prefix_or_is_refused(path):
     """Cut at every byte of the last 4 KB: what opens holds the first n commits, whole."""
     store = SQLiteStore(path)
     for i in range(60):
@@ -304,7 +304,7 @@ while True:
 """
 
 
-def test_killed_at_any_time_it_has_what_it_acknowledged(path):
+def test_a_killed_store_has_all_acknowledged_events(path):
     acknowledged = -1
     for wait in (0.05, 0.3, 0.11):
         process = subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE, text=True)
@@ -322,7 +322,7 @@ def test_killed_at_any_time_it_has_what_it_acknowledged(path):
         store.close()
 
 
-def test_after_a_failed_write_nothing_is_taken(path):
+def test_after_a_failed_write_no_writes_are_accepted(path):
     store = SQLiteStore(path)
     store.append(["ada"], event(1, 1.0, nonce=1))
     store._journal.put(lambda file: file.execute("INSERT INTO events VALUES (1, x'', 0)"))  # the number is taken
@@ -346,7 +346,7 @@ def test_after_a_failed_write_nothing_is_taken(path):
         again.append(["ada"], event(2, 1.0, nonce=2))
 
 
-def test_an_explorer_goes_on_where_it_was(path):
+def test_an_explorer_continues_after_reopening(path):
     shop = synthetic_catalogue(500, dim=6, seed=0)
     live = tw.Explorer(shop, store=tw.SQLiteStore(path), seed=0)
     for turn in range(30):
@@ -362,7 +362,7 @@ def test_an_explorer_goes_on_where_it_was(path):
     assert again.feedback({late.id: 1.0}) == {late.id: "duplicate"}
 
 
-def test_other_ids_than_before_are_refused_and_change_nothing(path):
+def test_item_ids_of_another_kind_are_refused(path):
     store = SQLiteStore(path)
     number_items(store, pl.Series([1, 2, 3]))
     with pytest.raises(InvalidArgument, match="item ids that are integers, as in the store"):
@@ -383,7 +383,7 @@ def test_other_ids_than_before_are_refused_and_change_nothing(path):
         "UPDATE metadata SET key = 'items/000000000009' WHERE key LIKE 'items/%'",
     ],
 )
-def test_damage_anywhere_is_found(path, change):
+def test_damage_in_any_table_is_detected(path, change):
     store = SQLiteStore(path)
     number_items(store, pl.Series(["x", "y"]))
     number_snapshot(store, "digest")
@@ -423,7 +423,7 @@ os._exit(9)
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
-def test_a_checkpoint_that_fails_is_not_passed_over(path, monkeypatch):
+def test_a_failed_checkpoint_fails_the_store(path, monkeypatch):
     store = SQLiteStore(path)
 
     class Failing:
@@ -447,7 +447,7 @@ def test_a_checkpoint_that_fails_is_not_passed_over(path, monkeypatch):
     store.close()
 
 
-def test_the_log_goes_into_the_database_in_time(path, monkeypatch):
+def test_the_write_ahead_log_stays_small(path, monkeypatch):
     monkeypatch.setattr(journal, "_LOG_BYTES", 50_000)
     store = SQLiteStore(path)
     for i in range(100):

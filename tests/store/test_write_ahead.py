@@ -51,7 +51,7 @@ def log_of(path):
 
 
 @pytest.mark.parametrize("kind", ["backup", "cold copy"])
-def test_a_backup_copied_next_to_an_old_log_is_refused_not_mixed(path, tmp_path, kind):
+def test_a_backup_copied_next_to_another_log_is_refused(path, tmp_path, kind):
     store = SQLiteStore(path)
     store.append(["ada"] * 3, many(3))
     backup = tmp_path / "backup.db"
@@ -86,7 +86,7 @@ def test_a_store_whose_log_is_missing_after_a_crash_is_refused(path, tmp_path):
         assert store.counts(["ada"])[0] == 5
 
 
-def test_nothing_is_lost_when_the_log_is_deleted_under_a_running_store(path):
+def test_deleting_the_log_of_a_running_store_loses_nothing(path):
     store = SQLiteStore(path)
     for i in range(5):
         store.append(["ada"], many(1, start=i))
@@ -100,7 +100,7 @@ def test_nothing_is_lost_when_the_log_is_deleted_under_a_running_store(path):
     assert check(path).problems == ()
 
 
-def test_a_deleted_log_is_noticed_when_nothing_is_written(path):
+def test_a_probe_detects_a_deleted_log(path):
     store = SQLiteStore(path)
     store.append(["ada"] * 5, many(5))
     log_of(path).unlink()
@@ -136,7 +136,7 @@ def test_a_store_that_failed_opens_again(path):
         assert again.counts(["ada"])[0] == 1
 
 
-def test_a_backup_is_restored_and_the_former_store_kept(path, tmp_path):
+def test_restoring_a_backup_keeps_the_former_store(path, tmp_path):
     with closing(SQLiteStore(path)) as store:
         store.append(["ada"] * 3, many(3))
         store.backup(tmp_path / "backup.db")
@@ -156,7 +156,7 @@ def test_a_backup_is_restored_and_the_former_store_kept(path, tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_restoring_refuses_what_would_lose_something(path, tmp_path):
+def test_restoring_refuses_damaged_backups_and_stores_in_use(path, tmp_path):
     backup = tmp_path / "backup.db"
     with closing(SQLiteStore(path)) as store:
         store.append(["ada"] * 3, many(3))
@@ -180,7 +180,7 @@ def test_restoring_refuses_what_would_lose_something(path, tmp_path):
     assert sorted(one.name for one in tmp_path.iterdir()) == ["backup.db", "events.db"]
 
 
-def test_restoring_where_no_store_is(path, tmp_path):
+def test_a_backup_is_restored_where_no_store_was(path, tmp_path):
     with closing(SQLiteStore(tmp_path / "other.db")) as store:
         store.append(["ada"] * 3, many(3))
         store.backup(tmp_path / "backup.db")
@@ -191,7 +191,7 @@ def test_restoring_where_no_store_is(path, tmp_path):
 
 
 @pytest.mark.parametrize("cut", ["no links", "failed", "killed"])
-def test_a_restore_that_fails_leaves_nothing_that_is_served_half(path, tmp_path, monkeypatch, cut):
+def test_a_failed_restore_never_leaves_a_mixed_store(path, tmp_path, monkeypatch, cut):
     with closing(SQLiteStore(path)) as store:
         store.append(["ada"] * 3, many(3))
         store.backup(tmp_path / "backup.db")
@@ -225,7 +225,7 @@ def test_a_restore_that_fails_leaves_nothing_that_is_served_half(path, tmp_path,
         assert store.counts(["ada"])[0] == 3
 
 
-def test_a_store_behind_a_link_is_as_safe(path, tmp_path):
+def test_a_store_behind_a_link_is_protected_too(path, tmp_path):
     (tmp_path / "data").mkdir()
     real = tmp_path / "data" / "real.db"
     with closing(SQLiteStore(real)) as store:
@@ -250,7 +250,7 @@ def test_a_running_store_is_no_backup(path, tmp_path):
         restore(path, tmp_path / "other.db")
 
 
-def test_a_log_without_its_file_is_not_thrown_away(path):
+def test_a_log_without_its_file_is_kept(path):
     killed(path, 0, 5)
     path.rename(path.with_name("elsewhere.db"))
     with pytest.raises(StoreDamaged, match="there is a write-ahead log, events.db-wal, but not its file"):
@@ -260,7 +260,7 @@ def test_a_log_without_its_file_is_not_thrown_away(path):
         assert store.counts(["ada"])[0] == 5
 
 
-def test_a_file_that_was_moved_under_its_store_is_whole(path, tmp_path):
+def test_a_file_moved_while_open_is_complete(path, tmp_path):
     store = SQLiteStore(path)
     store.append(["ada"] * 5, many(5))
     path.rename(tmp_path / "moved.db")
@@ -348,7 +348,7 @@ while not Path(sys.argv[2]).exists():
 """
 
 
-def test_a_look_while_others_open_and_close_it_is_no_false_alarm(path, tmp_path):
+def test_checking_while_others_open_and_close_gives_no_false_alarm(path, tmp_path):
     SQLiteStore(path).close()
     words = [sys.executable, "-c", LOOKS, path, tmp_path / "over"]
     looking = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

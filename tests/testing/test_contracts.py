@@ -17,13 +17,13 @@ from treeward.testing import ContractBroken, check_bandit, check_policy, check_s
 
 
 @pytest.mark.parametrize("name", BANDITS)
-def test_bandits(name):
+def test_registered_bandits_keep_their_promises(name):
     check_bandit(BANDITS[name]())
 
 
 @pytest.mark.parametrize("bandit", BANDITS)
 @pytest.mark.parametrize("name", POLICIES)
-def test_policies(name, bandit):
+def test_registered_policies_keep_their_promises(name, bandit):
     made = POLICIES[name](BANDITS[bandit]())
     known = getattr(made, "families", None)
     if known is not None and made.bandit.rule(8).kind not in known:
@@ -34,12 +34,12 @@ def test_policies(name, bandit):
 
 
 @pytest.mark.parametrize("name", [name for name in STORES if name != "postgresql"])  # tests/store has a server
-def test_stores(name, tmp_path):
+def test_registered_stores_keep_their_promises(name, tmp_path):
     address = name if name == "memory" else f"{name}:{tmp_path / 'events'}"
     check_store(lambda: open_store(address), durable=name != "memory")
 
 
-def test_a_bandit_that_never_explores_is_noticed():
+def test_bandit_with_an_invalid_strength_is_noticed():
     class Stubborn:
         def rule(self, dim):
             return Rule(0, float("nan"), 1.0)
@@ -90,7 +90,7 @@ class PopularSession:
         np.add.at(self.counts, decisions.item, 1)
 
 
-def test_a_policy_with_shared_state():
+def test_policy_with_shared_state_runs_in_simulations_only():
     check_policy(Popular())
     shop = tw.Catalogue(range(20), np.eye(20, dtype=np.float32))
     with pytest.raises(tw.InvalidArgument, match="Popular.LinUCB., which shares state between users"):
@@ -103,7 +103,7 @@ class ByRounds(tw.HCB):
 
 
 @pytest.mark.parametrize("options", [{}, {"reward": "click", "repeats": False, "users": [3, 9, 4]}])
-def test_round_by_round_is_user_by_user(options):
+def test_running_round_by_round_equals_running_user_by_user(options):
     world = tw.World.synthetic(items=400, users=12, dim=8, seed=0)
     tree = tw.ItemTree.build(world.catalogue.vectors, (4, 16), seed=0)
     apart = tw.simulate(HCB(), world, tree, rounds=70, seed=5, regret=True, **options)

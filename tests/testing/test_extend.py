@@ -1,4 +1,4 @@
-"""The worked examples of extending treeward, and the checks they go by."""
+"""The examples of extending treeward, the contract checks, and own code on the command line."""
 
 import os
 import runpy
@@ -34,7 +34,7 @@ def example(name, run_name="example"):
     return runpy.run_path(str(EXTEND / f"{name}.py"), run_name=run_name)
 
 
-def test_there_is_an_example_of_each():
+def test_every_kind_has_a_short_example():
     assert [path.stem for path in EXAMPLES] == ["bandit", "loader", "policy", "store"]
     for path in EXAMPLES:
         text = path.read_text()
@@ -51,14 +51,14 @@ def test_there_is_an_example_of_each():
         ("store", '[["ada"], [1], [['),
     ],
 )
-def test_examples_keep_their_promises_and_work(name, told, tmp_path, monkeypatch, capsys):
+def test_examples_pass_their_own_checks(name, told, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     example(name, "__main__")
     assert told in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_bandit_refuses_what_makes_no_sense():
+def test_example_bandit_refuses_bad_settings():
     confident = example("bandit")["Confident"]
     assert confident(delta=0.01).rule(8).strength > confident().rule(8).strength
     assert confident().rule(32).strength > confident().rule(8).strength
@@ -66,7 +66,7 @@ def test_the_bandit_refuses_what_makes_no_sense():
         check_bandit(confident(delta=1.5))
 
 
-def test_the_policy_walks_the_level_it_is_told():
+def test_example_policy_walks_the_given_level():
     two_step = example("policy")["TwoStep"]
     world = tw.World.synthetic(items=300, users=3, dim=8, seed=0)
     tree = tw.ItemTree.build(world.catalogue.vectors, (4, 12), seed=0)
@@ -81,7 +81,7 @@ def test_the_policy_walks_the_level_it_is_told():
 
 
 def sample(kind, folder):
-    """Write a small, sound file of a kind; return what to read, and which file holds the events."""
+    """Write a small, valid file of a kind; return what to read, and which file holds the events."""
     if kind == "taobao":
         return taobao(folder, busy(users=12)), "UserBehavior.csv"
     if kind == "mind":
@@ -105,7 +105,7 @@ def test_every_loader_keeps_its_promises(kind, tmp_path):
     check_loader(LOADERS["tabular" if kind == "parquet" else kind], *sample(kind, tmp_path))
 
 
-def test_every_loader_is_named_where_one_is_asked_for():
+def test_help_lists_every_loader():
     [told] = [part.help for part in Loader.__metadata__]
     assert all(name in told for name in LOADERS)
 
@@ -153,17 +153,17 @@ def by_hand(data):
 @pytest.mark.parametrize(
     ("change", "promise"),
     [
-        (silent, "a malformed line is counted in dropped, never passed over in silence"),
+        (silent, "a malformed line is counted in dropped, never ignored"),
         (unlisted, "items with events are in the catalogue"),
         (twice, "every user is in one split only"),
-        (someone_missing, "every user of the log is in a split, and nobody else"),
-        (nobody_trains, "somebody is left for training"),
+        (someone_missing, "every user of the log is in a split, and no other user"),
+        (nobody_trains, "some users are left for training"),
         (without_digest, "sha256"),
-        (with_a_path, "source holds nothing that JSON does not"),
+        (with_a_path, "source holds only what JSON can hold"),
         (by_hand, "it returns a Dataset"),
     ],
 )
-def test_a_loader_whose_data_is_wrong_is_told(change, promise, tmp_path):
+def test_loader_that_returns_wrong_data_is_noticed(change, promise, tmp_path):
     def load(path, *, test=0.2, validation=0.1, seed=0, strict=False, progress=None):
         sizes = {"test": test, "validation": validation, "seed": seed}
         return change(LOADERS["sequences"](path, strict=strict, progress=progress, **sizes))
@@ -215,27 +215,27 @@ def untidy(path, *, test=0.2, validation=0.1, seed=0, strict=False, progress=Non
     ("load", "promise"),
     [
         (deaf, "a loader takes seed"),
-        (mute, "it tells its progress"),
+        (mute, "it reports its progress"),
         (lenient, "with strict, a malformed line is a DataError"),
         (always_the_same, "another seed splits users another way"),
         (moody, "the same file and seed give the same data"),
         (rash, "a malformed line is counted or a DataError, not UnicodeDecodeError"),
-        (bare, "a file that is not there is a DataError, not FileNotFoundError"),
+        (bare, "a missing file is a DataError, not FileNotFoundError"),
         (untidy, "the same file and seed give the same data"),
     ],
 )
-def test_a_loader_that_behaves_badly_is_told(load, promise, tmp_path):
+def test_loader_that_breaks_a_promise_is_noticed(load, promise, tmp_path):
     moody.turn = 0
     with pytest.raises(ContractBroken, match=f"broken: {promise}"):
         check_loader(load, *sample("sequences", tmp_path))
 
 
-def test_a_sample_that_is_none_is_told(tmp_path):
+def test_missing_sample_is_noticed(tmp_path):
     with pytest.raises(ContractBroken, match="`events` names a file in it"):
         check_loader(LOADERS["sequences"], tmp_path)
 
 
-def test_loaders_of_ones_own_are_found(tmp_path):
+def test_own_loaders_are_found_by_file_and_module(tmp_path):
     (tmp_path / "clicks.jsonl").write_text(
         '{"user": "a", "item": "x", "ts": 1}\n{"user": 7, "item": "x", "ts": 1, "click": "no"}\n{"user"}\n'
     )
@@ -272,7 +272,7 @@ def json_lines(tmp_path):
     return lambda: kind(tmp_path / "events.jsonl")
 
 
-def test_the_store_is_read_again_as_it_was(json_lines, tmp_path):
+def test_example_store_reads_what_it_wrote(json_lines, tmp_path):
     store = json_lines()
     number_items(store, pl.Series([7, 8]))
     store.append(["ada", 7], np.concatenate([event(1, 0.1, nonce=11), event(0, 1.0, nonce=12)]))
@@ -288,7 +288,7 @@ def test_the_store_is_read_again_as_it_was(json_lines, tmp_path):
     assert not again.append(["bob"], event(0, 1.0, nonce=12)).any()
 
 
-def test_a_torn_line_is_cut_off_at_every_byte(json_lines, tmp_path):
+def test_example_store_drops_a_torn_last_line(json_lines, tmp_path):
     store = json_lines()
     store.append(["ada"], event(1, 0.5, nonce=11))
     file = tmp_path / "events.jsonl"
@@ -304,7 +304,7 @@ def test_a_torn_line_is_cut_off_at_every_byte(json_lines, tmp_path):
     assert json_lines().counts(["ada"])[0] == 2
 
 
-def test_nothing_is_left_on_disk_of_somebody_forgotten(json_lines, tmp_path):
+def test_nothing_of_a_forgotten_user_is_left_on_disk(json_lines, tmp_path):
     store = json_lines()
     store.append(["somebody", "ada"], np.concatenate([event(1, 0.123456, nonce=11), event(2, 1.0, nonce=12)]))
     forget(store, "somebody")
@@ -327,7 +327,7 @@ class Full(WriteThroughStore):
             raise OSError(28, "No space left on device")
 
 
-def test_after_a_failed_write_nothing_is_taken():
+def test_store_accepts_nothing_after_a_failed_write():
     store = Full()
     store.append(["ada"], event(1, 1.0, nonce=11))
     begin(store.metadata)
@@ -350,7 +350,7 @@ class Broken(Full):
 @pytest.mark.parametrize(
     "problem", [RuntimeError("the connection is gone"), TypeError("not JSON"), KeyboardInterrupt()]
 )
-def test_whatever_goes_wrong_in_a_write_nothing_is_acknowledged_after_it(problem):
+def test_any_error_in_a_write_stops_the_store(problem):
     store = Broken()
     store.problem = problem
     with pytest.raises(StoreFailed if isinstance(problem, Exception) else KeyboardInterrupt):
@@ -359,7 +359,7 @@ def test_whatever_goes_wrong_in_a_write_nothing_is_acknowledged_after_it(problem
         store.append(["ada"], event(1, 1.0, nonce=11))
 
 
-def test_a_store_that_keeps_nothing_is_told():
+def test_store_that_is_not_durable_is_noticed():
     class Forgetful(Full):
         room = 1_000
 
@@ -368,7 +368,7 @@ def test_a_store_that_keeps_nothing_is_told():
         check_store(Forgetful, durable=True)
 
 
-def test_only_its_owner_reads_the_store(json_lines, tmp_path):
+def test_only_the_owner_may_read_the_file(json_lines, tmp_path):
     forget(json_lines(), "nobody")
     assert (tmp_path / "events.jsonl").stat().st_mode & 0o077 == 0
 
@@ -389,7 +389,7 @@ def plain(path):
 """
 
 
-def test_loaders_that_are_not_quite_right_are_told_how(tmp_path):
+def test_error_says_what_is_wrong_with_a_loader(tmp_path):
     (tmp_path / "log.csv").write_text("user,item\n1,2\n1,3\n")
     (tmp_path / "mine.py").write_text(OF_ONES_OWN)
     (tmp_path / "broken.py").write_text("def load(path:\n")
@@ -404,7 +404,7 @@ def test_loaders_that_are_not_quite_right_are_told_how(tmp_path):
             tw.load_dataset(tmp_path / "log.csv", f"{tmp_path}/{name}", **options)
 
 
-def test_a_closed_store_takes_nothing(json_lines):
+def test_closed_store_accepts_nothing(json_lines):
     store = json_lines()
     store.close()
     with pytest.raises(StoreFailed, match="it is closed"):
@@ -412,7 +412,7 @@ def test_a_closed_store_takes_nothing(json_lines):
     assert isinstance(store, MemoryStore)
 
 
-def test_a_policy_of_ones_own_can_be_changed_like_any():
+def test_own_policy_works_with_replace():
     assert replace(example("policy")["TwoStep"](), budget=20).budget == 20
 
 
@@ -443,7 +443,7 @@ def test_simulate_takes_a_policy_and_a_bandit_from_files(tmp_path):
         ("mine.py:Mine", "Mine = 3", "mine.py:Mine"),
     ],
 )
-def test_a_file_without_the_class_is_one_clear_line(name, code, why, tmp_path):
+def test_error_about_a_file_without_the_class_is_one_line(name, code, why, tmp_path):
     if code is not None:
         (tmp_path / "mine.py").write_text(code)
     tw.Catalogue(range(4), np.eye(4)).save(tmp_path / "items")
@@ -457,7 +457,7 @@ def test_a_file_without_the_class_is_one_clear_line(name, code, why, tmp_path):
             assert why in told
 
 
-def test_an_experiment_names_its_own_policy_and_keeps_its_settings(tmp_path):
+def test_experiment_runs_and_records_an_own_policy(tmp_path):
     tw.World.synthetic(items=300, users=8, dim=4, seed=0).save(tmp_path / "world")
     for name in ("policy", "bandit"):
         (tmp_path / f"{name}.py").write_text((EXTEND / f"{name}.py").read_text())
@@ -499,7 +499,7 @@ def _changed(spec, old, new):
     return made
 
 
-def test_presets_take_more_policies_on_the_command_line(tmp_path):
+def test_presets_take_own_policies_as_options(tmp_path):
     tw.World.synthetic(items=300, users=8, dim=4, seed=0).save(tmp_path / "world")
     others = [word for name in ("HMAB", "ICTRUCB", "ConUCB", "CB-Category") for word in ("--without", name)]
     told = cli(
@@ -512,7 +512,7 @@ def test_presets_take_more_policies_on_the_command_line(tmp_path):
     assert f'policy = "{TWO_STEP}"' in (tmp_path / "run" / "spec.toml").read_text()
 
 
-def test_a_service_takes_code_from_its_own_settings_and_never_over_http(tmp_path):
+def test_service_takes_code_from_settings_but_never_over_http(tmp_path):
     shop = tw.World.synthetic(items=200, users=2, dim=4, seed=0).catalogue
     shop.save(tmp_path / "items")
     (tmp_path / "settings.toml").write_text(f'policy = "{TWO_STEP}"\nbandit = "{CONFIDENT}"\nbudget = 20\n')

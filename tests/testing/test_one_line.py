@@ -53,7 +53,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_one_file_and_one_line_add_one(kind, tmp_path):
+def test_one_file_and_one_line_are_enough(kind, tmp_path):
     table, line, check, commands = CASES[kind]
     package = shutil.copytree(Path(treeward.__file__).parent, tmp_path / "treeward")  # with its compiled kernels
     module = line.split('"')[3].partition(":")[0]

@@ -111,7 +111,7 @@ class Catalogue:
     @property
     def dim(self) -> int:
         """The vectors' dimension; 0 if there are none yet."""
-        return int(self.vectors.shape[1])
+        return int(self._vectors.shape[1])
 
     @property
     def ids(self) -> pl.Series:

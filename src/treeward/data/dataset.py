@@ -112,7 +112,7 @@ def split_users(users: pl.Series, sizes: Sizes, seed: int) -> pl.DataFrame:
     (['test', 'test', 'test'], True)
     """
     checks.integer("split_users", "seed", seed, low=0)
-    everybody = users.unique(maintain_order=True).sort()
+    everybody = users.unique(maintain_order=True).sort()  # the split must not depend on the order of the log
     counts = {name: _count(name, size, len(everybody)) for name, size in sizes._asdict().items()}
     if sum(counts.values()) >= max(2, len(everybody)):
         rule = f"sizes that leave some of the {len(everybody)} users for training"

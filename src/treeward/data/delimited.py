@@ -181,6 +181,7 @@ def _parse(
 ) -> pl.DataFrame:
     if types is not None:
         made = _parse_as(path, piece, {**dict.fromkeys(names, pl.String), **types}, separator, quoted)
+        # A null may be a fault or an empty field: only the slow way can tell which.
         if not any(made[name].null_count() for name in names) and made["more"].null_count() == made.height:
             return made
     return _parse_as(path, piece, dict.fromkeys(names, pl.String), separator, quoted)

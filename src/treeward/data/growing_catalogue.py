@@ -34,6 +34,7 @@ class GrowingCatalogue(Catalogue):
 
     def __init__(self, base: Catalogue) -> None:
         self.base, self.gone, self.pages, self.made_at = base, base.gone, base.pages, base.made_at
+        self._table, self._vectors, self._text = base.table, base.vectors, base._text  # for types and dimension
         self._tables: list[pl.DataFrame] = []
         self._parts: list[Floats] = []
         self._starts: list[int] = []
@@ -71,21 +72,6 @@ class GrowingCatalogue(Catalogue):
     def with_vectors(self, vectors: ArrayLike) -> Catalogue:
         """Return every id's latest row with these vectors."""
         return self.latest().with_vectors(vectors)
-
-    @property
-    def schema(self) -> pl.Schema:
-        """The table's columns and their types."""
-        return self.base.schema
-
-    @property
-    def ids_are_integers(self) -> bool:
-        """Whether ids are integers (otherwise strings)."""
-        return self.base.ids_are_integers
-
-    @property
-    def dim(self) -> int:
-        """The vectors' dimension."""
-        return self.base.dim
 
     @property
     def vectors(self) -> Floats:
@@ -141,6 +127,3 @@ class GrowingCatalogue(Catalogue):
         """Return the latest row of an id; raise `UnknownId` if it is not there."""
         late = self._rows.get(id) if self._key(id) is not None else None
         return self.base.row(id) if late is None else late
-
-    def _key(self, id: Id) -> np.int64 | None:
-        return self.base._key(id)

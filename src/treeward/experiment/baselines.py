@@ -203,6 +203,7 @@ class _FoldedInSession(_ScoredSession):
             if value <= 0 or row in self._liked[user]:
                 continue
             self._liked[user].add(row)
+            # The normal equations of implicit ALS for one user, with all items' factors fixed.
             mine = self._items[sorted(self._liked[user])].astype(np.float64)
             left = self._gram + _CONFIDENCE * mine.T @ mine + _REGULARIZATION * np.eye(dim)
             theta = np.linalg.solve(left, (1 + _CONFIDENCE) * mine.sum(axis=0))

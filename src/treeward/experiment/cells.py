@@ -52,6 +52,7 @@ def cells_of(spec: Spec, users: int) -> list[Cell]:
     made = []
     for repeat in range(spec.runs):
         for arm in spec.arms:
+            # Of code of the user nothing is known: its users may share a state.
             together = spec.judges or spec.start or arm.own or arm.kind.shared_state or not arm.kind.replayable
             step = users if together else SHARD
             made += [Cell(arm, repeat, first, min(first + step, users)) for first in range(0, users, step)]

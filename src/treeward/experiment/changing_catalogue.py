@@ -200,7 +200,7 @@ def live(shared: Share, label: str, share: float, repeat: int) -> artefact.Conte
     there[here] = True
     earned, waits = np.zeros((spec.users, spec.days)), _Waits(len(world.catalogue))
     for day in range(spec.days):
-        if day:
+        if day:  # the first day has the catalogue that the tree was built for
             gone, come = _turnover(seed, day, share, there)
             there[gone], there[come] = False, True
             ids = world.catalogue.ids
@@ -262,7 +262,7 @@ class _Waits:
         """Record items that came for the first time, and their users."""
         fresh = rows[~self._seen[rows]]
         self._seen[rows] = True
-        limit = np.quantile(chances[:, there], 1 - _ITS_USERS, axis=1)
+        limit = np.quantile(chances[:, there], 1 - _ITS_USERS, axis=1)  # per user, what the best items have
         for row in fresh.tolist():
             users = np.flatnonzero(chances[:, row] >= limit)
             if len(users):

@@ -181,6 +181,7 @@ def _made(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None
         source["next_click"] = {"users": found.users, **found.recall}
     names = worlds[0].user_ids
     assert names is not None
+    # Users are known by their numbers in the worlds, which must therefore agree.
     if any(one.user_ids is None or not one.user_ids.equals(names) for one in worlds):
         raise DataError("the worlds were fitted to different users: choose another seed")
     if begun is None:

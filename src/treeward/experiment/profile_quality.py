@@ -288,6 +288,7 @@ def judge(
     first, (whose, drawn) = int(past.old_user.max()) + 1, _non_clicks(past, how.negatives, seed)
     users, rounds = shown.shape
     new = first + np.arange(users)
+    # One integer per pair of a user and an item, so that pairs can be compared as arrays.
     met = np.repeat(np.arange(users), rounds) * past.items + shown.ravel()
     asked = np.isin(
         met, np.concatenate([part.user * past.items + part.item for part in (tried.samples, tried.labelled)])

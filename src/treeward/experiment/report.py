@@ -33,31 +33,15 @@ def write_report(outcome: Outcome, path: StrPath) -> list[Path]:
 
 
 def render(outcome: Outcome) -> bytes:
-    """Return the page."""
-    spec, told = outcome.spec, outcome.prepared
-    kind = "expected rewards" if spec.reward == "probability" else "clicks"
-    parts = [
-        *(warning(words) for words in warnings(outcome)),
-        text(
-            f"{Path(spec.data).name}: {len(told['users']):,} {spec.split} users, {told['items']:,} items,",
-            f"{_repeats(spec)}, {spec.rounds:,} rounds, {_most(spec)}{kind},",
-            f"items {'shown once' if spec.once else 'may be shown again'}{_begun(spec)}. A random item earns",
-            f"{told['random']:.4f} per round, a user's own best item {told['own_best']:.3f} on average.",
-        ),
-        text(_made_of(outcome)),
-    ]
-    top = len(parts)
-    if len(told["users"]) < spec.users:
-        parts.append(text(f"{spec.users:,} users were asked for; the data has {told['of_users']:,}.", soft=True))
-    if any(arm.options.get("split") == "authors" for arm in spec.arms):
-        more = f"Arms with the authors' budget take {spec.budget} scores for nodes and {spec.budget} for items."
-        parts.append(text(more, soft=True))
+    """Return the page: what was run, the results of this kind of experiment, then what all experiments have."""
+    parts = [warning(words) for words in warnings(outcome)] + [text(words) for words in _setting(outcome)]
+    parts += _deep(outcome)
+    parts += profile_quality(outcome) if outcome.spec.judges else []
+    parts += _limits(outcome)
     parts += _grid(outcome) if _is_grid(outcome) else [*_results(outcome), *_claims(outcome)]
-    parts += _frontier(outcome) if spec.name == "frontier" else []
-    parts = [*parts[:top], *profile_quality(outcome), *parts[top:]] if spec.judges else parts
-    parts = [*parts[:top], *_deep(outcome), *parts[top:]]
+    parts += _frontier(outcome) if outcome.spec.name == "frontier" else []
     parts += [*_curves(outcome), *_budget(outcome), *_paper(outcome), *_origin(outcome)]
-    return page(f"Experiment: {spec.name}", parts)
+    return page(f"Experiment: {outcome.spec.name}", parts)
 
 
 def warnings(outcome: Outcome) -> list[str]:
@@ -78,28 +62,34 @@ def warnings(outcome: Outcome) -> list[str]:
     return made
 
 
-def _repeats(spec: Spec) -> str:
-    return f"{spec.repeats} repeats" + (f" in each of {spec.worlds} worlds" if spec.worlds > 1 else "")
-
-
-def _made_of(outcome: Outcome) -> str:
-    """Name the vectors, their dimension, the tree and how its node vectors are scaled."""
+def _setting(outcome: Outcome) -> tuple[str, str]:
+    """Return what was run, and with which vectors and tree."""
     spec, told = outcome.spec, outcome.prepared
+    worlds = f" in each of {spec.worlds} worlds" * (spec.worlds > 1)
+    # Arms with budgets of their own have no common one to name.
+    budget = f"at most {spec.budget} scores per round, " * all("budget" not in arm.options for arm in spec.arms)
+    begun = f", from {spec.start} real clicks of each user" * (spec.start > 0)
+    kind = "expected rewards" if spec.reward == "probability" else "clicks"
     nodes = {"unit": "scaled to length 1 (the paper, section 4.4)", "mean": "plain means (the authors' code)"}
     levels = ", ".join(f"{count:,}" for count in told["levels"])
     return (
+        f"{Path(spec.data).name}: {len(told['users']):,} {spec.split} users, {told['items']:,} items, "
+        f"{spec.repeats} repeats{worlds}, {spec.rounds:,} rounds, {budget}{kind}, "
+        f"items {'shown once' if spec.once else 'may be shown again'}{begun}. A random item earns "
+        f"{told['random']:.4f} per round, a user's own best item {told['own_best']:.3f} on average.",
         f"Item vectors: {told['vectors']}, {told['dim']} dimensions. Tree: {levels} nodes per level. Node vectors of "
-        f"arms that score nodes: {nodes[spec.nodes]}."
+        f"arms that score nodes: {nodes[spec.nodes]}.",
     )
 
 
-def _most(spec: Spec) -> str:
-    own = any("budget" in arm.options for arm in spec.arms)
-    return "" if own else f"at most {spec.budget} scores per round, "
-
-
-def _begun(spec: Spec) -> str:
-    return f", from {spec.start} real clicks of each user" if spec.start else ""
+def _limits(outcome: Outcome) -> list[str]:
+    """Return what differs from what was asked for, or from other arms."""
+    spec, told, parts = outcome.spec, outcome.prepared, []
+    if len(told["users"]) < spec.users:
+        parts.append(f"{spec.users:,} users were asked for; the data has {told['of_users']:,}.")
+    if any(arm.options.get("split") == "authors" for arm in spec.arms):
+        parts.append(f"Arms with the authors' budget take {spec.budget} scores for nodes and {spec.budget} for items.")
+    return [text(words, soft=True) for words in parts]
 
 
 def _results(outcome: Outcome) -> list[str]:

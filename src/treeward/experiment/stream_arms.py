@@ -172,6 +172,7 @@ class OnlinePopularity(_Remembering):
         sizes = np.array([len(some) for some in self._members])
         live = np.flatnonzero(sizes)
         shown, clicked = np.array(self._counts)[live].T
+        # A user who has seen items of a group draws the largest of fewer.
         left = np.repeat(sizes[None], len(users), axis=0)
         for at, user in enumerate(users.tolist()):
             if self.seen[user]:
@@ -203,6 +204,7 @@ class OnlinePopularity(_Remembering):
         self._clicks += int(clicks.sum())
 
     def _move(self, row: int, counts: tuple[int, int]) -> None:
+        # The last item of the old group takes the free position, so that a move costs no search.
         old, at = self._members[self._of[row]], int(self._at[row])
         old[at] = old[-1]
         self._at[old[at]] = at

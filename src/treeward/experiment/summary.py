@@ -10,6 +10,7 @@ from scipy.special import stdtr, stdtrit
 
 from treeward.core.types import AnyArray
 from treeward.experiment.presets import TABLE_3, TABLE_ROUNDS
+from treeward.experiment.profile_quality import Verdict
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Arm
 
@@ -98,7 +99,7 @@ def estimate(values: NDArray[np.float64], shared: bool) -> Estimate:
         # Both contain what is left when users and repeats are accounted for: it counts once.
         left = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0) + mean
         both = float((left**2).sum()) / ((count - 1) * (repeats - 1)) / values.size
-        variance = max(by_users, by_users + by_repeats - both)
+        variance = max(by_users, by_users + by_repeats - both)  # an estimate of a variance may come out negative
         parts = by_users**2 / (count - 1) + by_repeats**2 / (repeats - 1)
         freedom = max(1.0, (by_users + by_repeats) ** 2 / parts) if parts > 0 else freedom
     error = variance**0.5
@@ -270,7 +271,7 @@ def tidy(outcome: Outcome) -> pl.DataFrame:
     return made
 
 
-VERDICT = ("log_loss", "auc", "log_loss_world", "auc_world")
+VERDICT = Verdict._fields
 """What a judge finds: on the users' other clicks, and on uniformly drawn items that the world labelled."""
 
 

@@ -13,19 +13,7 @@ _SECONDS_BETWEEN_SWEEPS, _SECONDS_BETWEEN_FLUSHES = 1.0, 0.1
 
 
 class Background:
-    """Runs three loops on the event loop, whose work is done by threads.
-
-    Parameters
-    ----------
-    served
-        The service that answers.
-    catalogue
-        Follows other replicas, and rebuilds the tree.
-    live
-        Gets a sample every second.
-    log
-        Is written here.
-    """
+    """Runs three loops on the event loop; threads do their work."""
 
     def __init__(self, served: Served, catalogue: CatalogueAdmin, live: Live, log: Log) -> None:
         self._served, self._catalogue, self._live, self._log = served, catalogue, live, log

@@ -42,13 +42,22 @@ class Batcher(Generic[Asked, Answered]):
         self._fresh: list[tuple[Asked, Then[Answered]]] = []
         self.waiting = 0
         self._busy = Lock()
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # there is none before the start
         self._thread = Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer; called on the event loop."""
+        self._loop = asyncio.get_running_loop()
         self._thread.start()
+
+    @property
+    def full(self) -> bool:
+        """Whether no further request may wait."""
+        return self.waiting >= self._most
 
     def ask_then(self, asked: Asked, then: "Then[Answered]") -> None:
         """Have `then` called, on the event loop, with the answer or the exception; cheaper than a future."""
-        if self.waiting >= self._most:
+        if self.full:
             raise Full
         self.waiting += 1
         if not self._fresh:
@@ -94,7 +103,8 @@ class Batcher(Generic[Asked, Answered]):
         """Answer the waiting requests, and end the thread."""
         self._hand_over()
         self._queue.put(None)
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _hand_over(self) -> None:
         fresh, self._fresh = self._fresh, []

@@ -79,7 +79,7 @@ class CatalogueAdmin:
             self._withdrawn.update(ids)
         gone = await asyncio.to_thread(service.explorer.remove, ids)
         await self._repeat_for_successor(service, ids)
-        await self._hot.drain_recommendations()  # answers that were on their way are out before this one
+        await self._hot.recommend.passed()  # answers that were on their way are out before this one
         return wire.ItemsChanged(gone, len(self._served.explorer))
 
     async def _repeat_for_successor(self, service: Service, gone: Sequence[Id] = ()) -> None:

@@ -19,17 +19,7 @@ from treeward.serve.routes import Route, Routes, converted, json_response
 
 
 class Listener:
-    """The routes of one listener.
-
-    Parameters
-    ----------
-    routes
-        Which.
-    handlers
-        Answer them.
-    hot
-        Lets callers in, counts and logs requests.
-    """
+    """The routes of one listener, which are answered by handlers of `Routes`."""
 
     def __init__(self, routes: Iterable[Route], handlers: Routes, hot: HotPath) -> None:
         self._hot = hot

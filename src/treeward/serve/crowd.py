@@ -21,15 +21,7 @@ _WORTH_LISTING = 0.1
 
 
 class Publisher:
-    """Publishes editions of an explorer's crowd, not too often, and follows those of other replicas.
-
-    Parameters
-    ----------
-    explorer
-        Has the crowd.
-    every
-        Seconds between editions.
-    """
+    """Publishes an edition of an explorer's crowd every few seconds, and follows those of other replicas."""
 
     def __init__(self, explorer: Explorer, every: float) -> None:
         self._explorer, self._every = explorer, every

@@ -51,17 +51,7 @@ class GroupCounts:
 
 
 class Groups:
-    """Assigns users to a group for good, and compares the groups.
-
-    Parameters
-    ----------
-    store
-        Its secret decides who is held out, and its events what each group earned.
-    holdout
-        Share of users who are held out.
-    counts
-        Shared with other workers.
-    """
+    """Assigns users to a group, by the store's secret and the share that is held out, and compares the groups."""
 
     def __init__(self, store: EventStore, holdout: float, counts: GroupCounts | None = None) -> None:
         self._store, self._holdout = store, holdout

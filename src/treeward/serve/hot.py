@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,22 +20,8 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 
-class HotRoute(Generic[Body, Answer]):
-    """One hot route and the batches in which its requests are answered.
-
-    Parameters
-    ----------
-    path
-        Of its POST requests, which need the role `write`.
-    kind
-        Type of a body.
-    work
-        Answers many bodies; an answer that is an exception goes to its caller as a refusal.
-    most
-        How many requests may wait.
-    at_once
-        How many one call of `work` gets at most.
-    """
+class HotRoute(Batcher[Body, Answer]):
+    """A hot route: its path, its bodies, and the batches in which they are answered. It needs the role `write`."""
 
     def __init__(
         self,
@@ -45,58 +31,16 @@ class HotRoute(Generic[Body, Answer]):
         most: int,
         at_once: int,
     ) -> None:
-        self.path, self._work, self._most, self._at_once = path, work, most, at_once
-        self._decoder = msgspec.json.Decoder(kind)
-        self._batcher: Batcher[Body, Answer] | None = None
-
-    def start(self) -> None:
-        """Begin to take requests; called on the event loop."""
-        name = "treeward-" + self.path.rpartition("/")[2]
-        self._batcher = Batcher(name, self._work, self._most, self._at_once)
-
-    @property
-    def started(self) -> bool:
-        """Whether it takes requests."""
-        return self._batcher is not None
-
-    @property
-    def batcher(self) -> Batcher[Body, Answer]:
-        """The batches; there are none before the start."""
-        assert self._batcher is not None
-        return self._batcher
-
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for their answer."""
-        return 0 if self._batcher is None else self._batcher.waiting
-
-    @property
-    def full(self) -> bool:
-        """Whether no further request may wait."""
-        return self._batcher is None or self._batcher.waiting >= self._most
+        super().__init__("treeward-" + path.rpartition("/")[2], work, most, at_once)
+        self.path, self._decoder = path, msgspec.json.Decoder(kind)
 
     def decode(self, content_type: bytes | None, body: bytes) -> Body:
         """Return a body as the route's type."""
         return decoded(self._decoder, content_type, body)
 
-    async def close(self) -> None:
-        """Answer what is waiting, and take no more."""
-        if self._batcher is not None:
-            await asyncio.to_thread(self._batcher.close)
-
 
 class HotPath:
-    """Recommend and feedback, with what is done for every request: let in, refused, counted, logged.
-
-    Parameters
-    ----------
-    served
-        The service that answers.
-    access
-        Lets callers in.
-    metrics, log
-        Where requests are counted, and logged.
-    """
+    """Recommend and feedback, and what every request needs: access, refusals, metrics and the log."""
 
     def __init__(self, served: Served, access: Access, metrics: Metrics, log: Log) -> None:
         self.settings, self.access, self._metrics, self._log = served.settings, access, metrics, log
@@ -122,12 +66,7 @@ class HotPath:
     async def close(self) -> None:
         """Answer what is waiting, and take no more."""
         for route in self.routes.values():
-            await route.close()
-
-    async def drain_recommendations(self) -> None:
-        """Return when the recommendations that are being made now have been answered."""
-        if self.recommend.started:
-            await self.recommend.batcher.passed()
+            await asyncio.to_thread(route.close)
 
     def count(self, path: str, method: str, status: int, seconds: float, caller: str, request_id: bytes) -> None:
         """Count an answered request, and log it: never its body, its key or its user."""
@@ -155,7 +94,7 @@ class HotPath:
         """Put a request into its batch, and have `then` called with the answer or the exception."""
         asked = route.decode(headers.content_type, body)
         self.check(asked)
-        route.batcher.ask_then(asked, then)
+        route.ask_then(asked, then)
 
     async def recommend_many(self, asks: Sequence[wire.RecommendRequest]) -> wire.BatchAnswer:
         """Answer many requests for items; together they may have as many items as one."""
@@ -163,14 +102,14 @@ class HotPath:
         self.check_rows("requests", asks)
         upto = accumulate(ask.n for ask in asks)
         few = [ask for ask, items in zip(asks, upto, strict=True) if items <= most]
-        answers = await _all(self.recommend.batcher, few)
+        answers = await _all(self.recommend, few)
         late = InvalidArgument("batch", "n", f"at most {most} in all, this row's included", "more")
         return _rows([*answers, *[late] * (len(asks) - len(few))])
 
     async def feedback_many(self, rewards: Sequence[wire.FeedbackRequest]) -> wire.BatchAnswer:
         """Record many rewards."""
         self.check_rows("rewards", rewards)
-        return _rows(await _all(self.feedback.batcher, rewards))
+        return _rows(await _all(self.feedback, rewards))
 
     def check_rows(self, name: str, rows: Sequence[object]) -> None:
         """Refuse a batch that is empty or too long."""

@@ -62,13 +62,7 @@ class RateLimit:
 
 
 class Access:
-    """Decides for every request whether it is let in.
-
-    Parameters
-    ----------
-    settings
-        Hold the keys and the rate.
-    """
+    """Decides for every request whether it is let in, by the keys and the rate of the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.keys, self._rate, self._limit = Keys(settings.keys), settings.rate, RateLimit(settings.rate)

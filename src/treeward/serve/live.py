@@ -31,13 +31,7 @@ class _Totals(NamedTuple):
 
 
 class Live:
-    """Keeps one row per second.
-
-    Parameters
-    ----------
-    served, metrics
-        What is watched.
-    """
+    """Keeps one row per second."""
 
     def __init__(self, served: Served, metrics: Metrics) -> None:
         self._served, self._metrics = served, metrics

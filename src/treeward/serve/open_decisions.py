@@ -16,13 +16,7 @@ Decided = tuple[User, Row, int]
 
 
 class OpenDecisions:
-    """Decisions in the order in which their windows end.
-
-    Parameters
-    ----------
-    window
-        Seconds until a decision earns the default reward.
-    """
+    """Decisions in the order in which their windows end."""
 
     def __init__(self, window: float) -> None:
         self._window = window

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made of the routes and the types on the wire."""
+"""The OpenAPI document, made of the routes and their types, and the same as a page."""
 
 from collections.abc import Iterable
 from html import escape
@@ -15,60 +15,55 @@ from treeward.serve.settings import Settings
 if TYPE_CHECKING:
     from treeward.serve.routes import Route
 
+Schema = dict[str, Any]
 LONGEST_ARGUMENT = 4096
 """Characters of an argument in a path: a decision id contains the name of its user."""
-
-_TOLD = {
+_STATUS = {
     400: "The request breaks a rule; the message says which",
-    401: "No key, or one that is not known",
-    403: "The key may not do this, or the call came by a name that is not the service's, or from a page elsewhere",
-    404: "There is no such thing",
+    401: "No key, or an unknown one",
+    403: "The key may not do this, or the host name is not the service's, or the request comes from another site",
+    404: "Not found",
     408: "The body took too long",
     409: "It contradicts what is there, or fewer items may be shown than were asked for",
-    410: "Too late: the window in which feedback counts is over",
+    410: "Too late: the window for feedback has ended",
     413: "The body is too large",
     415: "The body is not JSON",
-    429: "Too many requests with this key; Retry-After says when to come back",
+    429: "Too many requests with this key; Retry-After says when to try again",
     503: "Not ready, or too many requests are waiting",
 }
-
-_CHOSEN = "$response.body#/items/0/"
-_LINKS: dict[str, dict[str, dict[str, Any]]] = {
-    "recommend": {
-        "say what came of it": {
-            "operationId": "feedback",
-            "requestBody": {"decision_id": _CHOSEN + "decision_id", "reward": 1.0},
-        },
-        "ask why": {"operationId": "explain", "parameters": {"decision": _CHOSEN + "decision_id"}},
-        "look at the item": {"operationId": "item", "parameters": {"item": _CHOSEN + "item"}},
-        "look at the node": {"operationId": "node", "parameters": {"node": _CHOSEN + "path/0"}},
-        "look at the user": {"operationId": "user", "parameters": {"user": "$request.body#/user"}},
-        "draw the user": {"operationId": "field", "parameters": {"user": "$request.body#/user"}},
-        "erase the user": {"operationId": "forget", "parameters": {"user": "$request.body#/user"}},
-    },
-    "users": {"look at one": {"operationId": "user", "parameters": {"user": "$response.body#/users/0"}}},
-    "node": {
-        "draw it": {"operationId": "map", "parameters": {"node": "$response.body#/node"}},
-        "its items": {"operationId": "inside", "parameters": {"node": "$response.body#/node"}},
-        "a child": {"operationId": "node", "parameters": {"node": "$response.body#/children/0"}},
-    },
-    "search": {"look at an item": {"operationId": "item", "parameters": {"item": _CHOSEN + "item"}}},
-    "reports": {"open one": {"operationId": "report_link", "parameters": {"report": "$response.body#/reports/0/name"}}},
+_USER, _FIRST, _BODY = "$request.body#/user", "$response.body#/items/0/", "$response.body#/"
+_LINKS: dict[str, list[tuple[str, dict[str, str]]]] = {
+    "recommend": [
+        ("explain", {"decision": _FIRST + "decision_id"}),
+        ("item", {"item": _FIRST + "item"}),
+        ("node", {"node": _FIRST + "path/0"}),
+        ("user", {"user": _USER}),
+        ("field", {"user": _USER}),
+        ("forget", {"user": _USER}),
+    ],
+    "users": [("user", {"user": _BODY + "users/0"})],
+    "node": [
+        ("map", {"node": _BODY + "node"}),
+        ("inside", {"node": _BODY + "node"}),
+        ("node", {"node": _BODY + "children/0"}),
+    ],
+    "search": [("item", {"item": _FIRST + "item"})],
+    "reports": [("report_link", {"report": _BODY + "reports/0/name"})],
 }
-"""What an answer leads to, by the handler that gives it."""
+"""Routes whose path can be filled from an answer, by the route that gives the answer."""
 
 
 class Shape(NamedTuple):
     """What requests may contain, which depends on what is served."""
 
     id: str
-    """What item ids are: ``"integer"`` or ``"string"``."""
+    """JSON type of item ids: ``"integer"`` or ``"string"``."""
     columns: dict[str, str]
-    """What the catalogue's columns hold, those that can be filtered by."""
+    """JSON types of the catalogue's columns that requests can filter by."""
     dim: int
     """Of the items' vectors."""
     contexts: tuple[str, ...]
-    """What requests may tell."""
+    """Names that the context of a request may have."""
     most: int
     """Rows of a batch, and items of a recommendation."""
     rewards: tuple[float, float]
@@ -88,7 +83,6 @@ class Shape(NamedTuple):
 
 
 def _type_of(held: pl.DataType) -> str:
-    """Return the JSON type of a column that requests can filter by; nothing for any other."""
     if held == pl.String:
         return "string"
     if held == pl.Boolean:
@@ -96,141 +90,138 @@ def _type_of(held: pl.DataType) -> str:
     return "" if not held.is_numeric() else "integer" if held.is_integer() else "number"
 
 
-def document(routes: Iterable["Route"], shape: Shape) -> dict[str, Any]:
+def document(routes: Iterable["Route"], shape: Shape) -> Schema:
     """Return the OpenAPI 3.1 document of some routes, for what is served."""
     routes = list(routes)
     kinds = [kind for route in routes for kind in (route.takes, route.gives) if kind is not None]
-    _, parts = msgspec.json.schema_components([*kinds, wire.Problem], ref_template="#/components/schemas/{name}")
-    _fit(parts, shape)
-    paths: dict[str, Any] = {}
+    _, schemas = msgspec.json.schema_components([*kinds, wire.Problem], ref_template="#/components/schemas/{name}")
+    _restrict(schemas, shape)
+    paths: Schema = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, shape.keyed)
-    made: dict[str, Any] = {
+    about = "Explore a whole catalogue for every user: recommend, give feedback, inspect."
+    keys = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}} if shape.keyed else {}
+    return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "treeward",
-            "version": __version__,
-            "description": "Explore a whole catalogue for every user: recommend, say what came of it, look at it.",
-        },
+        "info": {"title": "treeward", "version": __version__, "description": about},
         "paths": paths,
-        "components": {"schemas": parts},
+        "components": {"schemas": schemas, **keys},
     }
-    if shape.keyed:
-        made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    return made
 
 
-def _fit(parts: dict[str, Any], shape: Shape) -> None:
-    """Say what only this service knows: its items' ids, its columns, its limits."""
-    ask, reward = parts["RecommendRequest"]["properties"], parts["FeedbackRequest"]["properties"]
-    ask["n"]["maximum"] = shape.most
-    many = ("RecommendBatch", "requests"), ("FeedbackBatch", "rewards"), ("PutItems", "items"), ("RemoveItems", "items")
-    for name, rows in many:
-        parts[name]["properties"][rows] |= {"minItems": 1, "maxItems": shape.most}
+def _restrict(schemas: Schema, shape: Shape) -> None:
+    """Add what only this service knows: the type of its ids, its columns, its limits."""
+    parts = {name: schema.get("properties", {}) for name, schema in schemas.items()}
+    ask, put, reward = parts["RecommendRequest"], parts["PutItem"], parts["FeedbackRequest"]
     bounds = {"integer": {"minimum": -(2**63), "maximum": 2**63 - 1}, "string": {"maxLength": 4096}}
     item = {"type": shape.id, **bounds[shape.id]}
-    for name in ("exclude", "fallback"):
-        ask[name]["items"] = item
+    for name, rows in (
+        ("RecommendBatch", "requests"), ("FeedbackBatch", "rewards"), ("PutItems", "items"), ("RemoveItems", "items"),
+    ):  # fmt: skip
+        parts[name][rows] |= {"minItems": 1, "maxItems": shape.most}
+    ask["n"]["maximum"] = shape.most
+    ask["exclude"]["items"] = ask["fallback"]["items"] = reward["item"] = put["item"] = item
+    parts["RemoveItems"]["items"]["items"] = item
     ask["allow"]["anyOf"] = [{"type": "array", "items": item}, {"type": "null"}]
-    conditions = {name: _condition(kind) for name, kind in shape.columns.items()}
     ask["where"]["anyOf"] = [
-        {"type": "object", "properties": conditions, "additionalProperties": False},
+        _object({name: _condition(kind) for name, kind in shape.columns.items()}),
         {"type": "null"},
     ]
-    put = parts["PutItem"]["properties"]
-    ask["context"]["anyOf"] = [_contexts(ask["context"], shape.contexts), {"type": "null"}]
-    reward["item"] = put["item"] = parts["RemoveItems"]["properties"]["items"]["items"] = item
+    fact = next(one for one in ask["context"]["anyOf"] if one.get("type") == "object")["additionalProperties"]
+    ask["context"]["anyOf"] = [_object(dict.fromkeys(shape.contexts, fact)), {"type": "null"}]
     put["vector"] |= {"minItems": shape.dim, "maxItems": shape.dim}
     values = {name: {"anyOf": [_value(kind), {"type": "null"}]} for name, kind in shape.columns.items() if name != "id"}
-    put["columns"] |= {"properties": values, "additionalProperties": False}
+    put["columns"] |= _object(values)
     for name in ("mean", "width", "propensity"):  # null where the policy did not choose the item
-        parts["Decision"]["properties"][name]["type"] = ["number", "null"]
+        parts["Decision"][name]["type"] = ["number", "null"]
     reward["reward"] |= {"minimum": shape.rewards[0], "maximum": shape.rewards[1]}
     by_id, by_item = [{"required": [name]} for name in ("decision_id", "item")]
-    parts["FeedbackRequest"]["oneOf"] = [
+    schemas["FeedbackRequest"]["oneOf"] = [
         {**by_id, "not": {"anyOf": [by_item, {"required": ["user"]}]}},
         {"required": ["user", "item"], "not": by_id},
     ]
 
 
-def _contexts(schema: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return a request's context, with the names that have a meaning here."""
-    whole = next(one for one in schema["anyOf"] if one.get("type") == "object")
-    values = whole["additionalProperties"]
-    return {"type": "object", "properties": dict.fromkeys(names, values), "additionalProperties": False}
+def _object(properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _value(kind: str) -> dict[str, Any]:
+def _value(kind: str) -> Schema:
     return {"type": kind} | ({"minimum": -(2**31), "maximum": 2**31 - 1} if kind in ("integer", "number") else {})
 
 
-def _condition(kind: str) -> dict[str, Any]:
+def _condition(kind: str) -> Schema:
     value = _value(kind)
-    options: list[dict[str, Any]] = [value, {"type": "null"}, {"type": "array", "items": value}]
+    options = [value, {"type": "null"}, {"type": "array", "items": value}]
     if kind != "boolean":
-        ends = {"min": value, "max": value}
-        options.append({"type": "object", "properties": ends, "additionalProperties": False, "minProperties": 1})
+        options.append(_object({"min": value, "max": value}) | {"minProperties": 1})
     return {"anyOf": options}
 
 
-def _operation(route: "Route", keyed: bool) -> dict[str, Any]:
-    answers: dict[str, Any] = {"200": {"description": "Done"}}
-    if route.gives is not None:
-        answers["200"]["content"] = {"application/json": {"schema": _ref(route.gives)}}
+def _operation(route: "Route", keyed: bool) -> Schema:
+    answers: Schema = {"200": {"description": "Done"} | (_content(route.gives) if route.gives is not None else {})}
     if route.name in _LINKS:
-        answers["200"]["links"] = _LINKS[route.name]
-    codes = set(route.errors) | ({400, 404} if "{" in route.path else set())
+        links = _LINKS[route.name]
+        answers["200"]["links"] = {name: {"operationId": name, "parameters": given} for name, given in links}
+    if route.name == "recommend":
+        body = {"decision_id": _FIRST + "decision_id", "reward": 1.0}
+        answers["200"]["links"]["feedback"] = {"operationId": "feedback", "requestBody": body}
+    codes = set(route.errors) | ({400, 404} if route.arguments else set())
     if route.role is not None:
         codes |= {403, 429, 503} | ({401} if keyed else set())
     if route.takes is not None:
         codes |= {400, 408, 413, 415}
-    for code in sorted(codes):
-        kind = wire.Health if route.path == "/readyz" else wire.Problem
-        answers[str(code)] = {
-            "description": _TOLD[code],
-            "content": {"application/json": {"schema": _ref(kind)}},
-        }
-    made: dict[str, Any] = {"summary": route.summary, "operationId": route.name, "responses": answers}
-    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    longest = {"user": wire.LONGEST_ID}
-    places = [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "schema": {"type": "string", "minLength": 1, "maxLength": longest.get(name, LONGEST_ARGUMENT)},
-        }
-        for name in names
+    error = wire.Health if route.path == "/readyz" else wire.Problem
+    answers |= {str(code): {"description": _STATUS[code]} | _content(error) for code in sorted(codes)}
+    made: Schema = {"summary": route.summary, "operationId": route.name, "responses": answers}
+    arguments = [
+        _parameter(name, "path", {"type": "string", "minLength": 1, "maxLength": _longest(name)})
+        for name in route.arguments
     ]
-    if places or route.asks is not None:
-        made["parameters"] = places + _query(route.asks)
+    if arguments or route.asks is not None:
+        made["parameters"] = arguments + _query(route.asks)
     if route.takes is not None:
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.takes)}}}
+        made["requestBody"] = {"required": True} | _content(route.takes)
     if keyed and route.role is not None:
         made["security"] = [{"key": []}]
     return made
 
 
-def _query(kind: type | None) -> list[dict[str, Any]]:
-    if kind is None:
-        return []
-    told = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
-    made = []
-    for name, schema in told.items():
-        options = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
-        held = {key: value for key, value in options[0].items() if key != "default"}
-        made.append({"name": name, "in": "query", "required": False, "schema": held})
-    return made
+def _longest(argument: str) -> int:
+    return wire.LONGEST_ID if argument == "user" else LONGEST_ARGUMENT
 
 
-def _ref(kind: type) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+def _query(kind: type[msgspec.Struct] | None) -> list[Schema]:
+    fields = {} if kind is None else msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    return [
+        _parameter(name, "query", {key: value for key, value in schema.items() if key != "default"})
+        for name, schema in fields.items()
+    ]
 
 
-def page(told: dict[str, Any]) -> bytes:
-    """Return the document as a page to read: no script, nothing from elsewhere."""
-    parts = []
-    for path, methods in told["paths"].items():
+def _parameter(name: str, where: str, schema: Schema) -> Schema:
+    return {"name": name, "in": where, "required": where == "path", "schema": schema}
+
+
+def _content(kind: type[msgspec.Struct]) -> Schema:
+    return {"content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}}
+
+
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 "
+    "1rem}table{border-collapse:collapse}td,th{border-bottom:1px solid #8884;padding:.3rem .8rem;text-align:left}"
+    "pre{background:#8882;padding:1rem;overflow:auto}h2{margin-top:2.5rem}"
+)
+
+
+def page(made: Schema) -> str:
+    """Return the document as a page to read, without scripts, and with nothing from other sites."""
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>treeward API</title><style>{_STYLE}</style><h1>treeward {escape(made['info']['version'])}</h1>"
+        f"<p>{escape(made['info']['description'])} The same as <a href=openapi.json>OpenAPI</a>.</p>"
+    ]
+    for path, methods in made["paths"].items():
         for method, one in methods.items():
             codes = "".join(
                 f"<tr><td>{code}</td><td>{escape(answer['description'])}</td><td>{_linked(answer)}</td></tr>"
@@ -242,20 +233,13 @@ def page(told: dict[str, Any]) -> bytes:
                 + (f"<p>Takes {takes}.</p>" if takes else "")
                 + f"<table><tr><th>status</th><th>means</th><th>body</th></tr>{codes}</table>"
             )
-    for name, schema in told["components"]["schemas"].items():
+    for name, schema in made["components"]["schemas"].items():
         text = escape(msgspec.json.format(msgspec.json.encode(schema), indent=2).decode())
         parts.append(f'<h2 id="{escape(name)}">{escape(name)}</h2><pre>{text}</pre>')
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        "<title>treeward API</title><style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;"
-        "max-width:60rem;margin:2rem auto;padding:0 1rem}table{border-collapse:collapse}td,th{border-bottom:1px solid "
-        "#8884;padding:.3rem .8rem;text-align:left}pre{background:#8882;padding:1rem;overflow:auto}"
-        f"h2{{margin-top:2.5rem}}</style><h1>treeward {escape(told['info']['version'])}</h1>"
-        f"<p>{escape(told['info']['description'])} The same as <a href=openapi.json>OpenAPI</a>.</p>" + "".join(parts)
-    ).encode()
+    return "".join(parts)
 
 
-def _linked(held: dict[str, Any]) -> str:
+def _linked(held: Schema) -> str:
     ref = held.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "")
     name = escape(ref.rpartition("/")[2])
     return f'<a href="#{name}">{name}</a>' if name else ""

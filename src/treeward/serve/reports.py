@@ -31,13 +31,7 @@ def plotly() -> bytes:
 
 
 class Reports:
-    """The pages in a folder, and one level below it.
-
-    Parameters
-    ----------
-    folder
-        Where they are; empty: there are none.
-    """
+    """The pages in a folder, and one level below it; without a folder there are none."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder) if folder else None

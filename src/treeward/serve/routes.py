@@ -113,17 +113,7 @@ def route(
 
 
 class Routes:
-    """Every handler; those of the hot routes are for the few requests that do not take the fast path.
-
-    Parameters
-    ----------
-    served
-        The service that answers.
-    access
-        Knows the callers.
-    hot, catalogue, live, metrics
-        The parts that routes are about.
-    """
+    """Every handler; those of the hot routes are for the few requests that do not take the fast path."""
 
     def __init__(
         self, served: Served, access: Access, hot: HotPath, catalogue: CatalogueAdmin, live: Live, metrics: Metrics
@@ -154,7 +144,7 @@ class Routes:
     async def recommend(self, body: wire.RecommendRequest) -> wire.Recommendation:
         """Recommend items to a user."""
         self._hot.check(body)
-        return await self._hot.recommend.batcher.ask(body)
+        return await self._hot.recommend.ask(body)
 
     @route("POST", "/v1/recommend/batch", "write", 400)
     async def recommend_batch(self, body: wire.RecommendBatch) -> wire.BatchAnswer:
@@ -164,7 +154,7 @@ class Routes:
     @route("POST", "/v1/feedback", "write", 400, 404, 409, 410)
     async def feedback(self, body: wire.FeedbackRequest) -> wire.FeedbackAnswer:
         """Record the reward of a decision; it is on disk when this answers."""
-        return await self._hot.feedback.batcher.ask(body)
+        return await self._hot.feedback.ask(body)
 
     @route("POST", "/v1/feedback/batch", "write", 400)
     async def feedback_batch(self, body: wire.FeedbackBatch) -> wire.BatchAnswer:
@@ -319,6 +309,8 @@ class Routes:
     @route("GET", "/assets/{file}", None, 404)
     async def asset(self, file: str, request: Request) -> ASGIApp:
         """Return a file of the page."""
+        # Parts of files are not served: pages never ask for them, and answers would have to be joined from many.
+        request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]
         try:
             found = await self._files.get_response(_PLOTLY_FILE if file == PLOTLY else file, request.scope)
         except HTTPException:

@@ -1,6 +1,7 @@
 """Worlds to try policies in, and the loop that tries them."""
 
 import sys
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,8 @@ __all__ = ["Result", "World", "context_free_ceiling", "draw_curves", "off_policy
 
 class _Callable(ModuleType):
     """Lets ``treeward.simulate(...)`` work whether the name means this package or the function in it."""
+
+    __signature__ = signature(simulate)
 
     def __call__(self, *args: Any, **options: Any) -> Result:
         return simulate(*args, **options)

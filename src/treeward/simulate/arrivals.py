@@ -89,10 +89,11 @@ def arrivals(
     begins = np.concatenate([[0], np.cumsum(counts)[:-1]])
     first = np.repeat(rng.uniforms(seed, rng.stream("arrivals", "first"), users) * days, counts)
     later = rng.uniforms(seed, rng.stream("arrivals", "later"), len(who))
-    later[begins] = 0
+    later[begins] = 0  # the first visit itself
     time = first + later * (days - first)
     time = time[np.lexsort((time, who))]  # every user's visits in the order of time
     visit = np.arange(len(who)) - np.repeat(begins, counts) + 1
+    # In the order of users and visits, so that all arms meet the same luck.
     luck = rng.uniforms(seed, rng.stream("arrivals", "luck"), len(who))
     order = np.argsort(time, kind="stable")
     day = np.minimum(time[order].astype(np.int64), days - 1) + 1

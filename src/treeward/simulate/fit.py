@@ -69,6 +69,7 @@ def fit(
     kind = exposure if callable(exposure) else checks.one_of("World.fit", "exposure", exposure, get_args(Source))
     if kind == "auto":
         kind = "impressions" if (~positive).sum() >= positive.sum() else "popularity"
+    # Drawn by row, so that the same rows are held out whatever the options: fits can be compared.
     held = rng.uniforms(seed, rng.stream("held out"), len(rows.user)) < _HELD_OUT
     # Counted on training events only: a weight must not reveal what is held out.
     shown = np.bincount(rows.item[~held], minlength=len(catalogue))

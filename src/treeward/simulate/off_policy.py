@@ -160,22 +160,15 @@ def off_policy(
     def total(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.bincount(who, values, minlength=len(users)).astype(np.float64)
 
-    one = np.ones(len(rows))
+    one = total(np.ones(len(rows)))
     parts = {
-        "ips": (total(weight * rewards), total(one)),
-        "snips": (total(weight * rewards), total(weight)),
-        "dr": (total(expected + weight * (rewards - guessed)), total(one)),
-        "logged": (total(rewards), total(one)),
-        "weight": (total(weight), total(one)),
+        "ips": ("IPS", total(weight * rewards), one),
+        "snips": ("self-normalised IPS", total(weight * rewards), total(weight)),
+        "dr": ("doubly robust", total(expected + weight * (rewards - guessed)), one),
+        "logged": ("the log itself", total(rewards), one),
+        "weight": ("mean weight", total(weight), one),
     }
-    names = {
-        "weight": "mean weight",
-        "ips": "IPS",
-        "snips": "self-normalised IPS",
-        "dr": "doubly robust",
-        "logged": "the log itself",
-    }
-    told = {name: _estimate(names[name], up, down, draws, seed) for name, (up, down) in parts.items()}
+    told = {name: _estimate(*part, draws, seed) for name, part in parts.items()}
     exact = float(made["exact"].cast(pl.Float64).mean()) if "exact" in made.columns else 1.0  # type: ignore[arg-type]
     worth = float(weight.sum() ** 2 / max((weight**2).sum(), 1e-300))
     return OffPolicy(**told, effective=worth, decisions=len(rows), exact=exact, users=len(users), left_out=left_out)

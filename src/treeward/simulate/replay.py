@@ -102,7 +102,7 @@ def replay(
     stage = Stage(progress or silent, f"{policy.name}: replay", longest)
     for turn in range(longest):  # round by round, so that a policy may share what it learns
         for who, mine in enumerate(slates):
-            if turn >= len(mine):
+            if turn >= len(mine):  # this user has no more slates
                 continue
             rows, rewards = _left(mine[turn], gone[who])
             if not len(rows):  # all of it was chosen from earlier slates

@@ -173,6 +173,7 @@ def _find_best(run: Run, at: int, best: Floats) -> None:
     if not run.once:
         best[:] = chances.max()
         return
+    # At most as many items as rounds can be gone, so that the best ones suffice.
     gone: set[int] = set() if run.rest else set(run.start[at].tolist())
     ranked = np.argsort(-chances, kind="stable")[: len(rows) + len(gone)].tolist()
     first = 0

@@ -52,14 +52,9 @@ class EventStore(Protocol):
         ...
 
     def append(
-        self,
-        users: Sequence[User],
-        events: AnyArray,
-        known: NDArray[np.int64] | None = None,
-        *,
-        within: float | None = None,
-        epoch: int | None = None,
-    ) -> NDArray[np.bool_]:
+        self, users: Sequence[User], events: AnyArray, known: NDArray[np.int64] | None = None,
+        *, within: float | None = None, epoch: int | None = None,
+    ) -> NDArray[np.bool_]:  # fmt: skip
         """Add one event per user, all in one step, and return which were added.
 
         A reward for a decision (a nonce other than 0) that has a reward already is not added. A change is added only if

@@ -1,4 +1,4 @@
-"""What can be said of a store's file without trusting it."""
+"""Checking a store's file without trusting it, and saving what can be read of a damaged one."""
 
 import os
 import shutil
@@ -24,19 +24,19 @@ _TABLES = ("metadata", "users")
 
 
 class Report(NamedTuple):
-    """What was found."""
+    """The result of a check."""
 
     events: int
-    """How many are whole, from the first on."""
+    """How many can be read, up to the first that is damaged."""
     users: int
     last: str
-    """Which is the last of them."""
+    """The last of them."""
     problems: tuple[str, ...]
     metadata: Mapping[str, bytes] = MappingProxyType({})
 
 
 class _Tally:
-    """Counts events, and what is wrong with them."""
+    """Counts events and problems."""
 
     def __init__(self, names: dict[int, object], items: int, snapshots: int) -> None:
         self._names, self._items, self._snapshots = names, items, snapshots
@@ -58,26 +58,26 @@ class _Tally:
         self.twice += len(pairs) - len(set(pairs) - self._rewarded)
         self._rewarded.update(pairs)
         if not np.isfinite(events["reward"]).all() or (events["kind"] > AMENDED).any():
-            self.problems.append(f"from event {row.seq} on there are some that mean nothing")
+            self.problems.append(f"from event {row.seq} on some have no finite reward or no known kind")
         if self._items and ((events["item"] >= self._items) | (events["snapshot"] >= max(1, self._snapshots))).any():
-            self.problems.append(f"from event {row.seq} on there are some of items or trees that nothing is known of")
+            self.problems.append(f"from event {row.seq} on some are of unknown items or trees")
 
-    def told(self) -> Report:
+    def report(self) -> Report:
         problems = list(self.problems)
         if self.twice:
             problems.append(f"{self.twice} decision(s) have more than one reward")
         strangers = self._seen - set(self._names)
         if strangers:
-            problems.append(f"there are events of {len(strangers)} user(s) of whom nothing else is known")
+            problems.append(f"there are events of {len(strangers)} unknown user(s)")
         return Report(self.count, len(self._seen), self.last, tuple(problems))
 
 
 def check(
     path: str | Path, progress: Progress = silent, each: Callable[[AnyArray], None] = lambda events: None
 ) -> Report:
-    """Look at every row of a store: checksums, references, decisions that have two rewards, SQLite's own structure.
+    """Check every row of a store: checksums, references, decisions that have two rewards, SQLite's own structure.
 
-    `each` is called with the events of every row that is whole, without those of users who were erased.
+    `each` is called with the events of every intact row, without those of users who were erased.
     """
     file = connect(Path(path), create=False)
     try:
@@ -102,8 +102,8 @@ def check(
                 each(row.records["event"][row.records["user"] != 0])
         except sqlite3.DatabaseError as error:
             problems.append(f"after {tally.last}: {error}")
-        told = tally.told()
-        return told._replace(problems=(*problems, *told.problems), metadata=metadata)
+        report = tally.report()
+        return report._replace(problems=(*problems, *report.problems), metadata=metadata)
     except sqlite3.DatabaseError as error:
         return Report(0, 0, "none", (f"SQLite: {error}",))
     finally:
@@ -124,7 +124,7 @@ def _items(path: object, metadata: Mapping[str, bytes]) -> int:
 
 
 def copy_at_rest(source: Path, target: Path) -> None:
-    """Copy a store that nobody has open, file and log, without opening it: it stays as it is to the bit."""
+    """Copy a store that no process has open, file and log, without opening it: not a bit of it changes."""
     if not source.is_file():
         raise StoreError(f"{source}: there is no such store")
     write_ahead.refuse_if_used(source)
@@ -147,15 +147,15 @@ def salvage(path: str | Path, target: str | Path, progress: Progress = silent) -
         raise StoreError(f"{source}: there is no such store")
     if made.exists():
         raise StoreError(f"{made}: exists already")
-    with tempfile.TemporaryDirectory(dir=made.absolute().parent) as folder:  # reading a write-ahead log changes files
+    with tempfile.TemporaryDirectory(dir=made.absolute().parent) as folder:  # reading a log changes the files
         problem = write_ahead.problem_of(source)
         shutil.copy(source, Path(folder) / "store")
         if problem is None and write_ahead.log_of(source).exists():
             shutil.copy(write_ahead.log_of(source), Path(folder) / "store-wal")
         part = Path(folder) / "saved"
-        told = _rescue(Path(folder) / "store", part, progress)
+        report = _rescue(Path(folder) / "store", part, progress)
         part.replace(made)
-    return told if problem is None else told._replace(problems=(problem, *told.problems))
+    return report if problem is None else report._replace(problems=(problem, *report.problems))
 
 
 def _rescue(source: Path, target: Path, progress: Progress) -> Report:

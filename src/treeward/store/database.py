@@ -1,4 +1,4 @@
-"""A PostgreSQL database: connections, and what is said when it cannot be reached. Needs the extra `postgres`."""
+"""A PostgreSQL database: its connections, and errors when it cannot be reached. Needs the extra `postgres`."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -14,26 +14,26 @@ from treeward.core.errors import StoreError
 Answer = TypeVar("Answer")
 Connection = psycopg.Connection[tuple[Any, ...]]
 Rollback = psycopg.Rollback
-logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # whoever calls is told
+logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # the caller gets the error
 _CLASHED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-"""What another try mends: somebody was in the way."""
+"""Conflicts with another transaction: a second attempt may succeed."""
 _TRIES = 3
 _SOON = 1.0
-"""Seconds to wait for a connection while the database is known to be away: what keeps waiting asks for none."""
+"""Seconds to wait for a connection while the database is known to be unreachable."""
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg_pool.PoolTimeout)
 
 
 class Database:
-    """Some connections, made again when they are lost.
+    """A pool of connections, which replaces lost ones.
 
     Parameters
     ----------
     url
         Where, as ``postgresql://user@host/database``.
     connections
-        At most so many at a time.
+        At most this many at a time.
     timeout
-        Seconds to wait for one before a call is refused; at most one second while the database is known to be away.
+        Seconds to wait for one before a call is refused; at most one second while the database is unreachable.
     """
 
     def __init__(self, url: str, connections: int, timeout: float) -> None:
@@ -45,7 +45,7 @@ class Database:
             where = _read(url)
             # Never the password.
             self._name = f"PostgreSQL {where.get('dbname', '')} at {where.get('host', 'localhost')}"
-            # One attempt for each call: the pool's own attempts get rarer the longer a database is away.
+            # One attempt per call: the pool's own attempts get rarer the longer a database is unreachable.
             pool = psycopg_pool.ConnectionPool(
                 url, min_size=1, max_size=connections, timeout=timeout, open=False, name="treeward",
                 reconnect_timeout=0.0,
@@ -55,23 +55,23 @@ class Database:
         except (psycopg.Error, psycopg_pool.PoolTimeout) as error:
             if pool is not None:
                 pool.close()
-            raise StoreError(f"{self._name}: cannot be reached ({_told(error)})") from error
+            raise StoreError(f"{self._name}: cannot be reached ({_reason(error)})") from error
         self._pool = pool
 
     def __str__(self) -> str:
         return self._name
 
     def do(self, work: Callable[[Connection], Answer]) -> Answer:
-        """Do something with a connection; if the database cannot be reached, say so, and try again next time."""
+        """Run some work with a connection; raise `StoreError` if the database cannot be reached."""
         try:
             answer = self._tried(work)
         except _CLASHED as error:
-            raise StoreError(f"{self}: {_told(error)}") from error
+            raise StoreError(f"{self}: {_reason(error)}") from error
         except _LOST as error:
-            self.problem = StoreError(f"{self}: cannot be reached ({_told(error)})")
+            self.problem = StoreError(f"{self}: cannot be reached ({_reason(error)})")
             raise self.problem from error
         except psycopg.Error as error:
-            raise StoreError(f"{self}: {_told(error)}") from error
+            raise StoreError(f"{self}: {_reason(error)}") from error
         self.problem = None
         return answer
 
@@ -84,27 +84,27 @@ class Database:
             return work(connection)
 
     def rows(self, query: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return what a query finds."""
+        """Return the rows of a query."""
         return self.do(lambda connection: connection.execute(query, given, binary=True).fetchall())
 
-    def look(self) -> None:
-        """Find out whether the database is there; lost connections are replaced."""
+    def probe(self) -> None:
+        """After a problem, find out whether the database can be reached again; replace lost connections."""
         if self.problem is not None:
             with suppress(StoreError):
                 self._pool.check()
                 self.rows("SELECT 1")
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._pool.close()
 
 
 def _read(url: str) -> dict[str, Any]:
-    """Return what an address says; refuse one in which a password would be taken for something else, and be told."""
+    """Return the parts of an address; refuse one in which a password would be read, and shown, as another part."""
     place = url.partition("://")[2].partition("?")[0]
     if any(sign in place[: max(place.rfind("@"), 0)] for sign in " /@#"):
         raise StoreError("PostgreSQL: the password in the address must be percent-encoded, or better in PGPASSWORD")
-    with suppress(psycopg.ProgrammingError):  # its words have parts of the address in them
+    with suppress(psycopg.ProgrammingError):  # its message contains parts of the address
         found = conninfo_to_dict(url)
         if all(not part or part.isdecimal() for part in str(found.get("port", 0)).split(",")):
             return found
@@ -114,5 +114,5 @@ def _read(url: str) -> dict[str, Any]:
     )
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

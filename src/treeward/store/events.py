@@ -1,4 +1,4 @@
-"""What an event is, wherever it lives."""
+"""What an event is, in every store."""
 
 import time
 
@@ -7,7 +7,7 @@ import numpy as np
 from treeward.core.types import AnyArray
 
 SHOWN, REWARD, CHANGE, NOTED, AMENDED = range(5)
-"""The user was shown an item; what came of it; by how much that was changed later; the last two again, to be counted
+"""Kinds of events: an item was shown; its reward; a later change of the reward; the last two when rewards are counted
 but not learned from."""
 
 EVENT = np.dtype(
@@ -24,17 +24,16 @@ EVENT = np.dtype(
 )
 """One event, packed: `item` is the store's number of the item, `node` the node it was taken from in the tree of that
 `snapshot` (-1: none), `nonce` the decision it belongs to (0: none, as for imported events), `time` the second since
-1970 (0: not known). In place of a reward, what was shown has its propensity, negative where that is an estimate. `own`
-is by how much the user's own taste was believed to raise the reward when the item was decided on: what everybody learns
-is the rest. A change has there what the decision had earned before it, without that."""
-
+1970 (0: unknown). An exposure has its propensity in place of a reward, negative if that is an estimate. `own` is how
+much the user's own taste was estimated to add to the reward at the decision; the crowd learns from the rest. A change
+has there what the decision had earned before it, minus that estimate."""
 
 NAMELESS = (1 << 16) - 1
-"""The number of whatever came after all others were taken."""
+"""The number of all trees and contexts after the other numbers were used up."""
 
 
 def now() -> int:
-    """Return the time as events have it."""
+    """Return the time, in seconds since 1970."""
     return int(time.time())
 
 

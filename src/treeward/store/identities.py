@@ -1,4 +1,4 @@
-"""Users, and who became whom, so that open decisions of users who were forgotten or merged find the right user."""
+"""Users, and their identity over time: open decisions of forgotten or merged users must find the right user."""
 
 import json
 from collections.abc import Mapping, Sequence

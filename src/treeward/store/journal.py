@@ -1,4 +1,4 @@
-"""One SQLite file and the one thread that writes to it: many callers' writes, one commit."""
+"""One SQLite file, and the one thread that writes to it: the writes of many callers share a commit."""
 
 import contextlib
 import os
@@ -15,20 +15,20 @@ from treeward.store import write_ahead
 from treeward.store.sqlite_rows import SCHEMA, add
 
 APPLICATION = 0x74726565
-"""What SQLite's header calls files of ours."""
-
+"""The application id in the header of our SQLite files."""
 VERSION = 5
-"""Of the schema; a file of another version is refused."""
+"""The version of the schema; a file of another version is refused."""
 _STATISTICS = {("table", "sqlite_stat1"), ("table", "sqlite_stat4")}
-"""What ANALYZE adds."""
+"""The tables that ANALYZE adds."""
 Write = Callable[[sqlite3.Connection], object]
 _LOG_BYTES = 2 << 20
-"""When about so much was written to the write-ahead log, it goes into the database."""
-_PAGES_A_COMMIT = 4 << 12
+"""The size of the write-ahead log, estimated, at which it is moved into the file."""
+_BYTES_PER_COMMIT = 4 << 12
+"""An estimate of what a commit adds to the log, besides its events."""
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:
-    """Open a file for this process alone, brought up to this version's schema."""
+    """Open a file for this process alone; refuse what is no store of this version."""
     if not create and not path.exists():
         raise StoreError(f"{path}: there is no such store")
     if not create and path.is_file() and not path.stat().st_size:
@@ -36,7 +36,7 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     if path.is_dir():
         raise StoreError(f"{path}: a store is a file, and this is a folder")
     if path.is_symlink() and not path.exists():
-        raise StoreError(f"{path}: a link to nothing; make the store where it leads to")
+        raise StoreError(f"{path}: a link to a file that does not exist; create the store at its target")
     write_ahead.check(path)
     try:
         new = create and not path.exists() and _create(path)
@@ -82,11 +82,11 @@ def remove(path: Path) -> None:
 
 
 def _prepare(made: sqlite3.Connection, path: Path) -> None:
-    made.execute("PRAGMA trusted_schema = OFF")  # nor is a file that somebody sent
+    made.execute("PRAGMA trusted_schema = OFF")  # the file may come from a stranger
     made.execute("PRAGMA locking_mode = EXCLUSIVE")
     made.execute("PRAGMA synchronous = FULL")
     made.execute("PRAGMA secure_delete = ON")
-    made.execute("PRAGMA wal_autocheckpoint = 0")  # SQLite would pass over what goes wrong there
+    made.execute("PRAGMA wal_autocheckpoint = 0")  # SQLite would ignore errors there
     [[application]] = made.execute("PRAGMA application_id").fetchall()
     [[version]] = made.execute("PRAGMA user_version").fetchall()
     there = set(made.execute("SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL")) - _STATISTICS
@@ -94,21 +94,21 @@ def _prepare(made: sqlite3.Connection, path: Path) -> None:
         raise StoreVersion(f"{path}: a database, but not one of treeward's")
     if there and version != VERSION:
         raise StoreVersion(f"{path}: of version {version}; this treeward reads only version {VERSION}")
-    known = _schema()
     virtual = made.execute("SELECT type, name FROM sqlite_schema WHERE sql LIKE 'create virtual%'").fetchall()
-    for kind, name in [*virtual, *sorted(there - known)]:
-        # A trigger, say, would run with every write, and could keep what was to be erased.
+    for kind, name in [*virtual, *(there - _schema())][:1]:
+        # A trigger, for example, would run with every write, and could keep what must be erased.
         raise StoreVersion(f"{path}: has a {kind} {name!r:.80} that no store of treeward's has")
     [[mode]] = made.execute("PRAGMA journal_mode = WAL").fetchall()
     if mode != "wal":
-        raise StoreError(f"{path}: its file system does not take a write-ahead log")
-    made.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # so that what follows begins a log
+        raise StoreError(f"{path}: its file system does not support a write-ahead log")
+    made.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # so that the next commit is the first of a log
     made.execute("BEGIN EXCLUSIVE")  # the lock stays
     if not there:
         made.execute(f"PRAGMA application_id = {APPLICATION}")
         made.execute(f"PRAGMA user_version = {VERSION}")
         for statement in (*SCHEMA, write_ahead.SCHEMA):
             made.execute(statement)
+    if made.execute("SELECT count(*) FROM identity").fetchone() == (0,):
         write_ahead.renew(made)
     made.execute(write_ahead.MARK)
     write_ahead.use(made, False)
@@ -133,7 +133,7 @@ def _problem(path: Path, error: sqlite3.Error) -> StoreError:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another of the same name; None: there is none."""
+    """Return what distinguishes a file from another one of the same name; None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -145,24 +145,24 @@ class _Entry(NamedTuple):
     number: int
     write: Write | None
     records: bytes
-    """Events to add; those of neighbours become one row."""
+    """Events to add; those of one commit become one row."""
     alone: bool
-    """Outside the transaction that the others share."""
+    """Whether it runs outside the transaction that others share."""
     due: float
-    """When it must be on its way at the latest."""
+    """The latest time to begin with it."""
 
 
 class Journal:
-    """Takes writes in an order, commits as many at once as have come, and says when one is on disk.
+    """A queue of writes: commits all that are waiting at once, in order, and tells when one is on disk.
 
-    Once a commit fails nothing is written any more: what the disk holds is then known only after opening it again.
+    After a failed commit nothing more is written: only opening the file again shows what the disk holds.
 
     Parameters
     ----------
     path
         The file.
     create
-        Make it if it is not there.
+        Create it if it does not exist.
     """
 
     def __init__(self, path: Path, *, create: bool) -> None:
@@ -171,7 +171,7 @@ class Journal:
         """Whether the file was created here."""
         self.connection = connect(path, create=create)
         self._files: tuple[tuple[int, int] | None, ...] = ()
-        """The file and its write-ahead log, as the system knows them."""
+        """The file and its write-ahead log: device and inode."""
         self._marked = True
         """Whether the log has the file's token."""
         self.failed: StoreFailed | None = None
@@ -186,7 +186,7 @@ class Journal:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin to write: until now, whoever opened it may read from the connection."""
+        """Start the writing thread; until now, the caller may read from the connection."""
         write_ahead.use(self.connection, True)
         self._checkpoint()  # the log is on disk now, so the file may say that there is one
         self._files = self._identities()
@@ -194,7 +194,7 @@ class Journal:
         self._thread.start()
 
     def put(self, write: Write | None = None, records: bytes = b"", *, alone: bool = False, within: float = 0.0) -> int:
-        """Add a write, and then events, and return its number; it may wait `within` seconds. Does not wait itself."""
+        """Queue a write and events, and return the number to wait for; it may be delayed by `within` seconds."""
         with self._changed:
             self.refuse()
             self._number += 1
@@ -212,16 +212,16 @@ class Journal:
                 self.refuse()
 
     def hurry(self) -> int:
-        """Let nothing wait for company, and return the number of the last write."""
+        """Begin with all delayed writes now, and return the number of the last."""
         with self._changed:
             self._queue = [entry._replace(due=0.0) for entry in self._queue]
             self._changed.notify_all()
             return self._number
 
-    def look(self) -> None:
-        """Take no more writes if the file or its log was removed or replaced: they would go to a file without a name.
+    def probe(self) -> None:
+        """Fail if the file or its log was removed or replaced: writes would go to a deleted file.
 
-        The same is checked before a write is acknowledged; this finds out while nothing is written.
+        This is also checked before a write is acknowledged; a probe detects it while nothing is written.
         """
         if self.failed is None and not self.closed and self._identities() != self._files:
             with contextlib.suppress(StoreFailed):
@@ -257,7 +257,7 @@ class Journal:
             raise StoreError(f"{target}: the backup could not be written ({problems[0]})")
 
     def close(self) -> None:
-        """Write what is waiting, and let go of the file."""
+        """Write what is waiting, and release the file."""
         with self._changed:
             self.closed = True
             self._changed.notify_all()
@@ -266,14 +266,14 @@ class Journal:
         write_ahead.close(self.connection, self.path)
 
     def refuse(self) -> None:
-        """Raise if nothing is taken any more."""
+        """Raise `StoreFailed` if nothing more can be written."""
         if self.failed is not None:
             raise StoreFailed(*self.failed.args)
         if self.closed:
             raise StoreFailed(f"{self.path}: the store is closed")
 
     def _next(self) -> list[_Entry]:
-        """Wait for something to do, and return what one commit shall hold; nothing: the end."""
+        """Wait for writes, and return those of the next commit; none at the end."""
         with self._changed:
             while True:
                 if self._queue:
@@ -293,7 +293,7 @@ class Journal:
         while batch := self._next():
             try:
                 self._commit(batch)
-                self._logged += _PAGES_A_COMMIT + sum(len(entry.records) for entry in batch)
+                self._logged += _BYTES_PER_COMMIT + sum(len(entry.records) for entry in batch)
                 self._still_there()
                 if self._logged > _LOG_BYTES:
                     self._checkpoint()
@@ -319,7 +319,7 @@ class Journal:
         for entry in batch:
             if entry.write is not None:
                 entry.write(self.connection)
-        # A row of many: this thread hands the interpreter over at every statement, and gets it back when others let it.
+        # One row for all events: every statement releases the interpreter lock, and getting it back takes time.
         records = b"".join([entry.records for entry in batch])
         if records:
             self.next_seq = add(self.connection, self.next_seq, records)
@@ -338,7 +338,7 @@ class Journal:
         return _identity(self.path), _identity(write_ahead.log_of(self.path))
 
     def _still_there(self) -> None:
-        """Raise if the file or its log was removed or replaced, after saving what a log without a name holds."""
+        """Raise if the file or its log was removed or replaced; first save what a deleted log holds."""
         file, log = self._identities()
         if (file, log) == self._files:
             return

@@ -100,14 +100,9 @@ class MemoryStore:
     # --- events ------------------------------------------------------------------------------------------------------
 
     def append(
-        self,
-        users: Sequence[User],
-        events: AnyArray,
-        known: NDArray[np.int64] | None = None,
-        *,
-        within: float | None = None,
-        epoch: int | None = None,
-    ) -> NDArray[np.bool_]:
+        self, users: Sequence[User], events: AnyArray, known: NDArray[np.int64] | None = None,
+        *, within: float | None = None, epoch: int | None = None,
+    ) -> NDArray[np.bool_]:  # fmt: skip
         """Add one event per user, all in one step, and return which were added."""
         if len(users) != len(events) or events.dtype != EVENT:
             owner = f"{type(self).__name__}.append"
@@ -151,6 +146,8 @@ class MemoryStore:
             self._refuse()
             if after is not None and self.counts(users) != list(after):
                 raise StoreError(f"{self}: another caller adds events at the same time")
+            if not len(events):  # nothing may be written, not even the users' names
+                return
             self._add_events(users, counts.tolist(), events)
             number = self._write(Change(users, counts.tolist(), events), None)
         self._wait(number)
@@ -191,8 +188,7 @@ class MemoryStore:
         """Put one user's events behind another's, or erase them if there is no target; return these events."""
         if source == target:
             raise InvalidArgument(f"{type(self).__name__}.move", "target", "another user than the source", target)
-        if target is not None:
-            self._check_users("move", [source, target])
+        self._check_users("move", [source] if target is None else [source, target])
         with self._lock:
             self._refuse()
             log = self._logs.pop(source, bytearray())

@@ -1,4 +1,4 @@
-"""Events as Parquet files, for other tools and from them."""
+"""Events as Parquet files, to and from other tools."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +15,8 @@ from treeward.store.events import EVENT, NOTED, REWARD, SHOWN
 from treeward.store.numbers import item_ids, number_items, number_snapshot, snapshot_digests
 
 KINDS = ("shown", "reward", "change", "noted", "amended")
-"""What a file calls the kinds of events."""
-_ROWS_A_FILE = 1_000_000
+"""The names of the kinds of events in a file."""
+_ROWS_PER_FILE = 1_000_000
 _AT_ONCE = 1_000
 _OPTIONAL = {
     "user_is_number": pl.lit(False),
@@ -30,28 +30,28 @@ _OPTIONAL = {
     "own": pl.lit(0.0),
 }
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
-_HOLES = ("user_is_number", "node", "tree", "decision", "own")
+_FILLED = ("user_is_number", "node", "tree", "decision", "own")
 
 
 class Moved(NamedTuple):
-    """What was written or read."""
+    """How much was written or read."""
 
     events: int
     users: int
 
 
 def export(store: EventStore, folder: str | Path, progress: Progress = silent) -> Moved:
-    """Write every event to a new folder of Parquet files; a user's are together, in order.
+    """Write every event to a new folder of Parquet files; the events of a user are together and in order.
 
-    Columns: user, user_is_number, item, kind, reward, propensity (of what was shown; negative: estimated), node, tree
-    (a digest), decision (0: none), time (null: not known), own (what the user's own taste was believed to add).
+    Columns: user, user_is_number, item, kind, reward, propensity (of exposures; negative: estimated), node, tree (a
+    digest), decision (0: none), time (null: unknown), own (what the user's own taste was estimated to add).
 
     Parameters
     ----------
     store
-        Where from.
+        The store to read.
     folder
-        Where to; it must not exist, or be empty.
+        The folder to write; it must be new or empty.
     progress
         Called with (stage, done, total).
     """
@@ -59,7 +59,7 @@ def export(store: EventStore, folder: str | Path, progress: Progress = silent) -
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InvalidArgument("store export", "folder", "new, or an empty folder", str(folder))
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)  # it says who did what
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)  # only its owner may read who did what
         stage, events, users = Stage(progress, "writing users", count_users(store)), 0, 0
         for number, (names, parts) in enumerate(_bundles(store)):
             # Read after the events: everything that they refer to is known by now.
@@ -76,7 +76,7 @@ def export(store: EventStore, folder: str | Path, progress: Progress = silent) -
 
 
 def _bundles(store: EventStore) -> Iterator[tuple[list[User], list[AnyArray]]]:
-    """Return everybody's events, about a million at a time."""
+    """Return all users with their events, about a million events at a time."""
     names: list[User] = []
     parts: list[AnyArray] = []
     count = 0
@@ -84,7 +84,7 @@ def _bundles(store: EventStore) -> Iterator[tuple[list[User], list[AnyArray]]]:
         names.append(user)
         parts.append(events)
         count += len(events)
-        if count >= _ROWS_A_FILE:
+        if count >= _ROWS_PER_FILE:
             yield names, parts
             names, parts, count = [], [], 0
     if names or not count_users(store):
@@ -98,7 +98,7 @@ def _table(names: list[User], parts: list[AnyArray], items: pl.Series, trees: li
     shown, known = pl.Series(events["kind"] == SHOWN), pl.Series(events["time"] > 0)
     return pl.DataFrame(
         {
-            "user": pl.Series([_written(name) for name in names], dtype=pl.String)[who],
+            "user": pl.Series([_text(name) for name in names], dtype=pl.String)[who],
             "user_is_number": pl.Series([isinstance(name, int) for name in names], dtype=pl.Boolean)[who],
             "item": items[events["item"].astype(np.int64)],
             "kind": pl.Series(KINDS, dtype=pl.Enum(KINDS))[events["kind"].astype(np.int64)],
@@ -117,8 +117,8 @@ def _table(names: list[User], parts: list[AnyArray], items: pl.Series, trees: li
     )
 
 
-def _written(name: User) -> str:
-    """Return a name as text; what has no UTF-8 is written with a question mark."""
+def _text(name: User) -> str:
+    """Return a name as text; characters that UTF-8 cannot encode become question marks."""
     return str(name).encode(errors="replace").decode()
 
 
@@ -128,10 +128,10 @@ def load(store: EventStore, path: str | Path, progress: Progress = silent) -> Mo
     Parameters
     ----------
     store
-        Where to.
+        The store to write.
     path
-        A file, or a folder of them: what `export` wrote, or any table with the columns user and item, and perhaps
-        reward (else 1) and time (seconds since 1970, or a date and time).
+        A file, or a folder of files: what `export` wrote, or any table with the columns user and item, and optionally
+        reward (default: 1) and time (seconds since 1970, or a date and time).
     progress
         Called with (stage, done, total).
     """
@@ -160,8 +160,8 @@ def _read(path: Path) -> pl.DataFrame:
         raise DataError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
     _check_columns(path, table)
     absent = [one.alias(name) for name, one in _OPTIONAL.items() if name not in table.columns]
-    holes = [pl.col(name).fill_null(_OPTIONAL[name]) for name in _HOLES if name in table.columns]
-    table = table.with_columns(absent).with_columns(holes)
+    filled = [pl.col(name).fill_null(_OPTIONAL[name]) for name in _FILLED if name in table.columns]
+    table = table.with_columns(absent).with_columns(filled)
     try:
         _check_times(path, table)
         return table.select(
@@ -178,7 +178,7 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _check_columns(path: Path, table: pl.DataFrame) -> None:
-    """Refuse columns that are missing, have holes, or hold what no event can."""
+    """Refuse columns that are missing, have nulls, or are of a wrong type."""
     for name in ("user", "item"):
         if name not in table.columns:
             raise DataError(f"{path}: has no column {name!r}; it has {', '.join(table.columns)}")
@@ -194,26 +194,26 @@ def _check_columns(path: Path, table: pl.DataFrame) -> None:
 
 
 def _seconds(table: pl.DataFrame) -> pl.Expr:
-    """Return the seconds since 1970; 0 and null: not known."""
+    """Return the seconds since 1970; 0 and null: unknown."""
     time = pl.col("time")
     return time.dt.epoch("s") if table.schema["time"].is_temporal() else time.cast(pl.Int64)
 
 
 def _check_times(path: Path, table: pl.DataFrame) -> None:
-    """Refuse times that events cannot have: taken for unknown ones, they would be lost without a word."""
+    """Refuse times that an event cannot hold: they would become unknown without notice."""
     wrong = table.select(~_seconds(table).is_between(0, 2**32 - 1).fill_null(True))["time"].arg_true()
     if len(wrong):
         found = table["time"][int(wrong[0])]
         rule = "a date and time, or seconds since 1970, up to the year 2106"
         much = isinstance(found, int | float) and found >= 2**32
         raise DataError(
-            f"{path}: row {wrong[0]} has the time {found}, where it must be {rule}; 0 or empty: not known"
-            + (". Milliseconds are to be divided by 1000" if much else "")
+            f"{path}: row {wrong[0]} has the time {found}, where it must be {rule}; 0 or empty: unknown"
+            + (". Divide milliseconds by 1000" if much else "")
         )
 
 
 def _users(table: pl.DataFrame) -> tuple[list[User], AnyArray]:
-    """Return who there is, in order of appearance, and the place of every row's user among them."""
+    """Return the users, in order of appearance, and for every row the position of its user among them."""
     keys = table.select("user", "user_is_number")
     each = keys.unique(maintain_order=True).with_row_index("place")
     who = keys.join(each, on=["user", "user_is_number"], how="left", maintain_order="left")["place"].to_numpy()
@@ -221,7 +221,7 @@ def _users(table: pl.DataFrame) -> tuple[list[User], AnyArray]:
     try:
         names: list[User] = [int(name) if numeric or number else str(name) for _, name, number in each.iter_rows()]
     except ValueError as error:
-        raise DataError(f"a user is said to be a number and is not: {error}") from error
+        raise DataError(f"user_is_number is true for a user that is not a number: {error}") from error
     return names, who.astype(np.int64)
 
 
@@ -238,20 +238,14 @@ def _events(table: pl.DataFrame, store: EventStore) -> AnyArray:
     made["item"] = items.replace_strict(ids, numbers).to_numpy()
     known = pl.Series([number_snapshot(store, one) if one else 0 for one in trees], dtype=pl.UInt16)
     made["snapshot"] = table["tree"].fill_null("").replace_strict(trees, known).to_numpy()
-    for field, name in (
-        ("node", "node"),
-        ("reward", "reward"),
-        ("nonce", "decision"),
-        ("kind", "kind"),
-        ("time", "time"),
-        ("own", "own"),
-    ):
-        made[field] = table[name].to_numpy()
+    made["nonce"] = table["decision"].to_numpy()
+    for name in ("node", "reward", "kind", "time", "own"):
+        made[name] = table[name].to_numpy()
     return made
 
 
 def _refuse_known(store: EventStore, names: list[User], counts: AnyArray, events: AnyArray, path: str) -> None:
-    """Refuse decisions that the store has already, or that are here twice: they would count twice."""
+    """Refuse decisions that the store has already, or that the file has twice: they would count twice."""
     ends = np.cumsum(counts)
     first_time = np.isin(events["kind"], (REWARD, NOTED)) & (events["nonce"] != 0)
     pairs = np.stack([np.repeat(np.arange(len(names)), counts)[first_time], events["nonce"][first_time]], axis=1)

@@ -65,14 +65,9 @@ class PostgresStore:
     # --- events ------------------------------------------------------------------------------------------------------
 
     def append(
-        self,
-        users: Sequence[User],
-        events: AnyArray,
-        known: NDArray[np.int64] | None = None,
-        *,
-        within: float | None = None,
-        epoch: int | None = None,
-    ) -> NDArray[np.bool_]:
+        self, users: Sequence[User], events: AnyArray, known: NDArray[np.int64] | None = None,
+        *, within: float | None = None, epoch: int | None = None,
+    ) -> NDArray[np.bool_]:  # fmt: skip
         """Add one event per user, all in one step, and return which were added."""
         if len(users) != len(events) or events.dtype != EVENT:
             raise InvalidArgument("PostgresStore.append", "events", f"{len(users)} of dtype EVENT", events.dtype)
@@ -194,7 +189,7 @@ class PostgresStore:
         return known
 
     def _follow(self, epoch: int) -> None:
-        """Read who became whom, if that is not what is known here."""
+        """Read the identities again, unless they are of that epoch."""
         known = self._known
         if known is None or known.epoch != epoch:
             with self._lock:
@@ -230,7 +225,7 @@ class PostgresStore:
     def status(self, *, probe: bool = False) -> Status:
         """Return the store's condition; with `probe`, find out whether the database can be reached again."""
         if probe:
-            self._base.look()
+            self._base.probe()
             if self._base.problem is None and monotonic() > self._counted + _SECONDS_A_COUNT:
                 with suppress(StoreError):
                     self._count_users()

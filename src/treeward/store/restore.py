@@ -1,4 +1,4 @@
-"""Put a backup in the place of a store, so that a crash half-way never leaves two stores mixed."""
+"""Putting a backup in place of a store, so that a crash half-way never mixes two stores."""
 
 import os
 import secrets
@@ -16,18 +16,18 @@ from treeward.store.journal import connect
 
 
 class Restored(NamedTuple):
-    """What was done."""
+    """The result of a restore."""
 
     report: Report
-    """What the backup holds."""
+    """Of the backup."""
     kept: Path | None
-    """Where the former store is now; None: there was none."""
+    """The former store; None if there was none."""
 
 
 def restore(backup: str | Path, store: str | Path, progress: Progress = silent) -> Restored:
-    """Put a backup in the place of a store, after checking all of it; the former store is kept under another name.
+    """Put a backup in place of a store, after checking all of it; the former store is kept under another name.
 
-    Nothing is changed if the backup is damaged, or if a service has the store open.
+    Nothing changes if the backup is damaged, or if a service has the store open.
     """
     source, target = Path(backup), Path(store)
     if not source.is_file():
@@ -53,7 +53,7 @@ def restore(backup: str | Path, store: str | Path, progress: Progress = silent) 
 
 
 def _checked(part: Path, source: Path, progress: Progress) -> Report:
-    """Check a copy of the backup, and give it a token of its own; problems are said of the backup."""
+    """Check a copy of the backup, and give it a token of its own; errors name the backup."""
     try:
         report = check(part, progress)
     except StoreError as error:
@@ -66,10 +66,10 @@ def _checked(part: Path, source: Path, progress: Progress) -> Report:
 
 
 def _replaced(target: Path, part: Path) -> Path | None:
-    """Put a file in the place of a store, and return where that is now; if anything fails, the store is as it was.
+    """Put a file in place of a store, and return the path of the former store; on an error nothing has changed.
 
-    Its log goes before the file is replaced: the file alone is refused, never served. The name itself is only replaced,
-    so that at no time a service finds nothing there and begins with an empty store.
+    The log is moved before the file is replaced: a file without its log is refused, never served. The file is replaced
+    in one step, so that a service never finds the name unused and starts with an empty store.
     """
     there = target.exists()
     kept = target.with_name(f"{target.name}.before-restore-{_moment()}")

@@ -135,7 +135,7 @@ class SQLiteStore(MemoryStore):
     def status(self, *, probe: bool = False) -> Status:
         """Return the store's condition; with `probe`, fail if the file is no longer where it was."""
         if probe:
-            self._journal.look()
+            self._journal.probe()
         return Status(len(self._logs), self._journal.failed, self._journal.waiting, self._journal.commits)
 
     def backup(self, path: str | Path) -> None:

@@ -1,6 +1,6 @@
-"""Contract checks: what every bandit, policy, loader and store promises, to run on one of your own.
+"""Contract checks: what every bandit, policy, loader and store promises. Run them on your own.
 
-Each returns nothing, or raises `ContractBroken` with what is wrong. treeward runs them on everything it registers::
+A check raises `ContractBroken` with the promise that is broken. treeward's own classes pass the same checks::
 
     from treeward.testing import check_policy
 
@@ -9,8 +9,8 @@ Each returns nothing, or raises `ContractBroken` with what is wrong. treeward ru
 """
 
 from treeward.testing.contract import ContractBroken
-from treeward.testing.deciding import check_bandit, check_policy
-from treeward.testing.keeping import check_store
-from treeward.testing.reading import check_loader
+from treeward.testing.loader_contract import check_loader
+from treeward.testing.policy_contract import check_bandit, check_policy
+from treeward.testing.store_contract import check_store
 
 __all__ = ["ContractBroken", "check_bandit", "check_loader", "check_policy", "check_store"]

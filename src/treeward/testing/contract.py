@@ -1,4 +1,4 @@
-"""How a broken promise is told."""
+"""`ContractBroken`, and helpers that raise it."""
 
 from collections.abc import Callable
 

@@ -164,6 +164,7 @@ class _Builder:
 
     def bundle(self, coarse: Floats, taking: Taking) -> tuple[list[Bundle], Counts]:
         """Send every row to the bundle of its cell; return the bundles, and how many different rows a cell has."""
+        # Neighbouring cells share a bundle: most clusters that a row may move to are then in its own bundle.
         count = max(_LEAST_BUNDLES, -(-self.total * self.dim * 4 // _BUNDLE_BYTES))
         groups = _neighbourhoods(coarse, count)
         bundle = np.empty(len(coarse), dtype=np.int32)
@@ -184,7 +185,7 @@ class _Builder:
         for number, (cells, (vectors, rows, counts)) in enumerate(zip(groups, asked, strict=True)):
             sizes, distinct[cells] = np.array(self.tasks.get(counts))
             made.append(Bundle(cells, sizes, vectors, rows))
-            self.tasks.free([parts[number] for parts in sent])
+            self.tasks.free([parts[number] for parts in sent])  # or all vectors would be there twice
             for parts in sent:
                 parts[number] = None
             stage.step()

@@ -54,6 +54,7 @@ def edited(tree: "ItemTree", rows: Rows, leaf: Integers, counts: NDArray[np.bool
         total = divide(counted, nodes, rows._replace(matrix=rows.matrix[counts]), most)
         labels[counts] = counted
     fresh = np.arange(nodes, total)
+    # The first item of each label tells which leaf a new one was cut from: it gets that leaf's parent and name.
     first = np.zeros(total, dtype=np.int64)
     first[labels[::-1]] = np.arange(len(labels))[::-1]
     parent = np.concatenate([parent, tree.parent[origin[first[fresh]]]]).astype(np.int32)

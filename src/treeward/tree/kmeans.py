@@ -97,6 +97,7 @@ def sampled(rows: Rows, members: NDArray[np.integer], count: int, seed: int, cel
 
 
 def _two_stage(rows: Rows, count: int, seed: int, workers: Workers, stage: str, progress: Progress) -> Integers:
+    # Comparing every row with every cluster would be too slow: rows meet only the clusters of the cells around them.
     cells = cells_for(count)
     coarse = lloyd(sampled(rows, np.arange(len(rows.matrix)), cells, seed, -1), cells, seed, rng.stream("lloyd", -1))
     blocks = -(-len(rows.matrix) // _BLOCK_ROWS)
@@ -119,7 +120,7 @@ def _two_stage(rows: Rows, count: int, seed: int, workers: Workers, stage: str, 
     for turn in range(ROUNDS):
         told = Stage(progress, f"{stage}: polish {turn + 1} of {ROUNDS}", len(pieces))
         _polish(rows, centres, home, pieces, owner, around, workers, told, labels)
-        if turn < ROUNDS - 1:
+        if turn < ROUNDS - 1:  # after the last round nothing would move rows to clusters that moved
             _rebalance(rows, centres, labels, owner, around, workers)
     return labels
 
@@ -169,7 +170,7 @@ def neighbours(coarse: Floats, own: Groups) -> NDArray[np.int64]:
     """List the cells that own clusters, for each cell by distance."""
     owners = np.flatnonzero(own.sizes)
     kept = coarse[owners]
-    distance = np.einsum("ij,ij->i", kept, kept) / 2 - coarse @ kept.T
+    distance = np.einsum("ij,ij->i", kept, kept) / 2 - coarse @ kept.T  # up to a term that is the same for all
     nearest_first: NDArray[np.int64] = owners[np.argsort(distance, axis=1, kind="stable")]
     return nearest_first
 

@@ -36,6 +36,7 @@ def assemble(parent: Integers, leaf: Integers, vectors: Floats) -> tuple[TreeArr
     first_child = np.concatenate([[1], 1 + np.cumsum(children)]).astype(np.int32)
 
     bounds = np.searchsorted(level, np.arange(1, len(levels) + 2))
+    # Sizes add up from the leaves to the root; then items get their places from the root down.
     size = np.bincount(new[leaf], minlength=len(old))
     for last, first in pairwise(bounds[:0:-1]):
         size += np.bincount(above[first:last], weights=size[first:last], minlength=len(old)).astype(size.dtype)

@@ -1,4 +1,4 @@
-// Calls to the service: one way to ask, one kind of error. The key stays in this tab and goes nowhere but the service.
+// Calls to the service. The key stays in this tab, and is sent to the service only.
 
 const STORED = "treeward.key";
 
@@ -16,14 +16,14 @@ export const key = {
   forget: () => sessionStorage.removeItem(STORED),
 };
 
-// Ids may be larger than what a number can hold: those are read as BigInt, and written as they were.
+// Ids that a number cannot hold are read as BigInt, and written as they were.
 const read = (text) => JSON.parse(text, (_, value, context) =>
   typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "") ? BigInt(context.source) : value);
 const written = (body) => JSON.stringify(body, (_, value) => (typeof value === "bigint" ? JSON.rawJSON(String(value)) : value));
 
 export async function ask(path, { body, signal, method } = {}) {
   const headers = {};
-  if (key.get() && !/^[\x21-\x7e]+$/.test(key.get())) throw new Problem(401, "key", "That is not a key.");
+  if (key.get() && !/^[\x21-\x7e]+$/.test(key.get())) throw new Problem(401, "key", "This is not a key.");
   if (key.get()) headers.authorization = "Bearer " + key.get();
   if (body !== undefined) headers["content-type"] = "application/json";
   let answer;

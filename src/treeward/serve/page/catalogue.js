@@ -1,11 +1,11 @@
-// The tree of the whole catalogue: a drawing to walk through, and the same as a list; what was shown and earned where.
+// The tree of the catalogue as a drawing and as a list, with exposures and rewards of each group.
 
 import { ask, query } from "./api.js";
 import * as chart from "./chart.js";
 import { empty, h, later, loading, number, problem, say, short } from "./dom.js";
 
 const PAGE = 50;
-const COLOURS = { groups: "Groups", earned: "Reward", shown: "Exposure", crowd: "What everybody thinks" };
+const COLOURS = { groups: "Groups", earned: "Reward", shown: "Exposure", crowd: "Crowd" };
 let kind = "sunburst", colour = "groups";
 
 export async function show(root, [where = "0", what = "", coloured = ""], go) {
@@ -29,19 +29,19 @@ export async function show(root, [where = "0", what = "", coloured = ""], go) {
   function draw() {
     kinds.replaceChildren(...choice({ sunburst: "Sunburst", treemap: "Treemap" }, kind, (name) => { kind = name; chart.clear(place); draw(); }));
     const { nodes } = held, { crowd: all, ...others } = COLOURS;
-    if (colour === "crowd" && !nodes.crowd.length) colour = "groups";  // every user is learned alone
+    if (colour === "crowd" && !nodes.crowd.length) colour = "groups";  // there is no crowd
     colours.replaceChildren(...choice(nodes.crowd.length ? { ...others, crowd: all } : others, colour, (name) => { colour = name; draw(); }));
     const rate = nodes.shown.map((shown, i) => (shown ? nodes.earned[i] / shown : null));
     const each = nodes.shown.map((shown, i) => shown / nodes.items[i]);
-    // Of the node in the middle only its parts are compared.
+    // The node in the middle is left out: only its parts are compared.
     const values = colour === "crowd" ? nodes.crowd : colour === "earned" ? rate : each, known = values.filter((value, i) => value !== null && (colour !== "crowd" || i > 0));
     const most = Math.max(...known, colour === "crowd" ? -Infinity : 1e-9), least = colour === "shown" ? 0 : Math.min(...known, most);
     legend.replaceChildren(...(colour === "groups" ? [] : [
-      h("span", { text: { earned: "reward a showing: ", shown: "showings an item: ", crowd: "expected reward of a newcomer: " }[colour] + short(least) }),
+      h("span", { text: { earned: "reward per exposure: ", shown: "exposures per item: ", crowd: "expected reward for a new user: " }[colour] + short(least) }),
       h("span", { class: "ramp", "aria-hidden": "true" }), h("span", { text: short(most) }), colour !== "crowd" && h("span", { text: "grey: never shown" })].filter(Boolean)));
     const hint = (i) => (nodes.children[i] ? number(nodes.children[i]) + " groups, " : "") +
-      (nodes.shown[i] ? "shown " + number(nodes.shown[i]) + " times, reward " + short(rate[i]) + " a showing" : "never shown") +
-      (colour === "crowd" && i > 0 ? ", expected of a newcomer " + short(nodes.crowd[i]) : "");
+      (nodes.shown[i] ? "shown " + number(nodes.shown[i]) + " times, reward " + short(rate[i]) + " per exposure" : "never shown") +
+      (colour === "crowd" && i > 0 ? ", expected for a new user " + short(nodes.crowd[i]) : "");
     const shade = colour === "groups" ? null : (i) =>
       (colour === "crowd" ? i > 0 : nodes.shown[i]) ? chart.ramp((values[i] - least) / Math.max(most - least, 1e-9)) : chart.grey();
     chart.tree(place, nodes, { kind, hint, colour: shade, open: (node, centre) => open(centre && node === now ? parentOf(node) : node) })
@@ -52,13 +52,13 @@ export async function show(root, [where = "0", what = "", coloured = ""], go) {
   const open = (node) => go("catalogue", String(node));
 
   async function load(node, item) {
-    find.cancel();  // what was typed before this was opened
+    find.cancel();  // a search that was typed before would replace the list
     asked?.abort();
     asked = new AbortController();
     list.setAttribute("aria-busy", "true");
     try {
       held = await ask(`/v1/tree/${node}/map`, { signal: asked.signal });
-      // A leaf has nothing to draw inside it: its parent is drawn, and it is told in the list.
+      // A leaf contains nothing to draw: its parent is drawn, and the leaf is listed.
       if (held.nodes.node.length === 1 && held.path.length > 1) {
         const above = held.path[held.path.length - 2].node;
         held = { ...held, nodes: (await ask(`/v1/tree/${above}/map`, { signal: asked.signal })).nodes, leaf: held.nodes };
@@ -67,7 +67,7 @@ export async function show(root, [where = "0", what = "", coloured = ""], go) {
       now = node;
       draw();
       await tell(item);
-      if (moved && document.activeElement === document.body) title.focus();  // the row that had it is gone
+      if (moved && document.activeElement === document.body) title.focus();  // the row that had the focus is gone
     } catch (error) {
       if (error.name === "AbortError") return;
       if ([0, 401, 503].includes(error.status) || !held) throw error;
@@ -82,7 +82,7 @@ export async function show(root, [where = "0", what = "", coloured = ""], go) {
     path.replaceChildren(...held.path.map((one, i) => h("button", {
       text: one.name, "aria-current": i === held.path.length - 1 ? "page" : null, onclick: () => open(one.node) })));
     title.textContent = `${own.name[0]}: ${number(own.items[0])} items` + (own.children[0] ? `, ${number(own.children[0])} groups` : "");
-    facts.textContent = own.shown[0] ? `shown ${number(own.shown[0])} times, reward ${short(own.earned[0] / own.shown[0])} a showing` : "never shown yet";
+    facts.textContent = own.shown[0] ? `shown ${number(own.shown[0])} times, reward ${short(own.earned[0] / own.shown[0])} per exposure` : "never shown yet";
     detail.replaceChildren();
     if (item) await tellItem(item);
     const children = [];
@@ -96,7 +96,7 @@ export async function show(root, [where = "0", what = "", coloured = ""], go) {
     say(title.textContent);
   }
 
-  // A row that fetches what follows and puts it in its own place; if another node was opened meanwhile, nothing.
+  // A row that is replaced by the rows that follow, unless another node was opened meanwhile.
   function further(label, left, fetch_, after) {
     const row = h("li", {}, h("button", { onclick: async () => {
       const node = now;

@@ -1,4 +1,4 @@
-// Drawing with plotly, which is fetched when the first chart is drawn and kept by the browser from then on.
+// Drawing with plotly, which is loaded with the first chart and then cached by the browser.
 
 import { number } from "./dom.js";
 
@@ -27,7 +27,7 @@ function layout(more) {
   };
 }
 
-// From cold through nothing in particular to warm: told apart by the colour-blind as well.
+// From cold through neutral to warm; the colour-blind can distinguish them too.
 export function ramp(share, alpha = 1) {
   const stops = [[59, 111, 182], [215, 211, 200], [200, 98, 45]];
   const at = Math.min(Math.max(share, 0), 1) * 2, low = Math.min(Math.floor(at), 1), part = at - low;
@@ -35,14 +35,14 @@ export function ramp(share, alpha = 1) {
 }
 export const grey = () => over([133, 141, 151], .35);
 
-// A colour laid thinly over the card, as one solid colour: plotly chooses the ink by that.
+// A translucent colour over the card as one solid colour, by which plotly chooses the colour of labels.
 function over(colour, alpha) {
   const card = style("--card").match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
   return `rgb(${colour.map((value, i) => Math.round(alpha * value + (1 - alpha) * card[i])).join(",")})`;
 }
 
-// Nodes as columns to what plotly draws: parts too small to see are one grey part each. Sizes are numbers of items or,
-// if `flat`, a low power of that, so that small groups can be told apart beside large ones.
+// Turns nodes in columns into what plotly draws; parts that are too small to see become one grey part. Sizes are
+// numbers of items or, if `flat`, a low power of them, so that small groups are visible next to large ones.
 function wedges(nodes, told) {
   const at = new Map(nodes.node.map((node, i) => [node, i]));
   const made = { ids: [], labels: [], parents: [], values: [], customdata: [], colors: [] };

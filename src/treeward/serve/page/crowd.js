@@ -1,4 +1,4 @@
-// What the crowd has learned: the edition that everybody is served by, what rose, and whether clicks rise with it.
+// What the crowd has learned: the present edition, the items and groups that rose, and whether clicks rise with them.
 
 import { ask, query } from "./api.js";
 import * as chart from "./chart.js";
@@ -16,11 +16,11 @@ export async function show(root, parts, go, about) {
   const risen = h("div", { class: "scroll", id: "risen" }), best = h("div", { class: "scroll" }), worst = h("div", { class: "scroll" });
   const body = [h("h2", { text: title }), warned, numbers, h("div", { class: "grid wide" },
     h("div", {}, h("section", { "aria-label": curve }, h("h2", { text: curve }), place),
-      h("section", { "aria-label": "Groups a newcomer will like best" }, h("h2", { text: "Groups a newcomer will like best" }), best,
-        h("p", {}, h("button", { text: "Colour the tree by what everybody thinks", onclick: () => go("catalogue", "0", "", "crowd") })))),
+      h("section", { "aria-label": "Groups a new user will like best" }, h("h2", { text: "Groups a new user will like best" }), best,
+        h("p", {}, h("button", { text: "Colour the tree by the crowd", onclick: () => go("catalogue", "0", "", "crowd") })))),
     h("div", {}, h("section", { "aria-label": "Items that rose most" }, h("h2", { text: "Items that rose most" }),
       h("p", { class: "soft", text: "Better liked than items like them: by how much, what they earn, and how often they were tried." }), risen),
-      h("section", { "aria-label": "Groups a newcomer will like least" }, h("h2", { text: "Groups a newcomer will like least" }), worst)))];
+      h("section", { "aria-label": "Groups a new user will like least" }, h("h2", { text: "Groups a new user will like least" }), worst)))];
   root.replaceChildren(loading("what the crowd has learned"));
   let rows = {}, told = null, timer = null, gone = false;
 
@@ -32,7 +32,7 @@ export async function show(root, parts, go, about) {
     draw();
   }
 
-  // Reward per decision over the last so many seconds, at every second; null where nothing was decided.
+  // Reward per decision over the last seconds, at every second; null where nothing was decided.
   function ratio(seconds) {
     let top = 0, bottom = 0;
     return (rows.earned ?? []).map((value, i) => {
@@ -53,19 +53,19 @@ export async function show(root, parts, go, about) {
   }
 
   function groups(place, nodes) {
-    place.replaceChildren(nodes.length ? table(["group", "items", "expected", "of its items' own"], nodes.map((one) =>
+    place.replaceChildren(nodes.length ? table(["group", "items", "expected", "from its items' own effects"], nodes.map((one) =>
       [link(one.name, "catalogue", String(one.node)), number(one.items), share(clicks ? Math.max(0, one.mean) : one.mean), signed(one.offset)])) : h("p", { class: "soft", text: "The tree has few groups: all are in the other list." }));
   }
 
   function draw() {
     if (!told) return;
-    if (!told.learns) { root.replaceChildren(empty("Every user is learned alone", h("p", { text: "The setting crowd = true lets what one user teaches help all others." }))); return; }
+    if (!told.learns) { root.replaceChildren(empty("There is no crowd", h("p", { text: "With the setting crowd = true, the rewards of one user also help all others." }))); return; }
     if (numbers.parentElement !== root) root.replaceChildren(...body);
     warned.replaceChildren(...(told.problem ? [h("p", { class: "problem", role: "alert", text: `Edition ${number(told.edition)} stays in use: ${told.problem}` })] : []));
     numbers.replaceChildren(...[
-      ["present edition", number(told.edition)], ["made", age(told.age) + " ago"], ["rewards it knows", number(told.rewards)],
-      ["came since", number(told.waiting)], [clicks ? "clicks per visit, so far" : "mean reward", told.rewards ? share(told.mean_reward) : "–"],
-      ["users it compares", number(told.users)], ["making it took", short(1000 * told.publish_seconds, 2) + " ms"],
+      ["present edition", number(told.edition)], ["made", age(told.age) + " ago"], ["rewards in it", number(told.rewards)],
+      ["rewards since", number(told.waiting)], [clicks ? "clicks per visit, so far" : "mean reward", told.rewards ? share(told.mean_reward) : "–"],
+      ["users compared", number(told.users)], ["time to make it", short(1000 * told.publish_seconds, 2) + " ms"],
     ].map(([label, value]) => h("div", {}, h("b", { text: value }), h("span", { class: "soft", text: label }))));
     risen.replaceChildren(told.risen.length ? table(["item", "better by", "earned", "tried"], told.risen.map((one) =>
       [h("button", { class: "link", text: one.title ?? String(one.item), onclick: () => openItem(one.item) }), signed(one.effect), share(one.mean), number(Math.round(one.times))]))

@@ -21,7 +21,7 @@ export const loading = (what) => h("div", { class: "empty", role: "status" }, h(
 
 export const empty = (title, ...more) => h("div", { class: "empty" }, h("h2", { text: title }), ...more);
 
-// What went wrong, in words, with a way on. A missing key is not shown here: main.js asks for it.
+// An error in words, with a button to try again. For a missing key, main.js asks.
 export function problem(error, again) {
   const told = {
     0: ["The service does not answer", "It may be restarting; this page looks again by itself."],

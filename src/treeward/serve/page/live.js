@@ -1,4 +1,4 @@
-// How the service is doing, second by second.
+// What the service does, second by second.
 
 import { ask, query } from "./api.js";
 import * as chart from "./chart.js";
@@ -6,9 +6,9 @@ import { empty, h, loading, number, percent, short } from "./dom.js";
 
 const EVERY = 2000, KEPT = 900, SMOOTH = 15;
 const CHARTS = [
-  ["reward", "Reward a decision (mean of 15 s)"], ["clicks", "Decisions and rewards a second"],
-  ["bold", "Exploration: decisions that passed over something that looked better"], ["covered", "Items shown to anybody so far"],
-  ["rate", "Requests a second"], ["latency", "Time to answer"], ["store", "Store: writes waiting, commits a second"],
+  ["reward", "Reward per decision (mean of 15 s)"], ["clicks", "Decisions and rewards per second"],
+  ["bold", "Exploration: decisions that rejected a higher mean in order to learn"], ["covered", "Different items shown so far"],
+  ["rate", "Requests per second"], ["latency", "Time to answer"], ["store", "Store: writes waiting, commits per second"],
 ];
 
 export async function show(root) {
@@ -30,7 +30,7 @@ export async function show(root) {
     draw();
   }
 
-  // Sums over the last so many seconds, at every second; null where there was nothing to divide by.
+  // Ratio of sums over the last seconds, at every second; null where the second sum is 0.
   function ratio(above, below, seconds) {
     let top = 0, bottom = 0;
     return above.map((value, i) => {
@@ -47,7 +47,7 @@ export async function show(root) {
     const last = (name) => recent(name).findLast((value) => value !== null) ?? null;
     numbers.replaceChildren(...[
       ["decisions since the start", number(told.decisions)], ["rewards since the start", number(told.rewards)],
-      ["reward a decision, last minute", short(sum("decisions") ? sum("earned") / sum("decisions") : null)],
+      ["reward per decision, last minute", short(sum("decisions") ? sum("earned") / sum("decisions") : null)],
       ["explored, last minute", sum("decisions") ? percent(sum("bold") / sum("decisions")) : "–"],
       ["catalogue shown", percent((last("covered") ?? 0) / told.items)], ["users", number(told.users)],
       ["99 % answered within", last("p99") === null ? "–" : short(last("p99")) + " ms"],
@@ -57,7 +57,7 @@ export async function show(root) {
     const x = (rows.time ?? []).map((time) => new Date(time * 1000));
     const line = (name, y, colour) => ({ name, x, y, colour });
     const all = {
-      reward: [[line("reward a decision", ratio(rows.earned, rows.decisions, SMOOTH))], {}],
+      reward: [[line("reward per decision", ratio(rows.earned, rows.decisions, SMOOTH))], {}],
       clicks: [[line("decisions", rows.decisions), line("rewards", rows.rewards), line("earned", rows.earned)], {}],
       bold: [[line("explored", ratio(rows.bold, rows.decisions, SMOOTH).map((one) => (one === null ? null : 100 * one)))], { suffix: " %" }],
       covered: [[line("different items", rows.covered)], { fill: true }],
@@ -72,7 +72,7 @@ export async function show(root) {
     if (gone) return;
     try { if (!document.hidden) await look(); } catch (error) {
       if (error.status === 401) throw error;  // main.js asks for the key
-      // Otherwise the header says that the service is gone: go on trying.
+      // For other errors the header shows that the service is gone: go on trying.
     }
     timer = setTimeout(next, EVERY);
   }

@@ -1,4 +1,4 @@
-// Which view is open, in which colours, with which key, and whether the service is there.
+// The open view, the colours, the key, and the state of the service.
 
 import { ask, key, Problem } from "./api.js";
 import * as catalogue from "./catalogue.js";
@@ -39,7 +39,7 @@ async function route(fresh = false) {
       view?.end();
       view = null;
       open = name;
-      // A place of its own: what comes late for a view that was left finds nobody's but its own.
+      // Each view draws into an element of its own: answers that arrive after it was left do no harm.
       const place = h("div", {}, loading(name === "catalogue" ? "the tree" : "this view"));
       root.replaceChildren(place);
       const module = await VIEWS[name]();
@@ -115,7 +115,7 @@ async function pulse() {
   try {
     const told = await (await fetch("/readyz", { cache: "no-store" })).json();
     if (!told.ok) [is, text] = ["bad", "not ready: " + told.reason];
-    else if (told.crowd) text = "ready, but learns nothing new: see The crowd";
+    else if (told.crowd) text = "ready, but no new editions: see The crowd";
   } catch { [is, text] = ["bad", "no answer"]; }
   state.dataset.is = is;
   if (document.getElementById("state-text").textContent !== text) document.getElementById("state-text").textContent = text;

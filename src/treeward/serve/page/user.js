@@ -1,4 +1,4 @@
-// One user: what is thought to interest them, drawn on the tree; how that came about; what to show them next.
+// One user: estimated interests on the tree, now and at earlier times, and what to recommend next.
 
 import { ask, query, spelled } from "./api.js";
 import * as chart from "./chart.js";
@@ -14,7 +14,7 @@ export async function show(root, [who = "", where = "0"], go, about) {
       h("span", { class: "grow" }, input), users, h("button", { class: "main", text: "Look" })),
     recent, body);
 
-  // What was typed is a string if there is such a user, else an integer if there is one, else somebody new.
+  // The text is a known string, else a known integer, else a new user.
   const list = async (q) => {
     const found = await ask("/v1/users" + query({ q, n: 30 }));
     users.replaceChildren(...found.users.map((one) => h("option", { value: String(one) })));
@@ -39,14 +39,14 @@ export async function show(root, [who = "", where = "0"], go, about) {
   async function open(parts) {
     const [name = "", node = "0"] = parts, mine = ++turn, told = await list("");
     if (mine !== turn) return;
-    recent.replaceChildren(h("span", { class: "soft", text: told.total ? `${number(told.total)} users; lately:` : "" }),
+    recent.replaceChildren(h("span", { class: "soft", text: told.total ? `${number(told.total)} users; recently active:` : "" }),
       ...told.users.slice(0, 8).map((one) => h("button", { text: String(one), "aria-pressed": String(spelled(one) === name), onclick: () => go("user", spelled(one)) })));
     if (!name) {
       view?.end();
       view = null;
       body.replaceChildren(told.total
-        ? empty("Whose interests?", h("p", { text: "Pick one of the users above, or type an id: somebody new begins with what is popular." }))
-        : empty("Nobody was here yet", h("p", { text: "Type any id and press “Look”: a newcomer’s interests are what is known before the first click." })));
+        ? empty("Whose interests?", h("p", { text: "Pick one of the users above, or type an id. A new user starts with what is known of all users." }))
+        : empty("There are no users yet", h("p", { text: "Type any id and press “Look” to see the interests expected of a new user." })));
       return;
     }
     if (view && view.name === name) { await view.move(Number(node) || 0); return; }
@@ -106,7 +106,7 @@ async function one(root, name, start, go, about) {
       onclick: () => go("user", name, String(step.node)) })));
     const which = judged().length ? judged() : [0];
     const means = which.map((i) => held.mean[i]), widths = which.map((i) => held.width[i]);
-    // The scale only widens while one looks, so that playing the history does not repaint everything at every event.
+    // The scale only widens while a user is open: replaying the history would otherwise repaint everything at every event.
     low = Math.min(low ?? Infinity, ...means);
     high = Math.max(high ?? -Infinity, ...means);
     const most = Math.max(...widths, 1e-9), least = Math.min(...widths);
@@ -116,7 +116,7 @@ async function one(root, name, start, go, about) {
     const hint = (i) => (held.visible[i] ? `interest ${short(held.mean[i])} ± ${short(held.width[i])}` : held.opened ? "opened further below" : "") +
       (held.visits[i] ? `, ${number(held.visits[i])} rewards, ${short(held.reward[i])} in all` : "");
     ends.replaceChildren(h("span", { text: "interest " + short(low) }), h("span", { class: "ramp", "aria-hidden": "true" }), h("span", { text: short(high) }),
-      h("span", { text: "sure" }), h("span", { class: "fade", "aria-hidden": "true" }), h("span", { text: "unsure" }), h("span", { text: "· sizes are evened out" }));
+      h("span", { text: "sure" }), h("span", { class: "fade", "aria-hidden": "true" }), h("span", { text: "unsure" }), h("span", { text: "· small groups are drawn larger" }));
     chart.tree(place, nodes, { kind, hint, colour, flat: true, open: (to, centre) => go("user", name, String(centre && to === node && held.path.length > 1 ? held.path.at(-2).node : to)) })
       .catch((error) => place.replaceChildren(problem(error, draw)));
     field.textContent = held.opened
@@ -152,7 +152,7 @@ async function one(root, name, start, go, about) {
     try {
       await look();
     } catch (error) {
-      if (error.name !== "AbortError") throw error;  // the slider was moved meanwhile: that is what is drawn
+      if (error.name !== "AbortError") throw error;  // the slider was moved meanwhile, and its new position is drawn
     }
     await tell();
   }
@@ -178,7 +178,7 @@ async function one(root, name, start, go, about) {
   });
 
   async function offer(choice) {
-    // The decision is made, whatever else fails: without its title the item still has an id.
+    // If the title cannot be read, the id is shown: the decision is made.
     const item = await ask("/v1/items/" + encodeURIComponent(choice.item)).catch(() => ({ title: null }));
     const state = h("p", { class: "soft" }), why = h("details", {}, h("summary", { text: "Why this?" }));
     const send = async (reward, label) => {
@@ -187,7 +187,7 @@ async function one(root, name, start, go, about) {
         const answer = await ask("/v1/feedback", { body: { decision_id: choice.decision_id, reward } });
         state.textContent = answer.duplicate ? "That was said before." : label + ", and on disk.";
         say(state.textContent);
-        await again().catch(() => {});  // said is said, whether or not it can be drawn
+        await again().catch(() => {});  // the feedback is recorded even if the new state cannot be drawn
       } catch (error) {
         state.replaceChildren(h("span", { class: "problem", role: "alert", text: refused(error) }));
         for (const button of buttons) button.disabled = false;
@@ -204,7 +204,7 @@ async function one(root, name, start, go, about) {
 
   async function explain(choice, place_) {
     if (choice.policy !== "explore") {
-      place_.append(h("p", { class: "soft", text: choice.policy === "popular" ? "It earned most so far: for users held out nothing is explored." : "The caller chose it." }));
+      place_.append(h("p", { class: "soft", text: choice.policy === "popular" ? "It has earned most so far: nothing is explored for users who are held out." : "The caller chose it." }));
       return;
     }
     try {
@@ -236,7 +236,7 @@ async function one(root, name, start, go, about) {
     if (timer) { stop(); return; }
     play.textContent = "Stop";
     let at = held && held.upto < held.events ? held.upto : 0;
-    // However long the history is, a replay takes some seconds.
+    // A replay takes a few seconds, however long the history is.
     const step = Math.max(1, Math.round((held?.events ?? 0) / 40));
     const mine = ++run;
     const next = async () => {

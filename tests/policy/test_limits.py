@@ -39,7 +39,7 @@ BANDITS = [
 
 
 @pytest.mark.parametrize(("make", "name", "inside", "outside"), BANDITS)
-def test_bandits(make, name, inside, outside):
+def test_limits_of_bandits(make, name, inside, outside):
     for value in inside:
         rule = make(value).rule(4)
         assert value in rule or name in ("R", "delta", "epsilon")
@@ -67,7 +67,7 @@ POLICIES = [
 
 
 @pytest.mark.parametrize(("make", "name", "inside", "outside"), POLICIES)
-def test_policies(shop, tree, make, name, inside, outside):
+def test_limits_of_policies(shop, tree, make, name, inside, outside):
     for value in inside:
         make(value).plan(tree, shop)
     for value in (*outside, float("nan"), "1"):
@@ -89,7 +89,7 @@ ROUNDS = [
 
 
 @pytest.mark.parametrize(("make", "name", "inside", "outside"), ROUNDS)
-def test_baselines(shop, tree, make, name, inside, outside):
+def test_limits_of_baselines(shop, tree, make, name, inside, outside):
     for value in inside:
         make(value).session(tree, shop, 2)
     for value in (*outside, float("nan"), "1"):
@@ -98,7 +98,7 @@ def test_baselines(shop, tree, make, name, inside, outside):
 
 
 @pytest.mark.parametrize("policy", [tw.HCB(), tw.ICTR()], ids=lambda policy: policy.name)
-def test_sessions(shop, tree, policy):
+def test_limits_of_sessions(shop, tree, policy):
     with pytest.raises(InvalidArgument, match="users must be"):
         policy.session(tree, shop, 0)
     with pytest.raises(InvalidArgument, match="seed must be"):
@@ -111,7 +111,7 @@ def test_sessions(shop, tree, policy):
             session.select([0], nonce)
 
 
-def test_starts_of_a_field(shop, tree):
+def test_bad_starts_of_phcb_are_refused(shop, tree):
     last = len(tree.parent) - 1
     for node in (-1, last + 1, 0.5):
         with pytest.raises(InvalidArgument, match="start must be"):
@@ -120,7 +120,7 @@ def test_starts_of_a_field(shop, tree):
     assert tw.PHCB(start=(4, 1, 3, 2)).plan(tree, shop).start.tolist() == [1, 2, 3, 4]
 
 
-def test_events_and_their_counts_go_together():
+def test_events_and_counts_must_match():
     events = np.zeros(3, dtype=EVENT)
     store = MemoryStore()
     number_items(store, tw.Catalogue(["a"], np.ones((1, 2))).ids)

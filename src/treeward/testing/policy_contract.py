@@ -1,4 +1,4 @@
-"""What a bandit and a policy promise."""
+"""The contracts of a bandit and of a policy."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from treeward.tree.item_tree import ItemTree
 
 
 def check_bandit(bandit: Bandit) -> None:
-    """Check that a bandit makes a usable rule: it explores, learns which arm is best, and depends on its seed alone.
+    """Check that a bandit gives a valid rule, explores, learns which arm is best, and depends only on its seed.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def check_bandit(bandit: Bandit) -> None:
             for turn in range(1_000)
         ]
 
-    require(set(choices(0)) == set(range(dim)), "every arm is tried when nothing is known of any")
+    require(set(choices(0)) == set(range(dim)), "every arm is tried while nothing is known")
     for _ in range(400):
         for arm in range(dim):
             learn(made, 0, 0, arms[arm], 1.0 if arm == 2 else 0.0, z)
@@ -51,17 +51,17 @@ def check_bandit(bandit: Bandit) -> None:
 
 
 def check_policy(policy: Policy) -> None:
-    """Check that a policy keeps its budget, shows what exists, learns, and depends on its seed and the events alone.
+    """Check that a policy keeps its budget, shows existing items, learns, and depends only on its seed and the events.
 
-    For a policy without shared state also: users do not touch each other, batch equals singles, feedback may come late
-    and out of order, and an `Explorer` rebuilds from the events what was there live.
+    For a policy without shared state also: users do not affect each other, a batch equals single decisions, feedback
+    may come late and out of order, and an `Explorer` rebuilds the same state from the events.
 
     Examples
     --------
     >>> from treeward.policy import HCB
     >>> check_policy(HCB())
     """
-    world = World(*vivid(items=600, users=40, dim=8, seed=3))  # 120 rounds must be enough to learn something
+    world = World(*vivid(items=600, users=40, dim=8, seed=3))  # easy enough to learn in 120 rounds
     tree = ItemTree.build(world.catalogue.vectors, (5, 25), seed=0)
     rounds = 120
 
@@ -69,7 +69,7 @@ def check_policy(policy: Policy) -> None:
         result = simulate(policy, world, tree, rounds=rounds, **options)  # type: ignore[arg-type]
         if policy.budget is not None:
             allowed = policy.budget * (2 if policy.split == "authors" else 1)
-            require(result.scores.max() <= allowed, f"at most {allowed} scores a round")
+            require(result.scores.max() <= allowed, f"at most {allowed} scores per round")
         return result.rewards
 
     rewards = run(seed=1)
@@ -90,7 +90,7 @@ def check_policy(policy: Policy) -> None:
         session.update(made, world.chances(made.user, made.item))
     few = [(37 * i) % 600 for i in range(60)]
     made = policy.session(tree, world.catalogue, 40, seed=1).select(range(40), 0, allow=few)
-    require(set(made.item.tolist()) <= set(few), "only what is allowed is shown, if there is a list of that")
+    require(set(made.item.tolist()) <= set(few), "only allowed items are shown, if there is a list of them")
     if not policy.shared_state:
         _check_users_apart(policy, world, tree)
     if policy.replayable and not policy.shared_state:
@@ -124,4 +124,4 @@ def _check_explorer(policy: Policy, world: World, tree: ItemTree) -> None:
             require(live.store.counts(["ada"])[0] == before, "feedback given again changes nothing")
     rebuilt = Explorer(world.catalogue, tree, policy, live.store, seed=0, crowd=False)
     for one, other in zip(live.inspect.interests("ada"), rebuilt.inspect.interests("ada"), strict=True):
-        require(one == other, "what is rebuilt from the events is what was there live, to the bit")
+        require(one == other, "the state rebuilt from the events equals the live one, to the bit")

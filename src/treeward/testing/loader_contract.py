@@ -1,4 +1,4 @@
-"""What a loader promises."""
+"""The contract of a loader."""
 
 import inspect
 import re
@@ -16,16 +16,16 @@ from treeward.testing.contract import ContractBroken, refuses, require
 
 
 def check_loader(load: Callable[..., Dataset], path: StrPath, events: str | None = None) -> None:
-    r"""Check that a loader reads `path`, a sound sample, and says what it left out of a copy with a malformed line.
+    r"""Check that a loader reads the valid sample `path`, and reports what it left out of a copy with a malformed line.
 
     Parameters
     ----------
     load
         The loader: a function of a path and, by keyword, `test`, `validation`, `seed`, `strict` and `progress`.
     path
-        A small file or folder of its form, without a fault, with the events of at least three users.
+        A small, valid file or folder in its format, with the events of at least three users.
     events
-        In a folder: the file that holds the events, by its path in there.
+        If `path` is a folder: the path, within it, of the file with the events.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def check_loader(load: Callable[..., Dataset], path: StrPath, events: str | None
     made = load(place, seed=1, progress=lambda *step: told.append(step))
     require(isinstance(made, Dataset), "it returns a Dataset")
     _check_dataset(made)
-    require(told and all(0 < done <= total for _, done, total in told), "it tells its progress: stage, done, total")
+    require(told and all(0 < done <= total for _, done, total in told), "it reports its progress: stage, done, total")
     require(_same_data(made, load(place, seed=1)), "the same file and seed give the same data")
     if made.splits.height >= 10:
         others = (load(place, seed=seed).splits for seed in range(2, 8))
@@ -64,20 +64,20 @@ def _check_dataset(made: Dataset) -> None:
     require(set(made.splits["split"].cast(pl.String)) <= set(SPLITS), f"a split is one of {', '.join(SPLITS)}")
     users = made.splits["user"]
     require(not users.is_duplicated().any(), "every user is in one split only")
-    require(set(users.to_list()) == set(log.users.to_list()), "every user of the log is in a split, and nobody else")
-    require((made.splits["split"] == "train").any(), "somebody is left for training")
+    require(set(users.to_list()) == set(log.users.to_list()), "every user of the log is in a split, and no other user")
+    require((made.splits["split"] == "train").any(), "some users are left for training")
     require(log.items.dtype.is_integer() == made.catalogue.ids.dtype.is_integer(), "items and ids are of one kind")
     unlisted = len(set(log.items.to_list()) - set(made.catalogue.ids.to_list()))
-    require(unlisted == 0 or made.dropped, "items with events are in the catalogue, or it is told that they are not")
+    require(unlisted == 0 or made.dropped, "items with events are in the catalogue, or counted in dropped")
     digest = str(made.source.get("sha256", ""))
-    require(made.source.get("loader"), 'source["loader"] says who read it')
+    require(made.source.get("loader"), 'source["loader"] names the loader')
     require(re.fullmatch("[0-9a-f]{64}", digest), 'source["sha256"] is the digest of what was read')
     with TemporaryDirectory() as folder:
         try:
             made.save(Path(folder, "saved"))
         except TypeError as error:
-            raise ContractBroken(f"broken: source holds nothing that JSON does not: {error}") from error
-        require(_same_data(Dataset.load(Path(folder, "saved")), made), "what is saved is what is read again")
+            raise ContractBroken(f"broken: source holds only what JSON can hold: {error}") from error
+        require(_same_data(Dataset.load(Path(folder, "saved")), made), "saved data is read back unchanged")
 
 
 def _same_data(one: Dataset, other: Dataset) -> bool:
@@ -90,24 +90,24 @@ def _same_data(one: Dataset, other: Dataset) -> bool:
 
 
 def _check_faults(load: Callable[..., Dataset], made: Dataset, place: Path, file: Path, folder: Path) -> None:
-    """Check what a loader makes of a malformed line, of an empty file, and of none at all."""
+    """Check what a loader does with a malformed line, an empty file, and a missing file."""
     copy = folder / place.name
     (shutil.copytree if place.is_dir() else shutil.copyfile)(place, copy)
     spoilt, raw = copy / file.relative_to(place), file.read_bytes()
     spoilt.write_bytes(raw + (b"" if raw.endswith(b"\n") else b"\n") + b"this is \xff no line of it\n")
     try:
         found: Dataset | None = load(copy, seed=1)
-    except DataError:  # as of a file that is damaged as a whole
+    except DataError:  # a format may treat the whole file as damaged
         found = None
     except Exception as error:
         raise ContractBroken(f"broken: a malformed line is counted or a DataError, not {error!r}") from error
     if found is not None:
         before, after = (sum(problem.times for problem in data.dropped.values()) for data in (made, found))
-        require(after > before, "a malformed line is counted in dropped, never passed over in silence")
-        require(len(found.interactions) == len(made.interactions), "a malformed line takes no other line with it")
+        require(after > before, "a malformed line is counted in dropped, never ignored")
+        require(len(found.interactions) == len(made.interactions), "other lines are read despite a malformed one")
         require(found.source["sha256"] != made.source["sha256"], "another file has another sha256")
     refuses(lambda: load(copy, strict=True), DataError, "with strict, a malformed line is a DataError")
     spoilt.write_bytes(b"")
     refuses(lambda: load(copy), DataError, "an empty file is a DataError")
     spoilt.unlink()
-    refuses(lambda: load(copy), DataError, "a file that is not there is a DataError")
+    refuses(lambda: load(copy), DataError, "a missing file is a DataError")
