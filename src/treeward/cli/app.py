@@ -38,6 +38,14 @@ COMMANDS = {
 """Every command, in the order of `treeward --help`; its module has the same name."""
 
 INTERRUPTED = 128 + signal.SIGINT
+_RULES = (
+    ("valid integer", "an integer"),
+    ("valid number", "a number"),
+    (r"greater than or equal to (\S+)", r"at least \1"),
+    (r"less than or equal to (\S+)", r"at most \1"),
+    (r"is not one of '(.*)'", r"one of \1"),
+)
+"""What the parser of arguments complains of, and the rule in our own words."""
 
 
 class _Commands(TyperGroup):
@@ -137,5 +145,9 @@ def _usage_error(error: Any) -> str:
     """Return what is wrong with the arguments in one sentence: the command, the option, the rule and the value."""
     command = error.ctx.command_path.removeprefix("treeward ") if getattr(error, "ctx", None) else "treeward"
     options = getattr(getattr(error, "param", None), "opts", ())
-    given = [f", got {value!r}" for name, value in pairwise(sys.argv) if name in options]
-    return f"{command}: {error.format_message().rstrip('.')}{given[-1] if given else ''}"
+    given = [(name, value) for name, value in pairwise(sys.argv) if name in options]
+    for pattern, rule in _RULES:
+        found = re.search(pattern, error.format_message())
+        if given and found:
+            return f"{command}: {given[-1][0]} must be {found.expand(rule)}, got {given[-1][1]!r}".replace("', '", ", ")
+    return f"{command}: {error.format_message().rstrip('.')}"
