@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import signal
 import sys
 from importlib import import_module
 from itertools import pairwise
@@ -13,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import treeward
-from treeward.cli.console import complain, console, errors
+from treeward.cli.console import complain, console
 from treeward.core.errors import TreewardError
 
 COMMANDS = {
@@ -37,7 +36,6 @@ COMMANDS = {
 }
 """Every command, in the order of `treeward --help`; its module has the same name."""
 
-INTERRUPTED = 128 + signal.SIGINT
 _RULES = (
     ("valid integer", "an integer"),
     ("valid number", "a number"),
@@ -105,19 +103,11 @@ def _options(
     pass
 
 
-def main() -> None:
-    """Run the command line; an error is one sentence on stderr and exit status 2, never a traceback."""
+def run() -> int:
+    """Run a command and return its exit status; an error is one sentence on stderr and status 2, never a traceback."""
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="replace")  # a name the terminal cannot show is no reason to stop
-    status = _run()
-    if status == INTERRUPTED:
-        errors.print("interrupted")
-    sys.exit(status)
-
-
-def _run() -> int:
-    """Run a command and return its exit status."""
     try:
         status = app(prog_name="treeward", standalone_mode=False)
         console.file.flush()
@@ -127,10 +117,6 @@ def _run() -> int:
     except OSError as error:  # the output is closed or full
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         complain(f"cannot write the output: {error.strerror}")
-    except SystemError as error:
-        if not isinstance(error.__cause__, KeyboardInterrupt):  # which was raised while a kernel was loaded
-            raise
-        return INTERRUPTED
     except Exception as error:
         if not hasattr(error, "format_message"):  # all that the parser of arguments raises has it
             raise
