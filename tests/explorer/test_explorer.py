@@ -869,7 +869,7 @@ def test_rounding_decides_nothing_between_strangers():
 
 
 def test_one_event_is_of_the_kind_that_many_are(shop, tmp_path):
-    """Of another kind, it would be learned by kernels compiled anew: the first user to come back once would wait."""
+    """Of another kind, it would be learned by newly compiled kernels: the first user to come back would wait."""
     store = tw.SQLiteStore(tmp_path / "events.db")
     with tw.Explorer(shop, store=store, memory=1 << 22) as explorer:
         for user in ("ada", "bob", "bob"):
