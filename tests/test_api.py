@@ -1,9 +1,12 @@
 """What others build on does not change by accident."""
 
 import difflib
+import inspect
 from pathlib import Path
 
+import treeward as tw
 from tests import api
+from treeward.simulate.run import simulate
 
 KEPT = Path(__file__).with_name("api.txt")
 
@@ -53,3 +56,9 @@ def test_changes_of_every_kind_would_be_noticed():
         "    width (property)",
     ]
     assert list(api._thing("tw.function", function)) == ["tw.function(a, /, b=None, *rest, c='x', **more)"]
+
+
+def test_simulate_has_its_signature_as_a_function_and_as_a_package():
+    # The first access returns the function; from then on the name is that of the package.
+    for _ in range(2):
+        assert inspect.signature(tw.simulate) == inspect.signature(simulate)

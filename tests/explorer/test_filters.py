@@ -1,12 +1,15 @@
-"""A filter for every request: only what is in stock is shown, by whichever way an item gets there."""
+"""Filters of a call, and a condition for every call, such as stock."""
 
 import httpx
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import treeward as tw
 from tests.commands import run as cli
+from tests.explorer.small_shop import explorer
 from tests.serving import serving
 from treeward.client import Client, ServiceError
 from treeward.core.errors import InvalidArgument, NothingLeft
@@ -153,3 +156,109 @@ def test_a_service_starts_with_nothing_in_stock(items, tmp_path):
             client.recommend("ada")
         client.put_items([{"item": "sku-3", "columns": {"stock": 8}}])
         assert [one["item"] for one in client.recommend("ada")] == ["sku-3"]
+
+
+@given(
+    allow=st.none() | st.sets(st.integers(0, 620), max_size=30),
+    exclude=st.none() | st.sets(st.integers(0, 620), max_size=60),
+    where=st.none() | st.sampled_from([
+        {"country": "SE"}, {"country": ["SE", "NO"], "price": {"min": 30}}, {"price": {"min": 1, "max": 2}},
+        {"stock": [1, 2]}, {}, pl.col("price") < 50,
+    ]),
+    repeats=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=60)
+def test_filters_allow_exactly_what_they_say(shop, tree, allow, exclude, where, repeats):
+    made = explorer(shop, tree, repeats=repeats)
+    before = {d.item for d in made.recommend(["ada"], n=20)} if not repeats else set()
+    country, price, stock = (shop.table[name].to_list() for name in ("country", "price", "stock"))
+
+    def fulfils(row):
+        if isinstance(where, pl.Expr):
+            return price[row] < 50
+        found = where or {}
+        bounds = found.get("price", {})
+        return (
+            country[row]
+            in (found["country"] if isinstance(found.get("country"), list) else [found.get("country", country[row])])
+            and bounds.get("min", 0) <= price[row] <= bounds.get("max", 100)
+            and ("stock" not in found or stock[row] in (1, 2))
+        )
+
+    opened = {
+        f"i{row}" for row in range(600)
+        if (allow is None or row in allow) and row not in (exclude or ()) and fulfils(row) and f"i{row}" not in before
+    }  # fmt: skip
+    filters = {
+        "allow": None if allow is None else [f"i{row}" for row in allow],
+        "exclude": None if exclude is None else [f"i{row}" for row in exclude],
+        "where": where,
+    }
+    if opened:
+        decisions = made.recommend(["ada"], n=len(opened), **filters)
+        assert {d.item for d in decisions} == opened
+        first = made.explain(decisions[len(opened) // 2], **filters)
+        assert first.reproduced
+    left = 0 if not repeats else len(opened)
+    with pytest.raises(NothingLeft, match=f"only {left}( may be shown to 'ada')?"):
+        made.recommend(["ada"], n=len(opened) + 1, **filters)
+
+
+def test_exclude_can_be_given_per_user(shop, tree):
+    made = explorer(shop, tree)
+    keep = {"i3", "i5"}
+    rest = [id for id in shop.ids if id not in keep]
+    decisions = made.recommend(["ada", "bob"], n=2, exclude={"ada": rest}, allow=["i3", "i5", "i7", "i9"])
+    assert {d.item for d in decisions if d.user == "ada"} == keep
+    assert {d.item for d in decisions if d.user == "bob"} <= {"i3", "i5", "i7", "i9"}
+
+
+@pytest.mark.parametrize(
+    ("filters", "why"),
+    [
+        ({"exclude": "i3"}, "Explorer.recommend: exclude must be a list of item ids, got 'i3'"),
+        ({"exclude": [3]}, "exclude must be item ids, which are strings here, got 3"),
+        ({"allow": 5}, "allow must be a list"),
+        ({"where": {"colour": "red"}}, "where must be a condition on catalogue columns.*'colour', which is none of"),
+        ({"where": {"price": {"above": 3}}}, "where must be"),
+        ({"where": {"price": {}}}, "where must be"),
+        ({"where": {"country": {"min": 3}}}, "where must be"),
+        ({"where": pl.col("nothing") > 3}, "where must be"),
+        ({"where": pl.col("price") + 1}, "where must be"),
+        ({"where": pl.col("price").max() > 1}, "where must be"),
+        ({"where": "price < 3"}, "where must be"),
+    ],
+)
+def test_bad_filters_are_refused(shop, tree, filters, why):
+    made = explorer(shop, tree)
+    with pytest.raises(InvalidArgument, match=why):
+        made.recommend(["ada"], **filters)
+
+
+def test_filters_that_leave_too_few_items_raise(shop, tree):
+    made = explorer(shop, tree)
+    for filters in ({"exclude": shop.ids}, {"allow": []}, {"allow": ["nothing"]}, {"where": {"price": {"max": -1}}}):
+        with pytest.raises(NothingLeft, match="only 0 may be shown"):
+            made.recommend(["ada"], **filters)
+
+
+def test_long_conditions_are_distinguished(shop, tree):
+    made = explorer(shop, tree)
+    one, other = np.full(2000, -1.0), np.full(2000, -1.0)
+    one[1000], other[1000] = 0.7, 0.8
+    assert made.recommend(["ada"], where={"price": one})[0].item == "i7"
+    assert made.recommend(["ada"], where={"price": other})[0].item == "i8"
+    assert made.recommend(["ada"], where={"price": pl.Series([0.9])})[0].item == "i9"
+    assert shop.table["stock"][shop.row(made.recommend(["ada"], where={"stock": None})[0].item)] is None
+    for wrong in ({"price": object()}, {"country": ["SE", 2]}, {"price": {"min": object()}}):
+        with pytest.raises(InvalidArgument, match="where must be"):
+            made.recommend(["ada"], where=wrong)
+
+
+def test_filters_take_lists_of_any_kind(shop, tree):
+    made = explorer(shop, tree)
+    for allow in (np.array(["i1", "i2"]), pl.Series(["i1", "i2"]), {"i1", "i2"}, ("i1", "i2")):
+        assert made.recommend(["ada"], allow=allow)[0].item in ("i1", "i2")
+    for allow in ("", 0):
+        with pytest.raises(InvalidArgument, match="allow must be a list of item ids"):
+            made.recommend(["ada"], allow=allow)

@@ -1,16 +1,21 @@
-"""Looking at an explorer while its items come and go and its tree is rebuilt: every answer is of one layout."""
+"""Inspecting an explorer while its items change and its tree is rebuilt: every answer is of one snapshot."""
 
 import asyncio
 import sys
 import threading
+from typing import NamedTuple
 
 import httpx
 import numpy as np
+import polars as pl
 import pytest
 
 import treeward as tw
 from treeward.core.errors import TreewardError, UnknownId
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.explorer.health import Health
+from treeward.explorer.inspection import Inspection
+from treeward.explorer.records import Counts
 from treeward.serve.app import App
 from treeward.serve.server import explorer_over
 from treeward.serve.service import Service
@@ -31,18 +36,102 @@ class Interrupted(tw.MemoryStore):
         return super().read(users, after, nonces)
 
 
+class Shrinking(NamedTuple):
+    """An explorer with many nodes, most of whose items are gone: the next tree has few."""
+
+    explorer: tw.Explorer
+    node: int
+    """The last node: the next tree does not have it."""
+    item: int
+    removed: int
+    decision: str
+    events: np.ndarray
+
+
 @pytest.fixture
 def shrinking():
-    """An explorer with many nodes, most of whose items are gone: the next tree has few."""
-    explorer = tw.Explorer(synthetic_catalogue(2_000, dim=DIM, seed=0), store=Interrupted(), counts=True, spare=0.1)
+    explorer = tw.Explorer(
+        synthetic_catalogue(2_000, dim=DIM, seed=0), store=Interrupted(), counts=True, spare=0.1, exposures="all"
+    )  # fmt: skip
     [made] = explorer.recommend(["ada"])
     explorer.feedback({made.id: 1.0})
     explorer.remove([id for id in explorer.catalogue.ids[:1_900].to_list() if id != made.item])
-    return explorer
+    last, [events] = len(explorer.tree.parent) - 1, explorer.store.read(["ada"])
+    return Shrinking(explorer, last, made.item, int(made.item != 5) * 5, made.id, events)
+
+
+def plain(answer):
+    """Return an answer as something that can be compared."""
+    if isinstance(answer, np.ndarray | pl.Series):
+        return answer.tolist() if isinstance(answer, np.ndarray) else answer.to_list()
+    if isinstance(answer, pl.DataFrame):
+        return answer.to_dicts()
+    if isinstance(answer, tuple | list):
+        return [plain(one) for one in answer]
+    if isinstance(answer, Counts):
+        return plain((answer.shown, answer.earned))
+    return repr(answer) if isinstance(answer, float | Health) else answer  # nan is not equal to itself
+
+
+CALLS = {
+    "catalogue": lambda inspect, _: inspect.catalogue.ids,
+    "tree": lambda inspect, _: inspect.tree.parent,
+    "page": lambda inspect, _: inspect.page,
+    "number": lambda inspect, _: inspect.number,
+    "__len__": lambda inspect, _: len(inspect),
+    "__contains__": lambda inspect, at: [at.item in inspect, at.removed in inspect],
+    "may_show": lambda inspect, _: inspect.may_show(np.arange(len(inspect.catalogue))),
+    "may_show_to": lambda inspect, _: inspect.may_show_to("ada", where={"category": "c1"}),
+    "was_removed": lambda inspect, at: [inspect.was_removed(at.item), inspect.was_removed(at.removed)],
+    "sizes": lambda inspect, _: inspect.sizes(),
+    "items_of": lambda inspect, at: inspect.items_of(at.node),
+    "rows_of": lambda inspect, _: inspect.rows_of(np.arange(2_500)),
+    "path_of": lambda inspect, at: inspect.path_of(inspect.catalogue.row(at.item)),
+    "log": lambda inspect, _: inspect.log(),
+    "explain": lambda inspect, at: inspect.explain(at.decision),
+    "interests": lambda inspect, _: inspect.interests("ada"),
+    "field": lambda inspect, at: inspect.field("ada", node=at.node),
+    "events": lambda inspect, at: inspect.events(at.events),
+    "recent_users": lambda inspect, _: inspect.recent_users(5),
+    "find_users": lambda inspect, _: inspect.find_users("a", 5),
+    "node": lambda inspect, at: inspect.node(at.node),
+    "map": lambda inspect, at: inspect.map(at.node),
+    "children": lambda inspect, at: inspect.children(int(inspect.tree.parent[at.node])),
+    "items": lambda inspect, at: inspect.items(at.node),
+    "item": lambda inspect, at: inspect.item(at.item),
+    "find": lambda inspect, at: inspect.find(str(at.item), 5),
+    "nodes": lambda inspect, at: inspect.nodes(np.array([0, at.node])),
+    "path_to": lambda inspect, at: inspect.path_to(at.node),
+    "item_counts": lambda inspect, _: inspect.item_counts(),
+    "node_counts": lambda inspect, at: inspect.node_counts(np.array([0, at.node])),
+    "totals": lambda inspect, _: inspect.totals(),
+    "has_crowd": lambda inspect, _: inspect.has_crowd,
+    "crowd_means": lambda inspect, _: inspect.crowd_means(),
+    "fitness": lambda inspect, _: inspect.fitness(),
+    "health": lambda inspect, _: inspect.health(users=2, anew=False),
+    "check_states": lambda inspect, _: inspect.check_states(2),
+}
+
+
+def test_every_member_of_an_inspection_is_tested():
+    members = {name for name in vars(Inspection) if not name.startswith("_")} | {"__len__", "__contains__"}
+    assert members == set(CALLS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_inspection_answers_from_one_snapshot_though_the_tree_is_rebuilt(shrinking, name):
+    explorer, call = shrinking.explorer, CALLS[name]
+    inspect = explorer.inspect
+    before = plain(call(inspect, shrinking))
+    explorer.store.then = explorer.rebuild  # in the middle of a call that reads events
+    assert plain(call(inspect, shrinking)) == before
+    explorer.rebuild()
+    assert len(explorer.tree.parent) <= shrinking.node, "the next tree is smaller"
+    assert plain(call(inspect, shrinking)) == before
 
 
 @pytest.mark.parametrize("policy", [tw.Beam(), tw.PHCB()], ids=lambda policy: policy.name)
-def test_a_field_is_of_one_tree_though_another_comes_meanwhile(policy):
+def test_a_field_refers_to_one_tree_though_another_is_built_meanwhile(policy):
     explorer = tw.Explorer(
         synthetic_catalogue(2_000, dim=DIM, seed=0), policy=policy, store=Interrupted(), spare=0.1
     )  # fmt: skip
@@ -57,20 +146,17 @@ def test_a_field_is_of_one_tree_though_another_comes_meanwhile(policy):
         explorer.inspect.field("ada", node=last)
 
 
-def test_a_view_stays_as_it_was_laid_out(shrinking):
-    view = shrinking.inspect
-    tree, sizes, ids = view.tree, view.sizes(), view.catalogue.ids[view.items_of(0)].to_list()
-    leaf = int(tree.leaves[-1])
-    shrinking.rebuild()
-    assert len(shrinking.tree.parent) < len(tree.parent)
-    assert view.tree is tree
-    assert view.sizes().tolist() == sizes.tolist()
-    assert view.catalogue.ids[view.items_of(0)].to_list() == ids
-    assert view.node_counts(np.array([0, leaf])).shown.shape == (2,)
-    assert sorted(shrinking.catalogue.ids[shrinking.inspect.items_of(0)].to_list()) == sorted(ids)
-    row = view.catalogue.row(ids[0])
-    assert view.path_of(row)
-    assert view.may_show(np.array([row])).tolist() == [True]
+def test_an_inspection_keeps_its_tree_and_items(shrinking):
+    explorer = shrinking.explorer
+    inspect = explorer.inspect
+    tree, ids = inspect.tree, inspect.catalogue.ids[inspect.items_of(0)].to_list()
+    explorer.rebuild()
+    assert len(explorer.tree.parent) < len(tree.parent)
+    assert inspect.tree is tree
+    assert sorted(explorer.catalogue.ids[explorer.inspect.items_of(0)].to_list()) == sorted(ids)
+    row = inspect.catalogue.row(ids[0])
+    assert inspect.path_of(row)
+    assert inspect.may_show(np.array([row])).tolist() == [True]
 
 
 @pytest.fixture
@@ -156,7 +242,7 @@ class Lookers:
                 assert (await http.get(path)).status_code == 200
 
 
-def test_nothing_fails_that_looks_while_items_and_trees_change(often):
+def test_nothing_that_reads_fails_while_items_and_trees_change(often):
     explorer = tw.Explorer(synthetic_catalogue(300, dim=DIM, seed=0), counts=True, spare=0.125, exposures="all")
     app = App(Service(explorer, Settings(items="x", holdout=0.3, log="off")), explorer_over)
     decisions = [one.id for user in range(10) for one in explorer.recommend([user], 5)]

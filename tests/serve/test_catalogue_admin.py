@@ -98,7 +98,7 @@ def test_answers_on_their_way_are_out_before_a_removal_is(shop, tmp_path):
         ({"items": []}, "1 to 1000"),
         ({"items": [{"item": 5_000}]}, "vector"),
         ({"items": [{"item": 5_000, "vector": [1, 2]}]}, "8 numbers"),
-        ({"items": [{"item": "x", "vector": [1.0] * DIM}]}, "with ids, which are integers here"),
+        ({"items": [{"item": "x", "vector": [1.0] * DIM}]}, "ids must be integers, as in the catalogue"),
         (
             {"items": [{"item": 5_000, "vector": [1.0] * DIM, "columns": {"colour": "red"}}]},
             "(title, stock), got 'colour of the item",

@@ -41,6 +41,8 @@ def test_files_of_the_page_are_compressed_and_revalidated(http):
     assert "immutable" in answer.headers["cache-control"]
     assert len(packed) < 2 << 20
     assert gzip.decompress(packed) == plotly()
+    whole = http.get("/assets/style.css", headers={"range": "bytes=0-10,20-30"})
+    assert (whole.status_code, len(whole.content)) == (200, len(http.get("/assets/style.css").content))
     plain = http.get(f"/assets/{PLOTLY}", headers={"accept-encoding": "identity"})
     assert plain.content == plotly()
     for name in ("nothing.js", "..%2Fapp.py", "%2e%2e%2fapp.py", "__init__.py", ""):

@@ -74,7 +74,7 @@ def _send(service: str, key: str | None, ways: list[list[Any]], call: str, stage
         try:
             return _sent(service, key, rows, call, stage)
         except TreewardError as error:  # ids that look like numbers may be texts: nothing was changed then
-            if attempt + 1 == len(ways) or "ids, which are" not in str(error):
+            if attempt + 1 == len(ways) or "as in the catalogue" not in str(error):
                 raise
     return 0
 

@@ -42,19 +42,15 @@ def way_summaries(lived: ChangingCatalogueResult) -> list[WaySummary]:
     late = spec.days - max(1, spec.days // 4)
     for share in spec.churn:
         mine = lived.rewards.filter(churn=share)
-        best = _by_user(mine.filter(way=_AGAINST))
-        best_late = _by_user(mine.filter((pl.col("way") == _AGAINST) & (pl.col("day") > late)))
+        earned = {way.label: _by_user(mine.filter(way=way.label)) for way in WAYS}
+        earned_late = {way.label: _by_user(mine.filter(pl.col("day") > late, way=way.label)) for way in WAYS}
+        best, best_late = earned[_AGAINST], earned_late[_AGAINST]
         for way in WAYS:
-            own = _by_user(mine.filter(way=way.label))
-            own_late = _by_user(mine.filter((pl.col("way") == way.label) & (pl.col("day") > late)))
+            own, own_late, half = earned[way.label], earned_late[way.label], np.nan
             ratio = own.sum() / max(best.sum(), 1e-9)
-            # The interval of a ratio of means, by what each user adds to its error.
-            rest = (own - ratio * best) / max(best.mean(), 1e-9)
-            half = (
-                float(stdtrit(max(1, len(own) - 1), 0.975) * rest.std(ddof=1) / np.sqrt(len(own)))
-                if len(own) > 1
-                else np.nan
-            )
+            if len(own) > 1:  # the interval of a ratio of means, by what each user adds to its error
+                rest = (own - ratio * best) / max(best.mean(), 1e-9)
+                half = float(stdtrit(len(own) - 1, 0.975) * rest.std(ddof=1) / np.sqrt(len(own)))
             waits = lived.waits.filter(churn=share, way=way.label)
             made.append(
                 WaySummary(share, way.label, float(own.mean()), float(ratio), half,

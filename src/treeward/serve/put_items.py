@@ -30,8 +30,8 @@ def check_ids(explorer: Explorer, ids: Sequence[Id]) -> None:
     """Refuse ids of the wrong type."""
     integers = explorer.catalogue.ids_are_integers
     if any(isinstance(id, str) == integers for id in ids):
-        rule = f"with ids, which are {'integers' if integers else 'strings'} here"
-        raise InvalidArgument("items", "items", rule, list(ids[:5]))
+        rule = f"{'integers' if integers else 'strings'}, as in the catalogue"
+        raise InvalidArgument("items", "ids", rule, list(ids[:5]))
 
 
 def _completed(explorer: Explorer, rows: Sequence[wire.PutItem]) -> Catalogue:

@@ -309,6 +309,8 @@ class Routes:
     @route("GET", "/assets/{file}", None, 404)
     async def asset(self, file: str, request: Request) -> ASGIApp:
         """Return a file of the page."""
+        # Parts of files are not served: pages never ask for them, and answers would have to be joined from many.
+        request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]
         try:
             found = await self._files.get_response(_PLOTLY_FILE if file == PLOTLY else file, request.scope)
         except HTTPException:

@@ -238,8 +238,8 @@ class Service:
             elif one.decision_id is UNSET and isinstance(one.user, str | int) and isinstance(one.item, str | int):
                 rows[i] = (one.user, one.item), one.reward
             else:
-                rule = "by decision_id alone, or by user and item"
-                answers[i] = InvalidArgument("feedback", "reward", rule, "neither, or both")
+                rule = "named by decision_id alone, or by user and item"
+                answers[i] = InvalidArgument("feedback", "decision", rule, "neither, or both")
         for i, outcome in zip(rows, self.explorer.rewards.record_each(list(rows.values())), strict=True):
             if isinstance(outcome, str):
                 answers[i] = wire.FeedbackAnswer(outcome, outcome == "duplicate")

@@ -53,7 +53,7 @@ export async function show(root, parts, go, about) {
   }
 
   function groups(place, nodes) {
-    place.replaceChildren(nodes.length ? table(["group", "items", "expected", "of its items' own"], nodes.map((one) =>
+    place.replaceChildren(nodes.length ? table(["group", "items", "expected", "from its items' own effects"], nodes.map((one) =>
       [link(one.name, "catalogue", String(one.node)), number(one.items), share(clicks ? Math.max(0, one.mean) : one.mean), signed(one.offset)])) : h("p", { class: "soft", text: "The tree has few groups: all are in the other list." }));
   }
 

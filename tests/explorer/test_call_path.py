@@ -1,0 +1,48 @@
+"""How many files one call runs through: few enough to read them all."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import treeward as tw
+from treeward.data.synthetic import synthetic_catalogue
+
+ROOT = Path(tw.__file__).parent
+MOST_OF_RECOMMEND, MOST_OF_FEEDBACK = 15, 8
+
+
+def files_of(call):
+    """Return the files of treeward whose Python functions a call runs; all of the engine counts as one."""
+    seen = set()
+
+    def note(frame, event, _):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(ROOT):
+            seen.add(path.relative_to(ROOT))
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return sorted({"engine" if path.parts[0] == "engine" else str(path) for path in seen})
+
+
+@pytest.fixture
+def warm():
+    """An explorer that has recommended to a user, and learned, before."""
+    explorer = tw.Explorer(synthetic_catalogue(1_000, dim=8, seed=0), seed=0)
+    for _ in range(3):
+        explorer.feedback({made.id: 1.0 for made in explorer.recommend(["ada"])})
+    return explorer
+
+
+def test_recommend_and_feedback_run_through_few_files(warm):
+    made = []
+    recommend = files_of(lambda: made.extend(warm.recommend(["ada"])))
+    feedback = files_of(lambda: warm.feedback({made[0].id: 1.0}))
+    assert {"explorer/explorer.py", "engine"} <= set(recommend), "the trace sees the call"
+    assert "explorer/rewards.py" in feedback
+    assert len(recommend) <= MOST_OF_RECOMMEND, recommend
+    assert len(feedback) <= MOST_OF_FEEDBACK, feedback
