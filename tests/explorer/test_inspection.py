@@ -108,7 +108,7 @@ CALLS = {
     "has_crowd": lambda inspect, _: inspect.has_crowd,
     "crowd_means": lambda inspect, _: inspect.crowd_means(),
     "fitness": lambda inspect, _: inspect.fitness(),
-    "health": lambda inspect, _: inspect.health(users=2, anew=False),
+    "health": lambda inspect, _: inspect.health(users=2, compare=False),
     "check_states": lambda inspect, _: inspect.check_states(2),
 }
 
