@@ -14,7 +14,7 @@ import numpy as np
 import treeward as tw
 from treeward.experiment.prepared import read_prepared
 from treeward.experiment.summary import estimate
-from treeward.policy.node_vectors import unit_nodes
+from treeward.policy.base import unit_nodes
 from treeward.tree.row_groups import Rows
 
 SEEDS = (0, 1, 2)

@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
     from treeward.policy.beam import Beam as Beam
-    from treeward.policy.expansion import LogThreshold as LogThreshold
     from treeward.policy.hcb import HCB as HCB
     from treeward.policy.hcb import CBCategory as CBCategory
     from treeward.policy.hcb import CBLeaf as CBLeaf
     from treeward.policy.hcb import Flat as Flat
     from treeward.policy.phcb import PHCB as PHCB
+    from treeward.policy.phcb import LogThreshold as LogThreshold
     from treeward.simulate.off_policy import off_policy as off_policy
     from treeward.simulate.prior_trial import try_prior as try_prior
     from treeward.simulate.random_log import random_log as random_log
@@ -89,7 +89,7 @@ _HOME = {
     "InvalidArgument": "treeward.core.errors",
     "ItemTree": "treeward.tree.item_tree",
     "LinUCB": "treeward.bandit.rules",
-    "LogThreshold": "treeward.policy.expansion",
+    "LogThreshold": "treeward.policy.phcb",
     "MemoryStore": "treeward.store.memory",
     "NeuralLinear": "treeward.embed.neural",
     "NextClick": "treeward.learn.next_click",

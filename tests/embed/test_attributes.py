@@ -20,8 +20,8 @@ def test_items_that_share_attributes_are_close():
     np.testing.assert_array_equal(made.vectors, again.vectors)
     lists = tw.Catalogue(range(2), columns={"tags": [["x", "y"], ["x"]]})
     assert tw.attribute_vectors(lists, dim=1).vectors.shape == (2, 1)
-    by_category = tw.attribute_vectors(tw.Catalogue(range(2), categories=["a", "b"]), dim=2)
-    assert by_category.vectors @ by_category.vectors.T == pytest.approx(np.eye(2), abs=1e-6)
+    _by_category = tw.attribute_vectors(tw.Catalogue(range(2), categories=["a", "b"]), dim=2)
+    assert _by_category.vectors @ _by_category.vectors.T == pytest.approx(np.eye(2), abs=1e-6)
 
 
 def test_attribute_vectors_need_attributes():

@@ -53,7 +53,7 @@ def build(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory to write the tree to.", show_default=False)],
     shape: Annotated[dict[str, Any], Derived(ItemTree.build, "widths", "max_leaf", "normalize", "seed", "threads")],
     flags: ItemFlags,
-    by_category: Annotated[
+    _by_category: Annotated[
         bool, typer.Option("--by-category", help="Use the category column as the tree instead of clustering.")
     ] = False,
     separator: Annotated[str, typer.Option(help="What separates the steps of a category path.")] = ">",
@@ -80,12 +80,12 @@ def build(
     """
     artefact.check_free(out, FORMAT, FILES, overwrite=force)
     shards = is_sharded(items)
-    if by_category and (shape["widths"] or shape["max_leaf"]):
+    if _by_category and (shape["widths"] or shape["max_leaf"]):
         raise InvalidArgument("tree build", "--by-category", "used without --widths and --max-leaf", "both")
-    if prior is not None and (by_category or not shape["normalize"] or shards):
+    if prior is not None and (_by_category or not shape["normalize"] or shards):
         rule = "used without --by-category, --no-normalize and shards"
         raise InvalidArgument("tree build", "--prior", rule, str(prior))
-    if shards and (by_category or flags.vectors_file is not None):
+    if shards and (_by_category or flags.vectors_file is not None):
         rule = "a single table for --by-category or --vectors-file"
         raise InvalidArgument("tree build", "ITEMS", rule, str(items))
     if not shards and (on is not None or scratch is not None):
@@ -99,7 +99,7 @@ def build(
             )
     else:
         catalogue = flags.load(items)
-        tree = _category_tree(catalogue, separator, shape) if by_category else _clustered(catalogue, prior, shape)
+        tree = _category_tree(catalogue, separator, shape) if _by_category else _clustered(catalogue, prior, shape)
     with timed("Saving"):
         tree.save(out, overwrite=force)
     show_tree(tree.describe(catalogue.vectors if catalogue is not None and tree.dim == catalogue.dim else None))
@@ -205,9 +205,9 @@ _HEALTH = (
     ("  stale: a quarter of their items added or removed", "stale", "{:,}"),
     ("distance of items from the mean of their leaf", "distance", "{:.4f}"),
     ("  of items added since", "distance_came", "{:.4f}"),
-    ("  in a rebuilt tree", "distance_anew", "{:.4f}"),
+    ("  in a rebuilt tree", "distance_rebuilt", "{:.4f}"),
     ("expected reward lost by the search", "lost", "{:.2%}"),
-    ("  in a rebuilt tree", "lost_anew", "{:.2%}"),
+    ("  in a rebuilt tree", "lost_rebuilt", "{:.2%}"),
 )
 
 
@@ -260,7 +260,7 @@ def _measured(
         for user in islice(everyone(held), users):
             made.preview(user)
         with progress() as report:
-            found = made.inspect.health(users=users, anew=compare, progress=report)
+            found = made.inspect.health(users=users, compare=compare, progress=report)
     return {**found._asdict(), "advice": found.advice}
 
 

@@ -42,19 +42,15 @@ def way_summaries(lived: ChangingCatalogueResult) -> list[WaySummary]:
     late = spec.days - max(1, spec.days // 4)
     for share in spec.churn:
         mine = lived.rewards.filter(churn=share)
-        best = _by_user(mine.filter(way=_AGAINST))
-        best_late = _by_user(mine.filter((pl.col("way") == _AGAINST) & (pl.col("day") > late)))
+        earned = {way.label: _by_user(mine.filter(way=way.label)) for way in WAYS}
+        earned_late = {way.label: _by_user(mine.filter(pl.col("day") > late, way=way.label)) for way in WAYS}
+        best, best_late = earned[_AGAINST], earned_late[_AGAINST]
         for way in WAYS:
-            own = _by_user(mine.filter(way=way.label))
-            own_late = _by_user(mine.filter((pl.col("way") == way.label) & (pl.col("day") > late)))
+            own, own_late, half = earned[way.label], earned_late[way.label], np.nan
             ratio = own.sum() / max(best.sum(), 1e-9)
-            # The interval of a ratio of means, by what each user adds to its error.
-            rest = (own - ratio * best) / max(best.mean(), 1e-9)
-            half = (
-                float(stdtrit(max(1, len(own) - 1), 0.975) * rest.std(ddof=1) / np.sqrt(len(own)))
-                if len(own) > 1
-                else np.nan
-            )
+            if len(own) > 1:  # the interval of a ratio of means, by what each user adds to its error
+                rest = (own - ratio * best) / max(best.mean(), 1e-9)
+                half = float(stdtrit(len(own) - 1, 0.975) * rest.std(ddof=1) / np.sqrt(len(own)))
             waits = lived.waits.filter(churn=share, way=way.label)
             made.append(
                 WaySummary(share, way.label, float(own.mean()), float(ratio), half,
@@ -80,7 +76,14 @@ def write_changing_catalogue(lived: ChangingCatalogueResult, folder: StrPath) ->
     """Write the page and the tables; return the paths."""
     place, lines = Path(folder), way_summaries(lived)
     spec = lived.spec
-    head = ("way", "reward per user", "of rebuilt every day", "in the last quarter", "seen on its day", "within 3 days")
+    head = (
+        "way",
+        "reward per user",
+        "share of rebuilt every day",
+        "in the last quarter",
+        "seen on its day",
+        "within 3 days",
+    )
     parts = [
         text(
             f"{spec.users:,} users get {spec.rounds} recommendations per day for {spec.days} days, no item twice.",
@@ -95,7 +98,7 @@ def write_changing_catalogue(lived: ChangingCatalogueResult, folder: StrPath) ->
              f"{one.within_1:.1%}", f"{one.within_3:.1%}")
             for one in lines if one.churn == share
         ]  # fmt: skip
-        parts += [heading(f"{share:.0%} come and go every day"), table(head, rows), _curves(lived, share)]
+        parts += [heading(f"{share:.0%} of the catalogue changes every day"), table(head, rows), _curves(lived, share)]
     parts += [
         heading("How this was made"),
         text(

@@ -140,13 +140,11 @@ def tidy(streamed: Streamed) -> pl.DataFrame:
     """Return the lines as a table."""
     rows = []
     for one in arm_summaries(streamed):
-        told = one._asdict()
-        for name in ("clicks", "last", "over_beam", "over_list"):
-            rate = told.pop(name)
-            told |= {name: None if rate is None else rate.mean, f"{name}_half": None if rate is None else rate.half}
-        rows.append(told)
-    numbers = {name: pl.Float64 for name in rows[0] if name != "arm"}
-    return pl.DataFrame(rows, schema_overrides=numbers).select(
-        "arm", "clicks", "clicks_half", "last", "last_half", "over_beam", "over_beam_half", "over_list",
-        "over_list_half", "shown", "often", "scores", "microseconds",
-    )  # fmt: skip
+        row: dict[str, object] = {}
+        for name, value in one._asdict().items():
+            if name in ("clicks", "last", "over_beam", "over_list"):
+                row |= {name: value and value.mean, f"{name}_half": value and value.half}
+            else:
+                row[name] = value
+        rows.append(row)
+    return pl.DataFrame(rows, schema_overrides={name: pl.Float64 for name in rows[0] if name != "arm"})

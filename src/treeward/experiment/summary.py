@@ -10,6 +10,7 @@ from scipy.special import stdtr, stdtrit
 
 from treeward.core.types import AnyArray
 from treeward.experiment.presets import TABLE_3, TABLE_ROUNDS
+from treeward.experiment.profile_quality import Verdict
 from treeward.experiment.run import Outcome
 from treeward.experiment.spec import Arm
 
@@ -270,7 +271,7 @@ def tidy(outcome: Outcome) -> pl.DataFrame:
     return made
 
 
-VERDICT = ("log_loss", "auc", "log_loss_world", "auc_world")
+VERDICT = Verdict._fields
 """What a judge finds: on the users' other clicks, and on uniformly drawn items that the world labelled."""
 
 

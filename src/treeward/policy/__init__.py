@@ -4,15 +4,14 @@ from collections.abc import Mapping
 
 from treeward.core import checks, registry
 from treeward.core.registry import Registry, find_class, is_own
-from treeward.policy.base import Policy
+from treeward.policy.base import Policy, Thresholds
 from treeward.policy.baselines.context_free import ContextFree
 from treeward.policy.baselines.conucb import ConUCB
 from treeward.policy.baselines.hmab import HMAB
 from treeward.policy.baselines.ictr import ICTR
 from treeward.policy.beam import Beam
-from treeward.policy.expansion import Expansion, LogThreshold, Thresholds
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
-from treeward.policy.phcb import PHCB
+from treeward.policy.phcb import PHCB, Expansion, LogThreshold
 
 TREE_POLICIES: Registry[type[Policy]] = Registry(registry.TREE_POLICIES)
 """Those that walk a tree, with a posterior per user."""

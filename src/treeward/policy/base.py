@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from treeward.bandit import Bandit, LinUCB, Prior
 from treeward.bandit.crowd import Crowd
@@ -19,8 +20,6 @@ from treeward.engine.explore import GREEDY_MEAN
 from treeward.engine.layout import Plan, Rules, Search, first_board, worth_watching
 from treeward.engine.posterior import BLOCK, Start
 from treeward.engine.sampling import MOST_SCORES, MOST_STEPS
-from treeward.policy.expansion import Thresholds
-from treeward.policy.node_vectors import unit_nodes
 from treeward.policy.session import Session, TreeSession
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
@@ -29,6 +28,15 @@ PRIOR = "prior_sha256"
 """Key in a tree's provenance: the digest of the prior that it was built with."""
 _UNLIMITED = 2**31 - 1
 _LONGEST = 1000.0
+
+
+class Thresholds(NamedTuple):
+    """By level, from 0 (unused) to the deepest: what a visible node needs in order to open."""
+
+    visits: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    at_least: bool = False
+    """Whether a mean reward equal to the threshold is enough."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,12 @@ class Policy:
     def tree_for(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
         """Return the tree this policy walks, given the catalogue's."""
         return tree
+
+    def _by_category(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
+        """Return the tree of the catalogue's categories."""
+        if catalogue.categories is None:
+            raise InvalidArgument(type(self).__name__, "catalogue", "one with categories", "none")
+        return ItemTree.from_categories(catalogue.vectors, catalogue.categories, normalize=tree.normalized)
 
     def session(
         self, tree: ItemTree, catalogue: Catalogue, users: int, *, once: bool = False, rest: int = 0, seed: int = 0
@@ -268,3 +282,38 @@ def _in_leaf_order(tree: ItemTree, catalogue: Catalogue) -> Floats:
     ordered = Rows(catalogue.vectors, tree.normalized).take(tree.items)
     ordered.flags.writeable = False
     return ordered
+
+
+def unit_nodes(tree: ItemTree, items: Floats, own: int) -> Floats:
+    """Return the node vectors at length 1 in their first `own` dimensions; the others stay means.
+
+    A mean of unit vectors is shorter than 1, and shorter the more items it represents. So of two nodes that a user
+    likes equally, the coarser one would get the lower score. If items are not normalised, a node gets the root mean
+    square length of its items. A mean of zero stays zero.
+
+    Parameters
+    ----------
+    tree
+        The tree, with plain means.
+    items
+        (items, d) in leaf order.
+    own
+        The features of a prior follow these dimensions; they are not directions, so they are not scaled.
+    """
+    made = tree.vectors.copy()
+    lengths = np.linalg.norm(made[:, :own], axis=1)
+    wanted = np.ones(len(made))
+    if not tree.normalized:
+        wanted = np.sqrt(sums_of_squares(tree, items[:, :own]) / np.diff(tree.item_range).ravel())
+    known = lengths > 0
+    made[known, :own] *= (wanted[known] / lengths[known])[:, None].astype(np.float32)
+    made.flags.writeable = False  # like the tree's own vectors: kernels are compiled for one kind of array
+    return made
+
+
+def sums_of_squares(tree: ItemTree, items: Floats) -> NDArray[np.float64]:
+    """Return, for every node, the sum of the squared lengths of its items, which are in leaf order."""
+    squares = np.einsum("ij,ij->i", items, items, dtype=np.float64)
+    upto = np.concatenate([[0.0], np.cumsum(squares)])  # cumulative sums give it for all nodes in one pass
+    found: NDArray[np.float64] = upto[tree.item_range[:, 1]] - upto[tree.item_range[:, 0]]
+    return found

@@ -12,7 +12,7 @@ from treeward.core.checks import Count, Fraction, NotNegative
 from treeward.core.types import Floats
 from treeward.engine.layout import Search
 from treeward.engine.sampling import MOST_SCORES
-from treeward.policy.base import Policy
+from treeward.policy.base import Policy, sums_of_squares
 from treeward.tree.item_tree import ItemTree
 
 
@@ -91,16 +91,13 @@ def _widths(tree: ItemTree, means: int) -> NDArray[np.int64]:
 def _spread(tree: ItemTree, items: Floats, own: int) -> NDArray[np.float64]:
     """Return the root mean square distance of a node's items from its centre, per direction."""
     sizes = np.diff(tree.item_range).ravel()
-    # Mean of squares minus square of the mean: cumulative sums give it for every node in one pass.
-    squares = np.einsum("ij,ij->i", items[:, :own], items[:, :own], dtype=np.float64)
-    upto = np.concatenate([[0.0], np.cumsum(squares)])
     sums = np.zeros((len(tree.parent), own))
     sums[tree.leaves] = np.add.reduceat(items[:, :own], tree.item_range[tree.leaves, 0], axis=0, dtype=np.float64)
     for level in range(int(tree.level[-1]), 1, -1):
         nodes = np.flatnonzero(tree.level == level)
         np.add.at(sums, tree.parent[nodes], sums[nodes])
     middle = tree.vectors[:, :own].astype(np.float64)
-    total = upto[tree.item_range[:, 1]] - upto[tree.item_range[:, 0]]
+    total = sums_of_squares(tree, items[:, :own])
     found = total / sizes - 2 * np.einsum("ij,ij->i", sums, middle) / sizes + np.einsum("ij,ij->i", middle, middle)
     spread: NDArray[np.float64] = np.sqrt(np.maximum(found, 0) / max(own, 1))
     return spread

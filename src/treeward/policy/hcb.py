@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
 from treeward.policy.base import Policy
 from treeward.tree.item_tree import ItemTree
@@ -40,6 +39,4 @@ class CBCategory(Policy):
 
     def tree_for(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
         """Return the tree of the catalogue's categories."""
-        if catalogue.categories is None:
-            raise InvalidArgument("CBCategory", "catalogue", "one with categories", "none")
-        return ItemTree.from_categories(catalogue.vectors, catalogue.categories, normalize=tree.normalized)
+        return self._by_category(tree, catalogue)

@@ -1,17 +1,50 @@
 """pHCB: every user has visible nodes, which are replaced by their children where the user's interests are."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from treeward.core import checks
+from treeward.core.checks import Fraction, NotNegative
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Integers
-from treeward.policy.base import Policy
-from treeward.policy.expansion import Expansion, LogThreshold, Thresholds
+from treeward.policy.base import Policy, Thresholds
 from treeward.tree.item_tree import ItemTree
+
+
+class Expansion(Protocol):
+    """Anything that says, level by level, when a node opens. You can pass your own."""
+
+    def thresholds(self, levels: int) -> Thresholds:
+        """Return the thresholds for a tree of `levels` levels; the root is on level 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class LogThreshold:
+    """The paper's rule: at least floor(q ln l) visits and a mean reward above p ln l on level l.
+
+    Parameters
+    ----------
+    q, p
+        10 and 0.1 in the paper.
+    authors
+        As in the paper's authors' code: visits not rounded down, and a mean equal to the threshold is enough.
+    """
+
+    q: NotNegative = 10
+    p: Fraction = 0.1
+    authors: bool = False
+
+    def thresholds(self, levels: int) -> Thresholds:
+        """Return the thresholds for a tree of `levels` levels."""
+        own = checks.validate(self)
+        logs = np.array([0.0] + [math.log(level) for level in range(1, levels + 1)])
+        visits = own.q * logs if own.authors else np.floor(own.q * logs)
+        return Thresholds(visits, own.p * logs, own.authors)
 
 
 @dataclass(frozen=True)

@@ -347,7 +347,7 @@ class Routes:
     @route("GET", "/admin/tree", "admin", 400, admin=True)
     async def health(self, query: wire.HealthQuery) -> dict[str, Any]:
         """Return how well the tree still fits its items."""
-        found = await asyncio.to_thread(self._served.explorer.inspect.health, users=query.users, anew=query.compare)
+        found = await asyncio.to_thread(self._served.explorer.inspect.health, users=query.users, compare=query.compare)
         told = {name: None if value != value else value for name, value in found._asdict().items()}
         return {**told, "advice": found.advice}
 

@@ -113,12 +113,6 @@ class RoundPolicy(Policy):
             raise InvalidArgument(owner, "bandit", known, type(self.bandit).__name__)
         return own
 
-    def by_category(self, tree: ItemTree, catalogue: Catalogue) -> ItemTree:
-        """Return the tree of the catalogue's categories."""
-        if catalogue.categories is None:
-            raise InvalidArgument(type(self).__name__, "catalogue", "one with categories", "none")
-        return ItemTree.from_categories(catalogue.vectors, catalogue.categories, normalize=tree.normalized)
-
 
 class Drawn(NamedTuple):
     """Candidates of a batch: places, as many as `taken` says, out of `total`."""

@@ -62,7 +62,7 @@ class ContextFree(RoundPolicy):
 
     def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
         """Return its session."""
-        grouped = self.by_category(tree, catalogue) if self.groups == "categories" else tree.leaves_only()
+        grouped = self._by_category(tree, catalogue) if self.groups == "categories" else tree.leaves_only()
         return _Session(self, grouped, self.bandit.rule(catalogue.dim), setup)
 
 

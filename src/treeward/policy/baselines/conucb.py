@@ -59,7 +59,7 @@ class ConUCB(RoundPolicy):
 
     def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
         """Return its session."""
-        return Conversation(self, self.by_category(tree, catalogue), catalogue, setup)
+        return Conversation(self, self._by_category(tree, catalogue), catalogue, setup)
 
 
 class Rule(NamedTuple):

@@ -50,7 +50,7 @@ class HMAB(RoundPolicy):
 
     def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
         """Return its session."""
-        return _Session(self, self.by_category(tree, catalogue), catalogue, setup)
+        return _Session(self, self._by_category(tree, catalogue), catalogue, setup)
 
 
 class Nodes(NamedTuple):
