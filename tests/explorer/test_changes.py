@@ -338,9 +338,9 @@ def test_health_tells_when_a_rebuild_pays(grown):
     after = explorer.inspect.health(users=2)
     assert (after.items, after.came, after.gone, after.users) == (350, 150, 100, 2)
     assert after.stale > 0
-    assert after.distance_came > after.distance_anew
-    quick = explorer.inspect.health(users=2, anew=False)
-    assert np.isnan(quick.lost_anew)
+    assert after.distance_came > after.distance_rebuilt
+    quick = explorer.inspect.health(users=2, compare=False)
+    assert np.isnan(quick.lost_rebuilt)
     assert "may pay" in quick.advice
 
 

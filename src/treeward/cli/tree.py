@@ -205,9 +205,9 @@ _HEALTH = (
     ("  stale: a quarter of their items added or removed", "stale", "{:,}"),
     ("distance of items from the mean of their leaf", "distance", "{:.4f}"),
     ("  of items added since", "distance_came", "{:.4f}"),
-    ("  in a rebuilt tree", "distance_anew", "{:.4f}"),
+    ("  in a rebuilt tree", "distance_rebuilt", "{:.4f}"),
     ("expected reward lost by the search", "lost", "{:.2%}"),
-    ("  in a rebuilt tree", "lost_anew", "{:.2%}"),
+    ("  in a rebuilt tree", "lost_rebuilt", "{:.2%}"),
 )
 
 
@@ -260,7 +260,7 @@ def _measured(
         for user in islice(everyone(held), users):
             made.preview(user)
         with progress() as report:
-            found = made.inspect.health(users=users, anew=compare, progress=report)
+            found = made.inspect.health(users=users, compare=compare, progress=report)
     return {**found._asdict(), "advice": found.advice}
 
 

@@ -22,11 +22,11 @@ _HEAD = struct.Struct("<4sI")
 _MAGIC = b"twce"
 _SEAL = 16
 _TOP = 512
-"""So many items that the crowd likes best are looked at for everybody."""
+"""Number of items that the crowd likes best; every user's search includes them."""
 
 
 class CrowdEdition(NamedTuple):
-    """What everybody taught, as of so many rewards: a function of the sums of these rewards and of the spread."""
+    """What all users have taught so far: a function of the sums of their rewards and of the spread of tastes."""
 
     number: int
     rewards: int
@@ -48,7 +48,7 @@ class CrowdEdition(NamedTuple):
     events: int = 0
     """How many rewards and changes to rewards it knows."""
     half_life: float = 0.0
-    """Days after which a reward counts half as much; 0: it counts for ever."""
+    """Days after which a reward counts half as much; 0: rewards never fade."""
     given: float = 0.0
     """How many of the rewards that came for items are of the crowd it began with, and not in the store."""
 

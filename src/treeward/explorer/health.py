@@ -1,4 +1,4 @@
-"""How well a tree still fits its items, and whether clustering them anew would pay."""
+"""How well a tree still fits its items, and whether a rebuild would pay."""
 
 from itertools import islice
 from threading import RLock
@@ -27,9 +27,9 @@ from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
 
 _LISTED = 20
-"""So many of a user's best items are looked for, by a policy that searches for the best means ..."""
+"""Number of a user's best items to search for, with a policy that searches for the best means."""
 _WIDE = 4
-"""... and one for the others, which is enough to compare trees: the best of so many nodes on every level."""
+"""Other policies search for one item, in this number of best nodes per level: enough to compare trees."""
 _MANY = 0.05
 """The share of leaves that are full, too large or too small from which on a refit pays."""
 _STALE = 0.25
@@ -48,9 +48,9 @@ class Fitness(NamedTuple):
     full: int
     """Leaves without a free place ..."""
     crowded: int
-    """... with so many items that they are to be split ..."""
+    """... with too many items, which are split ..."""
     starved: int
-    """... and with so few that they are to join another."""
+    """... and with too few, which join another."""
     leaves: int
     dead: int
     """Rows that no item is in any more."""
@@ -88,44 +88,44 @@ class Health(NamedTuple):
     """Of items from the middle of their leaf, root of the mean square ..."""
     distance_came: float
     """... and of those that came since; nan: none did."""
-    distance_anew: float
-    """What it would be in a tree clustered anew; nan: that was not tried."""
+    distance_rebuilt: float
+    """The same in a rebuilt tree; nan: not computed."""
     lost: float
     """The share of the best items' expected reward that is lost by looking for them in the tree, over some users: by
     `Beam` as it searches, by other policies in the best 4 nodes of every level ..."""
-    lost_anew: float
-    """... and what it would be in a tree clustered anew; nan: that was not tried."""
+    lost_rebuilt: float
+    """... and the same in a rebuilt tree; nan: not computed."""
     users: int
     """How many users that was tried for; 0: nobody is known, and it was for users drawn from the prior."""
 
     @property
     def pays(self) -> bool:
         """Whether a rebuild pays: it would win back at least 1 % of the reward."""
-        return bool(self.lost - self.lost_anew >= _PAYS)
+        return bool(self.lost - self.lost_rebuilt >= _PAYS)
 
     @property
     def advice(self) -> str:
         """What to do, in a sentence."""
-        if np.isnan(self.lost_anew):
+        if np.isnan(self.lost_rebuilt):
             busy = self.full + self.crowded + self.starved > 0.05 * self.leaves
             moved = self.came + self.gone > 0.2 * max(1, self.items)
             return "A rebuild may pay: much has changed." if busy or moved else "The tree fits its items."
         if self.pays:
-            return f"A rebuild pays: it would win back {self.lost - self.lost_anew:.1%} of the reward."
-        return f"A rebuild does not pay: it would change the reward by {self.lost - self.lost_anew:+.1%}."
+            return f"A rebuild pays: it would win back {self.lost - self.lost_rebuilt:.1%} of the reward."
+        return f"A rebuild does not pay: it would change the reward by {self.lost - self.lost_rebuilt:+.1%}."
 
     def __repr__(self) -> str:
-        told = {"came": self.distance_came, "anew": self.distance_anew}
-        beside = ", ".join(f"{name} {value:.3f}" for name, value in told.items() if not np.isnan(value))
-        anew = "" if np.isnan(self.lost_anew) else f" (anew {self.lost_anew:.1%})"
+        others = {"added": self.distance_came, "rebuilt": self.distance_rebuilt}
+        compared = ", ".join(f"{name} {value:.3f}" for name, value in others.items() if not np.isnan(value))
+        rebuilt = "" if np.isnan(self.lost_rebuilt) else f" (rebuilt {self.lost_rebuilt:.1%})"
         whom = f"{self.users:,} users" if self.users else "users drawn from the prior"
         lines = [
             f"{self.items:,} items in {self.leaves:,} leaves; since the tree was laid out {self.came:,} came or changed"
             f" and {self.gone:,} went",
             f"leaves: largest {self.largest:,}, imbalance {self.imbalance:.2f}; {self.full:,} full, {self.crowded:,} to"
             f" split, {self.starved:,} to join, {self.stale:,} stale",
-            f"distance of items from the middle of their leaf: {self.distance:.3f}" + f" ({beside})" * bool(beside),
-            f"expected reward lost by the search: {self.lost:.1%}{anew}, over {whom}",
+            f"distance of items from the middle of their leaf: {self.distance:.3f}" + f" ({compared})" * bool(compared),
+            f"expected reward lost by the search: {self.lost:.1%}{rebuilt}, over {whom}",
             self.advice,
         ]
         return "\n".join(lines)
@@ -224,7 +224,7 @@ def fitness(snapshot: Snapshot) -> Fitness:
     return Fitness(len(snapshot), came, went, int((spare == 0).sum()), crowded, starved, len(leaves), dead)
 
 
-def health(snapshot: Snapshot, lock: RLock, users: int, anew: bool, progress: Progress | None) -> Health:
+def health(snapshot: Snapshot, lock: RLock, users: int, compare: bool, progress: Progress | None) -> Health:
     """Return how well a tree still fits its items; see `Inspection.health`."""
     policy, decider = snapshot.setup.policy, snapshot.decider
     with lock:
@@ -239,7 +239,7 @@ def health(snapshot: Snapshot, lock: RLock, users: int, anew: bool, progress: Pr
     if not known:
         thetas = drawn(decider.plan.prior, getattr(policy.prior, "noise", 1.0), users)
     far, other = now.far(), None
-    if anew:
+    if compare:
         other = look_at(policy, settled, policy.grow(settled.catalogue, progress=progress))
     return Health(
         fit.items, fit.came, fit.gone, fit.leaves, int(sizes.max(initial=0)),
