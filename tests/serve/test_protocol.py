@@ -85,7 +85,7 @@ def test_a_caller_who_never_reads_causes_no_errors_in_the_log(service):
     lines = service.log.read_text().splitlines()
     said = lines[next(i for i, line in enumerate(lines) if line.startswith("{")) :]
     assert [line for line in said if not json.loads(line)] == []
-    assert [line for line in said if "error" in line] == [], "somebody who goes away is no error"
+    assert [line for line in said if "error" in line] == [], "a caller who goes away is no error"
 
 
 def test_bytes_in_the_kernels_buffer_count_as_unread():
