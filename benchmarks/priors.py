@@ -112,7 +112,9 @@ def trees() -> None:
             half = 1.96 * gain.std(ddof=1) / len(gain) ** 0.5
             health = tw.Explorer(world.catalogue, plain, policy, seed=0).inspect.health(users=100)
             told = f"clicks won {gain.mean() / usual:+.1%} ± {half / usual:.1%}"
-            print(f"{items:,} items, seed {seed}: {told}, by health {health.lost - health.lost_anew:+.1%}", flush=True)
+            print(
+                f"{items:,} items, seed {seed}: {told}, by health {health.lost - health.lost_rebuilt:+.1%}", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The public interface as text, which `tests/api.txt` holds: `python -m tests.api > tests/api.txt` writes it anew."""
+"""The public interface as text, which `tests/api.txt` holds: `python -m tests.api > tests/api.txt` writes it."""
 
 import inspect
 import sys
@@ -48,7 +48,7 @@ def _ours(thing: type, name: str) -> bool:
 
 
 def _parameters(thing: object) -> str:
-    """Return parameters and their defaults; types are mypy's business, and defaults that are made anew are `...`."""
+    """Return parameters and their defaults; types are mypy's business; defaults that are made per call are `...`."""
     try:
         found = inspect.signature(thing).parameters.values()  # type: ignore[arg-type]
     except ValueError:

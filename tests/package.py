@@ -2,7 +2,7 @@
 
     make package
 
-Not among the tests that always run: it installs the whole base (a minute or two), and kernels are compiled anew.
+Not among the tests that always run: it installs the whole base (a minute or two), and kernels are compiled again.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Learned features, context features, worlds that are not linear, and `treeward experiment deep`."""
+"""Features from a network that was trained on a log."""
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -13,12 +12,6 @@ import treeward as tw
 from treeward.cli.app import app
 from treeward.core.errors import ArtefactCorrupt, ArtefactMissing, ArtefactVersion, InvalidArgument
 from treeward.embed.features import LEVEL, unit
-from treeward.experiment.prepare import is_world
-from treeward.experiment.presets import deep
-from treeward.experiment.run import load, run
-from treeward.experiment.spec import Arm, Spec
-from treeward.experiment.summary import feature_gains
-from treeward.simulate.synthetic import vivid
 
 FAST = {"hidden": (24,), "dim": 8, "passes": 2, "users": 200}
 
@@ -49,44 +42,7 @@ def devices(count, seed=0):
     return shop, tw.Interactions(users, items, rewards=rewards.astype(float)), pl.DataFrame({"device": device})
 
 
-def test_a_nonlinear_world_shows_policies_the_same_vectors():
-    plain, same = (tw.World.synthetic(items=300, users=5, dim=4, seed=3, **more) for more in ({}, {"nonlinear": 0}))
-    bent = tw.World.synthetic(items=300, users=5, dim=4, seed=3, nonlinear=2.0)
-    for one, other in zip(plain.tastes, same.tastes, strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert plain.tastes.items.shape[1] == 4 + 8
-    assert bent.tastes.items.shape[1] == 64 + 8
-    straight = tw.World(*vivid(items=300, users=5, dim=4, seed=3))  # the nonlinear world without its waves
-    np.testing.assert_array_equal(straight.catalogue.vectors, bent.catalogue.vectors)  # what policies see is the same
-    assert float(straight.probabilities(0).sum()) == pytest.approx(46.0931, abs=1e-3)
-    assert np.abs(plain.probabilities(0) - bent.probabilities(0)).max() > 0.05
-    with pytest.raises(InvalidArgument, match="nonlinear"):
-        tw.World.synthetic(items=300, nonlinear=-1)
-
-
-def test_likeness_in_a_bent_world_falls_off_with_distance(world):
-    seen, true = unit(world.catalogue.vectors), world.tastes.items[:, :64].astype(np.float64)
-    pairs = np.random.default_rng(0).integers(0, len(seen), (4_000, 2))
-    apart = np.linalg.norm(seen[pairs[:, 0]] - seen[pairs[:, 1]], axis=1)
-    alike = (true[pairs[:, 0]] * true[pairs[:, 1]]).sum(axis=1)
-    for low, high in ((0.01, 0.6), (0.6, 1.0), (1.0, 1.4), (1.4, 2.0)):  # beside the blur, and 64 waves for all of them
-        mine = (apart > low) & (apart <= high)
-        assert alike[mine].mean() == pytest.approx(np.exp(-((2 * apart[mine]) ** 2) / 2).mean(), abs=0.12)
-    x = np.column_stack([seen, np.ones(len(seen))])
-    left = true - x @ np.linalg.lstsq(x, true, rcond=None)[0]
-    assert 0.1 < 1 - left.var() / (true - true.mean(axis=0)).var() < 0.5  # linear in what is seen: a part of it
-
-
-def test_a_log_is_clicks_on_what_was_drawn(world, log):
-    assert (len(log), log.users.n_unique()) == (1_500 * 100, 1_500)
-    assert set(log.rewards.unique()) == {0.0, 1.0}
-    assert log.rewards.mean() == pytest.approx(world.base_rate(1_540), rel=0.1)
-    assert tw.random_log(world, [3, 5], 7, seed=1).table.equals(tw.random_log(world, [3, 5], 7, seed=1).table)
-    with pytest.raises(InvalidArgument, match="users"):
-        tw.random_log(world, [])
-
-
-def test_the_network_beats_what_is_linear(world, log, network):
+def test_the_network_earns_more_than_a_linear_map(world, log, network):
     """Newcomers: it foresees them better than a linear map, and the same policy earns more at the same budget."""
     linear = tw.NeuralLinear.fit(log, world.catalogue, hidden=(), dim=16, passes=12, seed=0)
     assert len(linear.weights) == 1
@@ -98,7 +54,7 @@ def test_the_network_beats_what_is_linear(world, log, network):
     assert earned[1] > 1.05 * earned[0], earned
 
 
-def test_numpy_is_torch(world, network):
+def test_numpy_gives_the_same_features_as_torch(world, network):
     import torch
 
     x = np.column_stack([unit(world.catalogue.vectors), np.linalg.norm(world.catalogue.vectors, axis=1)])
@@ -112,7 +68,7 @@ def test_numpy_is_torch(world, network):
     assert float((mapped**2).sum(axis=1).mean()) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_what_is_exported_is_what_was_trained(world, log, monkeypatch):
+def test_folding_changes_only_centre_and_scale_of_features(world, log, monkeypatch):
     """Standardisation, centring and scale, folded into the layers, change nothing but centre and scale."""
     from treeward.embed import neural
 
@@ -132,7 +88,7 @@ def test_what_is_exported_is_what_was_trained(world, log, monkeypatch):
     np.testing.assert_allclose(made.mapped(world.catalogue.vectors)[:, :-1], x, atol=1e-5)
 
 
-def test_the_surprise_is_that_of_a_normal(world):
+def test_the_loss_is_the_likelihood_of_a_normal(world):
     """The batched, padded likelihood is the plain one: r ~ N(Z mean, s I + Z Z'), user by user."""
     import torch
 
@@ -166,7 +122,7 @@ def test_the_same_seed_gives_the_same_network(world, log):
     assert not np.array_equal(first.weights[0], other.weights[0])
 
 
-def test_saved_is_loaded_and_works_without_torch(world, network, tmp_path):
+def test_loaded_features_work_without_torch(world, network, tmp_path):
     network.save(tmp_path / "features")
     again = tw.load_features(tmp_path / "features")
     np.testing.assert_array_equal(again.mapped(world.catalogue.vectors), network.mapped(world.catalogue.vectors))
@@ -190,7 +146,7 @@ print(features.transform(shop).dim, made.item in shop.ids, explorer.tree.dim)
     assert told.stdout.split() == ["16", "True", "16"]
 
 
-def test_loaders_refuse_what_they_do_not_know(world, network, tmp_path):
+def test_damaged_and_unknown_features_are_refused(world, network, tmp_path):
     world.catalogue.save(tmp_path / "items")
     with pytest.raises(ArtefactVersion, match=r"treeward\.catalogue"):
         tw.load_features(tmp_path / "items")
@@ -214,7 +170,7 @@ def test_loaders_refuse_what_they_do_not_know(world, network, tmp_path):
         tw.load_features(tmp_path / "crossed")
 
 
-def test_transform_is_done_once_and_dimensions_are_checked(world, network, log):
+def test_transform_is_idempotent_and_checks_dimensions(world, network, log):
     shop = world.catalogue
     seen = network.transform(shop)
     assert network.transform(seen) is seen
@@ -238,7 +194,7 @@ def test_transform_is_done_once_and_dimensions_are_checked(world, network, log):
         tw.HMAB(features=network).session(plain, shop, 1)
 
 
-def test_contexts_change_what_is_good():
+def test_a_context_changes_which_items_are_good():
     shop, log, contexts = devices(6_000)
     made = tw.NeuralLinear.fit(log, shop, contexts=contexts, **{**FAST, "passes": 30})
     assert made.contexts == {"device": ("desk", "phone")}
@@ -262,7 +218,7 @@ def test_contexts_change_what_is_good():
         made.gate({"device": None})
 
 
-def test_contexts_survive_a_save(tmp_path):
+def test_saved_contexts_are_loaded(tmp_path):
     shop, log, contexts = devices(400)
     contexts = contexts.with_columns(pl.Series("hour", np.arange(400) % 3 + 8.0), pl.Series("none", [None] * 400))
     made = tw.NeuralLinear.fit(log, shop, contexts=contexts, **{**FAST, "passes": 2})
@@ -293,7 +249,7 @@ def test_bad_logs_are_refused(world, log):
             fit(log, shop, **bad)
 
 
-def test_non_events_are_drawn_where_there_are_none(world):
+def test_missing_skips_are_drawn(world):
     from treeward.embed.neural import _encoded, _samples
 
     random = np.random.default_rng(0)
@@ -313,32 +269,6 @@ def test_non_events_are_drawn_where_there_are_none(world):
     assert np.diff(many.ends).tolist() == [200] * 12
 
 
-def test_crossed_features(tmp_path):
-    shop, log, contexts = devices(3_000)
-    made = tw.Crossed.over(shop, {"device": ["desk", "phone"], "hour": 24}, dims=2)
-    seen = made.transform(shop)
-    assert seen.dim == made.dim == 2 + 4 * 3 + 1
-    assert made.transform(seen) is seen
-    gates = {name: made.gate({"device": name}) for name in ("phone", "desk")}
-    assert gates["phone"].sum() == gates["desk"].sum() == 2 + 3 + 1
-    assert made.gate(None).sum() == 3
-    np.testing.assert_allclose(made.gate({"hour": 30}), made.gate({"hour": 6}), atol=1e-6)
-    z = seen.vectors[log.items.to_numpy()] * np.array([gates[name] for name in contexts["device"]])
-    theta = np.linalg.solve(z.T @ z + np.eye(made.dim), z.T @ log.rewards.to_numpy())
-    phone = seen.vectors @ (theta * gates["phone"])
-    assert phone[:30].mean() > phone[30:].mean() + 0.4
-    made.save(tmp_path / "crossed")
-    again = tw.load_features(tmp_path / "crossed")
-    np.testing.assert_array_equal(again.mapped(shop.vectors), made.mapped(shop.vectors))
-    np.testing.assert_array_equal(again.gate({"hour": 5}), made.gate({"hour": 5}))
-    with pytest.raises(InvalidArgument, match="a number for hour"):
-        made.gate({"hour": "noon"})
-    for bad in ({"device": []}, {"device": "desk"}, {"hour": 0}):
-        with pytest.raises(InvalidArgument, match="contexts"):
-            tw.Crossed.over(shop, bad)
-    tw.Explorer(shop, policy=tw.Beam(features=made), seed=0).recommend(["ada"])
-
-
 def test_embed_neural_on_the_command_line(world, log, tmp_path):
     run = CliRunner().invoke
     log.table.write_parquet(tmp_path / "events.parquet")
@@ -356,64 +286,3 @@ def test_embed_neural_on_the_command_line(world, log, tmp_path):
     assert isinstance(run(app, arguments).exception, tw.TreewardError)  # it is there already
     bad = run(app, [*arguments, "--force", "--hidden", "wide"])
     assert "--hidden must be integers separated by commas, got 'wide'" in str(bad.exception)
-
-
-def test_the_experiment(tmp_path):
-    told = CliRunner().invoke(
-        app,
-        [
-            "experiment", "deep", "synthetic", "-o", str(tmp_path / "run"), "--loader-option", "items=300",
-            "--loader-option", "users=80", "--loader-option", "dim=4", "--users", "6", "--repeats", "2",
-            "--rounds", "12", "--shown", "20", "--processes", "1",
-            "--without", "pHUCB + prior", "--without", "pHUCB, deep + prior",
-        ],
-    )  # fmt: skip
-    assert told.exit_code == 0, told.output
-    outcome = load(tmp_path / "run")
-    assert outcome.prepared["source"]["training_users"] == 74
-    found = feature_gains(outcome, 12)
-    assert [(one.arm, one.plain) for one in found][:2] == [
-        ("LinUCB, exact, deep", "LinUCB, exact"),
-        ("HUCB, deep", "HUCB"),
-    ]
-    assert len(found) == 7
-    for one in found:
-        assert one.ratio == pytest.approx(one.earned / one.earned_plain)
-        assert one.gap.mean == pytest.approx(one.earned - one.earned_plain)
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert "Learned features against items' own vectors" in page or "Learned features against items&#x27; own" in page
-    assert "74 other users, each shown 20 items" in page
-
-
-def test_specs_name_features_and_priors(world, tmp_path):
-    assert Spec.from_toml(deep("synthetic").to_toml()) == deep("synthetic")
-    assert deep("synthetic", loader_options={"dim": 8}).loader_options["dim"] == 8
-    assert [Arm("a", "hcb", prior=p, features=f).tree for p in (False, True) for f in (False, True)] == [
-        "tree", "tree-features", "tree-prior", "tree-features-prior"
-    ]  # fmt: skip
-    with pytest.raises(InvalidArgument, match="no posterior"):
-        Arm("a", "popularity", features=True).build(50)
-    world.save(tmp_path / "world")
-    assert is_world(str(tmp_path / "world"))
-    assert not is_world(str(tmp_path))
-    arms = (Arm("deep", "hcb", features=True), Arm("plain", "hcb"))
-    with pytest.raises(InvalidArgument, match="a log, which deep need"):
-        run(Spec("mine", str(tmp_path / "world"), arms, rounds=5, repeats=1), tmp_path / "out")
-    with pytest.raises(InvalidArgument, match="loader_options"):
-        run(Spec("mine", "synthetic", arms, shown=5, loader_options={"colour": 1}), tmp_path / "other")
-
-
-def test_a_prepared_run_with_features_gets_the_prior_it_lacks(tmp_path):
-    random = np.random.default_rng(0)
-    rows = [(f"u{user:03}", f"i{item:02}") for user in range(80) for item in random.choice(40, 8, replace=False)]
-    pl.DataFrame(rows, schema=["user", "item"], orient="row").write_csv(tmp_path / "log.csv")
-    plain, prior = Arm("a", "hcb", features=True), Arm("b", "hcb", features=True, prior=True)
-    spec = Spec(
-        "x", str(tmp_path / "log.csv"), (plain,), users=3, rounds=4, repeats=1, dim=4, reward="click", once=True
-    )
-    run(spec, tmp_path / "first", processes=1)
-    assert not (tmp_path / "first" / "deep-prior").exists()
-    made = run(replace(spec, arms=(plain, prior)), tmp_path / "second", prepared=tmp_path / "first", processes=1)
-    assert made.rewards["arm"].unique(maintain_order=True).to_list() == ["a", "b"]
-    same = [(tmp_path / name / "features" / "manifest.json").read_bytes() for name in ("first", "second")]
-    assert same[0] == same[1]  # the network was taken over, not trained again

@@ -238,8 +238,8 @@ def test_a_rebuilt_tree_keeps_its_names(shop):
     assert explorer.tree.names is not None
 
 
-@pytest.mark.parametrize("anew", [False, True])
-def test_health_can_be_asked_for_while_items_come_and_go(shop, anew):
+@pytest.mark.parametrize("compare", [False, True])
+def test_health_can_be_asked_for_while_items_come_and_go(shop, compare):
     explorer, done, problems = explorer_of(shop), threading.Event(), []
 
     def change():
@@ -257,8 +257,8 @@ def test_health_can_be_asked_for_while_items_come_and_go(shop, anew):
     changing = threading.Thread(target=change)
     changing.start()
     try:
-        for _ in range(15 if anew else 60):
-            told = explorer.inspect.health(anew=anew)
+        for _ in range(15 if compare else 60):
+            told = explorer.inspect.health(compare=compare)
             assert told.items >= len(shop)
             assert np.isfinite(told.distance)
     finally:

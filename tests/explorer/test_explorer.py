@@ -388,7 +388,7 @@ def test_rounding_does_not_decide_between_equal_items():
 
 
 def test_one_event_has_the_numba_type_of_many(shop, tmp_path):
-    """Of another kind, it would be learned by kernels compiled anew: the first user to come back once would wait."""
+    """Of another kind, it would be learned by newly compiled kernels: the first user to come back would wait."""
     store = tw.SQLiteStore(tmp_path / "events.db")
     with tw.Explorer(shop, store=store, memory=1 << 22) as explorer:
         for user in ("ada", "bob", "bob"):

@@ -108,7 +108,7 @@ CALLS = {
     "has_crowd": lambda inspect, _: inspect.has_crowd,
     "crowd_means": lambda inspect, _: inspect.crowd_means(),
     "fitness": lambda inspect, _: inspect.fitness(),
-    "health": lambda inspect, _: inspect.health(users=2, anew=False),
+    "health": lambda inspect, _: inspect.health(users=2, compare=False),
     "check_states": lambda inspect, _: inspect.check_states(2),
 }
 
@@ -204,7 +204,7 @@ class Lookers:
                 ("check_states", lambda: explorer.inspect.check_states(2)),
                 ("counts", lambda: explorer.inspect.item_counts()), ("totals", lambda: explorer.inspect.totals()),
                 ("fitness", lambda: explorer.inspect.fitness()),
-                ("health", lambda: explorer.inspect.health(users=5, anew=False)),
+                ("health", lambda: explorer.inspect.health(users=5, compare=False)),
                 ("sizes", lambda: explorer.inspect.sizes()),
                 ("items_of", lambda last=last: explorer.inspect.items_of(last)), ("len", lambda: len(explorer)),
                 ("contains", lambda: [id in explorer for id in some]),

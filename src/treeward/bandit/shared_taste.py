@@ -21,19 +21,19 @@ from treeward.core.types import AnyArray, Floats
 from treeward.engine.posterior import Start
 
 ITEM_SHRINKAGE = 20.0
-"""K: with so many rewards, an item's estimated effect is half of the observed one. The best of 5, 10 and 20 on sports
-and movielens-small (`experiment stream`, one seed)."""
+"""K: with this number of rewards, an item's estimated effect is half of the observed one. The best of 5, 10 and 20 on
+sports and movielens-small (`experiment stream`, one seed)."""
 RIDGE = 4.0
-"""A_0 before the first reward: the prior of the shared taste counts like so many rewards, per direction."""
+"""A_0 before the first reward: the prior of the shared taste counts like this number of rewards, per direction."""
 FITTED_SHRINKAGE = np.inf
 """K on top of a crowd that was fitted to a log and so knows how popular items are: only the shared taste goes on
 learning. On sports, adding item effects lost 6 to 8 %, and learning the taste alone gained 4 %."""
 _PULL = 20.0
-"""The spread of tastes is pulled towards its start as if by so many users: from few rewards per user, maximum
+"""The spread of tastes is pulled towards its start as if by this number of users: from few rewards per user, maximum
 likelihood underestimates it."""
 _STEPS = 3
 _POOLED = 100.0
-"""The noise within items is pooled with the variance of all rewards, which counts as so many rewards."""
+"""The noise within items is pooled with the variance of all rewards, which counts as this number of rewards."""
 _ROWS = 8_192
 
 

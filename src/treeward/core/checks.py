@@ -339,24 +339,15 @@ def vectors(owner: str, value: ArrayLike, parameter: str = "vectors") -> Floats:
     return matrix
 
 
-def number(
-    owner: str,
-    parameter: str,
-    value: object,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> float:
-    """Return `value` as a finite float within the bounds given (`low` and `high` included, the other two not).
+def number(owner: str, parameter: str, value: object, **bounds: float | None) -> float:
+    """Return `value` as a finite float within bounds, as `Number` has them.
 
     Examples
     --------
     >>> number("demo", "rate", 1, low=0, below=2)
     1.0
     """
-    return Number(low, high, above, below).check(owner, parameter, value)
+    return Number(**bounds).check(owner, parameter, value)
 
 
 def typed(owner: str, parameter: str, value: object, kind: type[T]) -> T:

@@ -172,8 +172,9 @@ def bound(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> Calla
     """Call a kernel, and return it fixed to the types it was called with.
 
     numba looks at every array in every argument before each call to find out what it was given: some 15 microseconds
-    for a state of many arrays, which is as long as a decision takes. Whoever always gives the same types need not wait.
-    Other types would be read as if they were these: under pytest, and with ``python -X dev``, they are refused.
+    for a state of many arrays, which is as long as a decision takes. A caller that always passes the same types can
+    skip that. Other types would be read as if they were these. Under pytest, and with ``python -X dev``, they are
+    refused.
     """
     function(*args, **options)
     overloads = getattr(function, "overloads", None)  # none where kernels are interpreted

@@ -102,7 +102,9 @@ def draw_lines(axes: "Axes", lines: Iterable[Line], x: str, y: str = "", **style
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def line_picture(lines: Iterable[Line], x: str, y: str, title: str = "", *, log_x: bool = False) -> bytes:
+def line_picture(
+    lines: Iterable[Line], x: str, y: str, title: str = "", *, from_zero: bool = False, log_x: bool = False
+) -> bytes:
     """Return a PNG of curves with their legend."""
     from matplotlib.figure import Figure
 
@@ -114,6 +116,8 @@ def line_picture(lines: Iterable[Line], x: str, y: str, title: str = "", *, log_
     axes.set_title(title, parse_math=False)
     if log_x:
         axes.set_xscale("log")
+    if from_zero:
+        axes.set_ylim(bottom=0)
     return png(figure)
 
 

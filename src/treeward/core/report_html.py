@@ -67,9 +67,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = 
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> str:
-    """Return a table of names and values."""
+    """Return a table of names and their values; empty values are left out."""
+    texts = ((name, plain(value)) for name, value in pairs)
     rows = "".join(
-        f'<tr><td>{escape(str(name))}</td><td class="text">{escape(plain(value))}</td></tr>' for name, value in pairs
+        f'<tr><td>{escape(str(name))}</td><td class="text">{escape(value)}</td></tr>' for name, value in texts if value
     )
     return f"<div class=scroll><table><tbody>{rows}</tbody></table></div>"
 

@@ -24,8 +24,8 @@ class Turns:
     """Locks of this process, one per kernel that it compiles.
 
     A lock is one byte of a file in the cache folder, and the system takes it back when a process ends, however it ends.
-    Whoever compiles a kernel compiles those it calls meanwhile, so locks are taken from caller to callee: always in the
-    same direction, and so no two processes wait for each other.
+    A process that compiles a kernel also compiles those it calls, so locks are taken from caller to callee: always in
+    the same direction, and so no two processes wait for each other.
 
     Not for several threads: callers hold the compiler's lock.
     """

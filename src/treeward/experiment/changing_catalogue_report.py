@@ -76,7 +76,14 @@ def write_changing_catalogue(lived: ChangingCatalogueResult, folder: StrPath) ->
     """Write the page and the tables; return the paths."""
     place, lines = Path(folder), way_summaries(lived)
     spec = lived.spec
-    head = ("way", "reward per user", "of rebuilt every day", "in the last quarter", "seen on its day", "within 3 days")
+    head = (
+        "way",
+        "reward per user",
+        "share of rebuilt every day",
+        "in the last quarter",
+        "seen on its day",
+        "within 3 days",
+    )
     parts = [
         text(
             f"{spec.users:,} users get {spec.rounds} recommendations per day for {spec.days} days, no item twice.",
@@ -91,7 +98,7 @@ def write_changing_catalogue(lived: ChangingCatalogueResult, folder: StrPath) ->
              f"{one.within_1:.1%}", f"{one.within_3:.1%}")
             for one in lines if one.churn == share
         ]  # fmt: skip
-        parts += [heading(f"{share:.0%} come and go every day"), table(head, rows), _curves(lived, share)]
+        parts += [heading(f"{share:.0%} of the catalogue changes every day"), table(head, rows), _curves(lived, share)]
     parts += [
         heading("How this was made"),
         text(

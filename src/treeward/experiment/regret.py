@@ -151,7 +151,7 @@ def write_regret(measured: Measured, folder: StrPath) -> list[Path]:
     lines, what = _growth(measured), f"regret compared with {sizes.items[0]:,} items"
     return [
         write_file(place / "report.html", _page(measured)),
-        write_file(place / "report.png", line_picture(lines, "items", what, log_x=True)),
+        write_file(place / "report.png", line_picture(lines, "items", what, from_zero=True, log_x=True)),
         write_file(place / "report.csv", pl.DataFrame(rows).write_csv().encode()),
     ]
 

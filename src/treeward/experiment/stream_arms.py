@@ -89,7 +89,7 @@ class Listed(Player):
 
 
 class OwnBest(Player):
-    """Every user's own list by true chances: what nobody can exceed, in expectation."""
+    """Every user's own list by true click probabilities: no policy can earn more, in expectation."""
 
     def __init__(self, stage: StreamSetup) -> None:
         self._stage = stage

@@ -228,7 +228,7 @@ class Inspection:
         """
         [who] = checks.users("Inspection.field", [user])
         self._check(node)
-        # The state is computed from a copy of the events, outside the lock: nobody waits for it.
+        # The state is computed from a copy of the events, outside the lock: no decision waits for it.
         [held] = self._store.read([who])
         last = len(held) if upto is None else checks.integer("Inspection.field", "upto", upto, low=0, high=len(held))
         with self._lock:
@@ -410,21 +410,21 @@ class Inspection:
         with self._lock:
             return tree_health.fitness(self._snapshot)
 
-    def health(self, *, users: int = 100, anew: bool = True, progress: Progress | None = None) -> Health:
+    def health(self, *, users: int = 100, compare: bool = True, progress: Progress | None = None) -> Health:
         """Return how well the tree still fits its items, and whether rebuilding it would pay.
 
         Parameters
         ----------
         users
             For how many recent users the best item is searched, in the tree and in the whole catalogue.
-        anew
+        compare
             Build a new tree to compare with; without it, only what has changed is reported.
         progress
             Called with (stage, done, total) as it is built.
         """
         if not len(self):
             raise InvalidArgument("Inspection.health", "items", "at least one that may be shown", "none")
-        return tree_health.health(self._snapshot, self._lock, users, anew, progress)
+        return tree_health.health(self._snapshot, self._lock, users, compare, progress)
 
     def check_states(self, users: int = 1_000, progress: Progress = silent) -> StateCheck:
         """Compute users' states twice and compare: event by event as they came, and at once from the log.

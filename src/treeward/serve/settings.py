@@ -266,23 +266,23 @@ def read_settings(
     path: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Settings:
     """Return checked settings. Flags overrule the environment (TREEWARD_PORT=...), which overrules the file."""
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if path is not None:
         try:
-            told = tomllib.loads(path.read_text(encoding="utf-8"))
+            given = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise InvalidArgument("serve", "config", "a TOML file that can be read", f"{path}: {error}") from error
     kinds = {one.name: one.type for one in fields(Settings)}
-    for name in told:
+    for name in given:
         checks.one_of("serve", "config", name, kinds)
     for name, value in (os.environ if environment is None else environment).items():
         if name.startswith(PREFIX) and name not in _OTHERS:
             known = checks.one_of(
                 "serve", "environment", name.removeprefix(PREFIX).lower(), [one for one in kinds if one != "keys"]
             )
-            told[known] = parsed(known, value, name)
-    told |= {name: value for name, value in (flags or {}).items() if value is not None}
-    made = checks.typed("serve", "settings", told, Settings)
+            given[known] = parsed(known, value, name)
+    given |= {name: value for name, value in (flags or {}).items() if value is not None}
+    made = checks.typed("serve", "settings", given, Settings)
     made.check()
     return made
 

@@ -17,15 +17,17 @@ def render(told: Fidelity) -> bytes:
     else:
         parts.append(text("It was not learned from a log: there is nothing to check it against.", soft=True))
     parts += _room(told)
-    parts += [heading("Where it comes from"), facts((name, _short(value)) for name, value in told.provenance.items())]
+    if told.provenance:
+        origin = facts((name, _short(value)) for name, value in told.provenance.items())
+        parts += [heading("Where it comes from"), origin]
     return page("How far to trust this world", parts)
 
 
 def _reading(told: Fidelity) -> str:
     first = told.spread[0]
     said = (
-        f"A random item earns {first.random:.3f}, the best item for everybody {first.common:.3f}, "
-        f"everybody's own best {first.own:.3f}. "
+        f"A random item earns {first.random:.3f}, the best common item {first.common:.3f}, "
+        f"each user's own best item {first.own:.3f}. "
     )
     if first.own < _HARDLY * first.common:
         said += "Personalisation gains hardly anything: this world cannot tell a good policy from a popularity list."
@@ -97,7 +99,7 @@ def _room(told: Fidelity) -> list[str]:
     bars, gains = go.Figure(), go.Figure()
     names = [f"{one.size} item{'s' if one.size > 1 else ''}" for one in told.spread]
     for index, (what, name) in enumerate(
-        (("own", "everybody's own best"), ("common", "best for everybody"), ("random", "random"))
+        (("own", "each user's own best"), ("common", "best common list"), ("random", "random"))
     ):
         values = [getattr(one, what) for one in told.spread]
         bars.add_bar(x=names, y=values, name=name, marker={"color": COLOURS[(0, 1, 3)[index]]})
@@ -107,10 +109,8 @@ def _room(told: Fidelity) -> list[str]:
     rows = [(f"{one.size}", *(f"{value:.4f}" for value in (one.own, one.common, one.random))) for one in told.spread]
     return [
         heading("How much personalisation can gain"),
-        text(
-            f"Over {told.looked_at:,} users, every item of each. The common list is the best there is for these users."
-        ),
-        table(("items in the list", "everybody's own best", "best for everybody", "random"), rows),
+        text(f"Over {told.looked_at:,} users and all items. The common list is the best one for these users."),
+        table(("items in the list", "each user's own best", "best common list", "random"), rows),
         plot(bars),
         plot(gains, "What knowing a user is worth, user by user.", 320),
     ]

@@ -37,7 +37,7 @@ class Change(NamedTuple):
     metadata: Mapping[str, bytes] = {}
     """Values to put in place of older ones."""
     erased: User | None = None
-    """The user of whom nothing may be left; events that moved to another user are among `events`."""
+    """The user whose data must all be deleted; events that moved to another user are among `events`."""
 
 
 class MemoryStore:

@@ -13,20 +13,8 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
-from treeward.policy.baselines.base import (
-    TIE,
-    BatchDraws,
-    Chosen,
-    Drawn,
-    Questions,
-    RoundPolicy,
-    RoundSession,
-    Scored,
-    Setup,
-    project,
-    scored,
-    take_best,
-)
+from treeward.policy.baselines.base import Questions, RoundPolicy, RoundSession, Setup
+from treeward.policy.baselines.kernels import TIE, BatchDraws, Chosen, Drawn, Scored, project, scored, take_best
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
