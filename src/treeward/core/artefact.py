@@ -364,8 +364,8 @@ def _read_manifest(folder: Path, format: str, version: int) -> _Manifest:
             raise ArtefactCorrupt(f"{path}: is a symbolic link")
         raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        what = "there is nothing" if not folder.exists() else f"no {MANIFEST} here, so nothing that treeward saved"
-        raise ArtefactMissing(f"{folder}: {what}; {_expected(format)}") from error
+        why = f"there is no {MANIFEST}" if folder.exists() else "there is no such folder"
+        raise ArtefactMissing(f"{folder}: holds nothing that treeward saved ({why}); {_expected(format)}") from error
     except OSError as error:
         raise ArtefactError(f"{path}: cannot be read: {error.strerror}") from error
     try:
