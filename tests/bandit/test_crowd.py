@@ -124,6 +124,25 @@ def test_a_reward_that_comes_while_its_user_is_erased_leaves_no_trace(shop, held
     assert explorer.crowd_keeper.sums.equals(ItemSums())
 
 
+def test_a_reward_on_its_way_counts_once_though_a_user_is_erased_in_the_store(shop, monkeypatch):
+    explorer = explorer_of(shop, publishes=False)
+    [ada], [bob] = explorer.recommend(["ada"]), explorer.recommend(["bob"])
+    explorer.feedback({bob.id: 1.0})
+    keeper, add = explorer.crowd_keeper, explorer.crowd_keeper.add
+
+    def late(*given):  # the store has the reward, the crowd does not yet
+        forget(explorer.store, "bob")
+        explorer.publish()
+        add(*given)
+
+    monkeypatch.setattr(keeper, "add", late)
+    explorer.feedback({ada.id: 1.0})
+    held = keeper.sums
+    keeper.recount()
+    assert held.rewards == 1
+    assert held.equals(keeper.sums)
+
+
 logs = st.lists(
     st.tuples(
         st.integers(0, 9),

@@ -329,16 +329,16 @@ def test_more_than_there_is_room_for(grown):
 def test_health_tells_when_a_rebuild_pays(grown):
     explorer, random, _, _ = grown
     before = explorer.inspect.health(users=2)
-    assert (before.came, before.gone, before.stale) == (0, 0, 0)
+    assert (before.added, before.removed, before.stale) == (0, 0, 0)
     assert not before.pays
     assert "does not pay" in before.advice
     far = np.array([0, 0, 5, 0])
     explorer.add(tw.Catalogue(range(1_000, 1_150), far + 2 * vectors_of(random, 150)))
     explorer.remove(range(0, 100))
     after = explorer.inspect.health(users=2)
-    assert (after.items, after.came, after.gone, after.users) == (350, 150, 100, 2)
+    assert (after.items, after.added, after.removed, after.users) == (350, 150, 100, 2)
     assert after.stale > 0
-    assert after.distance_came > after.distance_rebuilt
+    assert after.distance_added > after.distance_rebuilt
     quick = explorer.inspect.health(users=2, compare=False)
     assert np.isnan(quick.lost_rebuilt)
     assert "may pay" in quick.advice
