@@ -478,7 +478,7 @@ def test_a_saved_crowd_starts_another_explorer(tmp_path, shop):
 
 
 def test_a_crowd_of_other_dimensions_is_refused(shop):
-    other = tw.Crowd.nobody(synthetic_catalogue(50, dim=DIM + 1, seed=0))
+    other = tw.Crowd.empty(synthetic_catalogue(50, dim=DIM + 1, seed=0))
     with pytest.raises(InvalidArgument, match=f"of {DIM + 1} dimensions"):
         explorer_of(shop, crowd=other)
     with pytest.raises(InvalidArgument, match="True, False or a Crowd"):
