@@ -135,12 +135,12 @@ def format_of(path: StrPath) -> str:
     """Return the kind of artefact at `path`, without checking that it is complete."""
     manifest = _folder(path) / MANIFEST
     try:
-        told = msgspec.json.decode(manifest.read_bytes(), type=dict[str, Any])
+        found = msgspec.json.decode(manifest.read_bytes(), type=dict[str, Any])
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ArtefactMissing(f"{path}: no {MANIFEST} here, so nothing that treeward saved") from error
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArtefactCorrupt(f"{manifest}: cannot be read: {error}") from error
-    return str(told.get("format"))
+    return str(found.get("format"))
 
 
 def write_file(path: StrPath, data: bytes) -> Path:
