@@ -28,12 +28,12 @@ def rewards(count: int, items: int, seed: int = 0) -> np.ndarray:
 
 
 def folding(keeper, items: int) -> float:
-    """Microseconds per reward that is folded as it comes, in pieces of 10, users hashed."""
+    """Microseconds per reward that is added as it comes, in pieces of 10, users hashed."""
     events = rewards(EVENTS, items)
     users = [f"user {i % USERS}" for i in range(EVENTS)]
     start = perf_counter()
     for first in range(0, EVENTS, 10):
-        keeper.fold(users[first : first + 10], events[first : first + 10])
+        keeper.add(users[first : first + 10], events[first : first + 10], 0)
     keeper.sums.rewards  # noqa: B018 - which adds up what waits
     return (perf_counter() - start) / EVENTS * 1e6
 

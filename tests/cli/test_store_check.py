@@ -116,8 +116,8 @@ def test_store_check_adds_up_what_the_crowd_was_taught(items, tmp_path):
     [
         (lambda one: one._replace(times=one.times + 1), "item(s) have more rewards in it than in the store"),
         (lambda one: one._replace(rewards=9_999), "it knows 9,999 rewards, the store has 60"),
-        (lambda one: one._replace(earned=one.earned + 0.25), "of its sums are not what the events come to"),
-        (lambda one: one._replace(squares=0.5), "1 of its squares are not what the events come to"),
+        (lambda one: one._replace(earned=one.earned + 0.25), "of its sums are not the sums of the events"),
+        (lambda one: one._replace(squares=0.5), "1 of its squares are not the sums of the events"),
         (lambda one: one._replace(epoch=7), "it is of epoch 7, the store of 0"),
     ],
 )

@@ -9,8 +9,9 @@ import pytest
 import treeward as tw
 from treeward.core import rng
 from treeward.policy.baselines import context_free, ictr
-from treeward.policy.baselines.base import ROUND, STEP, gamma
+from treeward.policy.baselines.base import ROUND, STEP
 from treeward.policy.baselines.conucb import questions_by
+from treeward.policy.baselines.kernels import gamma
 
 ROUNDS, USERS = 40, 6
 

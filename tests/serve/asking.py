@@ -10,7 +10,7 @@ def ask(http, **body):
 
 
 def live_a_while(url, users=("ada", 7), rounds=60, key=None):
-    """Let users come who like what lies under some of the root's children."""
+    """Let users ask and give feedback; they like the items under a third of the root's children."""
     with Client(url, key=key) as client:
         for i in range(rounds):
             for user in users:

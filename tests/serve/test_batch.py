@@ -13,7 +13,7 @@ def test_a_batch_is_accepted_whole_or_not_at_all():
         gate = threading.Event()
         batcher = Batcher("test", lambda asked: (gate.wait(5), list(asked))[1], 10)
         batcher.start()
-        first = batcher.ask_many(range(30))  # nobody waits: any number is fine
+        first = batcher.ask_many(range(30))  # an empty queue accepts any number
         with pytest.raises(Full):
             batcher.ask_many([1])
         with pytest.raises(Full):

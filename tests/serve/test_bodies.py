@@ -82,7 +82,7 @@ def test_tampered_decision_ids_are_refused(http):
 
 
 def test_schemathesis_finds_no_violation(items, tmp_path):
-    """All checks, every phase, one request leading to the next; but who was erased may be looked at, as a newcomer."""
+    """All checks and phases but one: an erased user may be read again, like any unknown user."""
     tries = 500 if os.environ.get("TORTURE") else 12
     with serving(tmp_path, items) as service:  # of its own: its items are changed, too
         done = _schemathesis(service, tries, tmp_path)

@@ -1,4 +1,4 @@
-"""Items that come and go in a running service."""
+"""Items are added, changed and removed in a running service."""
 
 import random
 import threading
@@ -36,7 +36,7 @@ def seen_by(client, times=60, n=5, **filters):
     return {one["item"] for i in range(times) for one in client.recommend(f"somebody {i}", n, **filters)}
 
 
-def test_items_come_change_and_go_under_load(shop, tmp_path):
+def test_items_are_added_changed_and_removed_under_load(shop, tmp_path):
     with serving(tmp_path, shop / "items") as running, Client(running.url) as client:
         with Callers(running.url) as callers:
             assert client.put_items(rows(range(1_000, 1_100), columns={"title": "Fresh", "stock": -1})) == 100
@@ -66,8 +66,8 @@ def test_items_come_change_and_go_under_load(shop, tmp_path):
         assert client.remove_items([1_000]) == 1
 
 
-def test_answers_on_their_way_are_out_before_a_removal_is(shop, tmp_path):
-    """Whoever has heard that an item is gone never sees it again, however busy the service is."""
+def test_removed_items_are_not_shown_after_the_answer(shop, tmp_path):
+    """However busy the service is, and whatever answers were on their way."""
     gone_at, wrong, over = {}, [], threading.Event()
 
     def ask(number, url):
@@ -111,7 +111,7 @@ def test_answers_on_their_way_are_out_before_a_removal_is(shop, tmp_path):
         ({"items": rows([7, 7])}, "unique"),
     ],
 )
-def test_rubbish_changes_nothing(shop, tmp_path_factory, body, why):
+def test_bad_items_are_refused_and_change_nothing(shop, tmp_path_factory, body, why):
     with serving_once(shop, tmp_path_factory) as url:
         answer = httpx.put(url + "/v1/items", json=body)
         assert answer.status_code == 400, answer.text
@@ -123,7 +123,7 @@ _KEPT = {}
 
 
 class serving_once:
-    """One service for all that change nothing."""
+    """One service for all tests that change nothing."""
 
     def __init__(self, shop, factory):
         if "running" not in _KEPT:
@@ -144,7 +144,7 @@ def _end():
         _KEPT["manager"].__exit__(None, None, None)
 
 
-def test_the_command_line(shop, tmp_path):
+def test_commands_put_and_remove_items_and_report_health(shop, tmp_path):
     random_vectors = np.random.default_rng(0).standard_normal((30, DIM))
     more = tw.Catalogue(range(2_000, 2_030), random_vectors, titles=[f"More {i}" for i in range(30)])
     more.save(tmp_path / "more")
@@ -166,8 +166,8 @@ def test_the_command_line(shop, tmp_path):
     assert "no such store" in cli("tree", "health", shop / "items", "--store", tmp_path / "none.db", code=2)
 
 
-def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
-    """What came is clustered again, saved and served after a restart, whatever vectors a prior was fitted to."""
+def test_many_changes_rebuild_the_tree_and_save_a_snapshot(shop, tmp_path, monkeypatch):
+    """The rebuilt tree is also served after a restart, whatever vectors the prior was fitted to."""
     monkeypatch.setenv("TREEWARD_REBUILD", "0.1")
     known = tw.Catalogue.load(shop / "items")
     log = tw.Interactions([user for user in range(50) for _ in range(4)], [i % 20 for i in range(200)])
@@ -216,8 +216,8 @@ def test_enough_changes_make_a_new_snapshot(shop, tmp_path, monkeypatch):
     assert f"over {shop / 'items'}" in cli(*check, width=400)
 
 
-def test_killed_while_items_change(shop, tmp_path):
-    """What was acknowledged is there after the next start; what was not is there whole, or not at all."""
+def test_a_service_killed_while_items_change_keeps_whole_batches(shop, tmp_path):
+    """Acknowledged batches are there after the next start; others are there whole, or not at all."""
     known, next_id = set(range(400)), 10_000
     web = httpx.Client(limits=httpx.Limits(max_keepalive_connections=1, keepalive_expiry=1.0))
     maybe = set()
@@ -249,7 +249,7 @@ def test_killed_while_items_change(shop, tmp_path):
 
 
 @needs_postgres
-def test_replicas_hear_of_it(shop, tmp_path, cluster):  # noqa: F811
+def test_replicas_follow_changes_of_items(shop, tmp_path, cluster):  # noqa: F811
     url = cluster.database("living")
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()

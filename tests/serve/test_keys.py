@@ -119,7 +119,7 @@ def test_connections_above_the_limit_are_refused(items, tmp_path):
             assert early.get("/livez").status_code == 200
             idle = [socket.create_connection((host, int(port))) for _ in range(7)]
             wait_until(lambda: b" 503 " in talk(running.url, answer=b" 503 "), "a further connection is refused")
-            assert early.get("/livez").status_code == 200, "who is in stays in"
+            assert early.get("/livez").status_code == 200, "open connections stay open"
             for line in idle:
                 line.close()
             wait_until(lambda: httpx.get(running.url + "/livez").status_code == 200, "there is room again")

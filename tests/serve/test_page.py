@@ -187,7 +187,7 @@ def test_live_charts_colours_and_reports_are_shown(tab):
     assert frame.locator("#told").inner_text() == "Hello"
     assert tab.frames[1].evaluate("typeof Plotly.react") == "function"
     shoot(tab, "experiments")
-    # A report is nobody: it cannot reach the page it is shown in.
+    # A report has no origin: it cannot reach the page it is shown in.
     tab.locator("#reports button", has_text="evil").click()
     until(tab, "document.querySelector('iframe')?.title.includes('evil')")
     tab.wait_for_timeout(500)
@@ -347,7 +347,7 @@ def test_late_items_are_not_added_to_another_group(tab):
     before = tab.locator("#list li").count()
     tab.wait_for_timeout(900)
     assert tab.locator("#list li").count() == before
-    assert tab.evaluate("document.activeElement.id") == "title"  # and whoever cannot see it is told where they are
+    assert tab.evaluate("document.activeElement.id") == "title"  # so that a screen reader says where it is
 
 
 @needs_browser

@@ -2,7 +2,6 @@
 
 import gzip
 import re
-import time
 
 import httpx
 import pytest
@@ -146,8 +145,8 @@ def test_reports_are_opened_only_by_valid_links(http):
 
 
 def test_live_figures_count_a_decision_and_its_reward(http):
-    while not (before := http.get("/v1/live").json())["seconds"]["time"]:
-        time.sleep(0.2)
+    wait_until(lambda: http.get("/v1/live").json()["seconds"]["time"], "the first second is over")
+    before = http.get("/v1/live").json()
     [made] = http.post("/v1/recommend", json={"user": "lee"}).json()["items"]
     http.post("/v1/feedback", json={"decision_id": made["decision_id"], "reward": 0.25})
     since = {"after": before["seconds"]["time"][-1]}

@@ -17,6 +17,7 @@ from tests.serving import serving
 from tests.waiting import wait_until
 from treeward.serve.keys import new_key
 from treeward.serve.protocol import Protocol
+from treeward.serve.reports import PLOTLY
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +72,8 @@ def test_a_caller_who_never_reads_is_disconnected_and_takes_no_memory(service):
 
 
 def test_a_caller_who_never_reads_causes_no_errors_in_the_log(service):
-    callers = [connected(service.url) for _ in range(6)]
-    for caller, path in zip(callers, ("/docs", "/", "/openapi.json") * 2, strict=True):
+    callers = [connected(service.url) for _ in range(8)]
+    for caller, path in zip(callers, ("/docs", "/", "/openapi.json", f"/assets/{PLOTLY}") * 2, strict=True):
         with suppress(TimeoutError):  # the service reads no more of it
             caller.settimeout(0.3)
             for _ in range(100):
@@ -85,7 +86,7 @@ def test_a_caller_who_never_reads_causes_no_errors_in_the_log(service):
     lines = service.log.read_text().splitlines()
     said = lines[next(i for i, line in enumerate(lines) if line.startswith("{")) :]
     assert [line for line in said if not json.loads(line)] == []
-    assert [line for line in said if "error" in line] == [], "somebody who goes away is no error"
+    assert [line for line in said if "error" in line] == [], "a caller who goes away is no error"
 
 
 def test_bytes_in_the_kernels_buffer_count_as_unread():
@@ -181,3 +182,14 @@ def test_a_body_in_many_small_chunks_is_read(service):
             caller.sendall(bytes([byte]) + b"\r\n")
         caller.sendall(b"0\r\nX: y\r\n\r\n")
         assert caller.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_caller_who_hangs_up_during_a_file_causes_no_errors_in_the_log(service):
+    for encoding in ("gzip", "identity") * 5:
+        with connected(service.url) as caller:
+            head = f"GET /assets/{PLOTLY} HTTP/1.1\r\nhost: localhost\r\naccept-encoding: {encoding}\r\n\r\n"
+            caller.sendall(head.encode())
+            assert caller.recv(100).startswith(b"HTTP/1.1 200")
+    httpx.get(f"{service.url}/livez", headers={"x-request-id": "hung-up"})
+    wait_until(lambda: "hung-up" in service.log.read_text(), "the log is written")
+    assert '"error"' not in service.log.read_text()

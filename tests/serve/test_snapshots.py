@@ -1,4 +1,4 @@
-"""Serving another snapshot without stopping: other items, another tree; nobody is kept waiting, nothing forgotten."""
+"""Other items or another tree are served without a stop: no caller waits, and no event is lost."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from treeward.serve.snapshots import Snapshot, choice_of
 
 @pytest.fixture(scope="module")
 def shops(tmp_path_factory):
-    """Items; most of them and some new ones, in other vectors; and a tree of the latter."""
+    """Save items; most of them and new ones, with other vectors; and a tree of the latter."""
     folder = tmp_path_factory.mktemp("shops")
     old = synthetic_catalogue(400, dim=8, seed=0)
     grown = synthetic_catalogue(500, dim=12, seed=1)
@@ -41,7 +41,7 @@ def shops(tmp_path_factory):
 
 
 class Callers:
-    """Some who go on asking and telling, and what went wrong."""
+    """Threads that ask for items and give feedback all the time, and the problems they had."""
 
     def __init__(self, url, count=4):
         self.url, self.problems, self.answers, self._over = url, [], 0, threading.Event()
@@ -76,7 +76,7 @@ def events_of(running):
         return client.user("ada")["events"]
 
 
-def test_swapped_under_load_and_back_and_after_a_restart(shops, tmp_path):
+def test_a_swap_under_load_fails_no_request_and_survives_a_restart(shops, tmp_path):
     with serving(tmp_path, shops / "old") as running:
         admin = Client(running.admin, timeout=60)
         with Client(running.url) as client, Callers(running.url) as callers:
@@ -122,8 +122,8 @@ def test_swapped_under_load_and_back_and_after_a_restart(shops, tmp_path):
     assert "clean" in cli("store", "check", tmp_path / "events.db", "--items", shops / "old")
 
 
-def test_what_is_removed_while_a_snapshot_loads_is_not_in_it(shops, tmp_path):
-    """Whether the served snapshot has the item too, or only the new one; and not for a moment."""
+def test_items_removed_while_a_snapshot_loads_are_never_shown(shops, tmp_path):
+    """Items of both snapshots, and items that only the new one has."""
     both, only_new, late = 150, 450, 160
     settings = Settings(items=str(shops / "old"), store=str(tmp_path / "events.db"))
     loading, go, caught_up, removed, shown = *(threading.Event() for _ in range(4)), []
@@ -193,7 +193,7 @@ def test_a_tree_of_the_same_items_in_another_order_is_refused(tmp_path):
         assert "tree must be built of these 300 items, in this order" in told.replace("\n", " ")
 
 
-def test_what_a_swap_chose_and_is_gone_is_named(shops, tmp_path):
+def test_a_chosen_snapshot_that_was_deleted_is_named(shops, tmp_path):
     settings = Settings(items=str(shops / "old"), store=str(tmp_path / "events.db"))
     with open_explorer(settings) as explorer:
         choice_of(explorer.store, settings).after(Snapshot(str(tmp_path / "gone"))).keep(explorer.store)
@@ -205,7 +205,7 @@ def test_what_a_swap_chose_and_is_gone_is_named(shops, tmp_path):
         assert len(explorer.catalogue) > 0
 
 
-def test_what_cannot_be_served_is_not(shops, tmp_path):
+def test_a_snapshot_that_cannot_be_served_is_refused(shops, tmp_path):
     strings = tmp_path / "strings"
     tw.Catalogue([f"x{i}" for i in range(50)], synthetic_catalogue(50, dim=4, seed=0).vectors).save(strings)
     with serving(tmp_path, shops / "old") as running, Client(running.admin, tries=1, timeout=60) as admin:
@@ -263,7 +263,7 @@ def test_a_prior_of_other_vectors_is_refused(tmp_path):
 
 
 @needs_postgres
-def test_replicas_follow(cluster, shops, tmp_path):  # noqa: F811
+def test_replicas_follow_a_swap(cluster, shops, tmp_path):  # noqa: F811
     url = cluster.database("swaps")
     folders = [tmp_path / str(i) for i in range(2)]
     for folder in folders:
@@ -282,7 +282,7 @@ def test_replicas_follow(cluster, shops, tmp_path):  # noqa: F811
     assert [stop(one), stop(other)] == [0, 0]
 
 
-def test_killed_on_the_way_it_comes_back_whole(shops, tmp_path):
+def test_a_service_killed_during_a_swap_comes_back_whole(shops, tmp_path):
     """50 times with TORTURE=1."""
     coin = random.Random(0)
     for _ in range(50 if os.environ.get("TORTURE") else 3):
@@ -310,7 +310,7 @@ def test_killed_on_the_way_it_comes_back_whole(shops, tmp_path):
 
 
 def test_removed_items_stay_removed_while_snapshots_are_swapped(tmp_path):
-    """What DELETE acknowledged is in no answer that was asked for afterwards; 3,000 removals with TORTURE=1."""
+    """No request after an acknowledged DELETE gets the item; 3,000 removals with TORTURE=1."""
     removals = 3_000 if os.environ.get("TORTURE") else 150
     synthetic_catalogue(removals + 100, dim=4, seed=0).save(tmp_path / "old")
     grown = synthetic_catalogue(removals + 200, dim=4, seed=1)

@@ -532,7 +532,7 @@ def test_two_explorers_on_one_database_decide_the_same_under_one_edition(crowded
                 shown = each.recommend([f"u{n}" for n in range(30)])
                 each.feedback({d.id: float(luck.uniform() < 0.3) for d in shown})
             (one, two)[round % 2].publish()
-            assert (two, one)[round % 2].follow()
+            assert (two, one)[round % 2].crowd_keeper.follow()
             assert one.crowd_keeper.latest.same_as(two.crowd_keeper.latest)
             assert one.crowd_keeper.latest.rewards == 60 * (round + 1), "what both were told, once"
             users, made = ["new", *(f"u{n}" for n in range(30))], []

@@ -194,8 +194,8 @@ def _list_node(tree: ItemTree, node: int, most: int, catalogue: Catalogue | None
 
 _HEALTH = (
     ("items that can be shown", "items", "{:,}"),
-    ("  added or changed since the tree was built", "came", "{:,}"),
-    ("  removed since", "gone", "{:,}"),
+    ("  added or changed since the tree was built", "added", "{:,}"),
+    ("  removed since", "removed", "{:,}"),
     ("leaves", "leaves", "{:,}"),
     ("  items in the largest", "largest", "{:,}"),
     ("  imbalance (1: all of one size)", "imbalance", "{:.2f}"),
@@ -204,7 +204,7 @@ _HEALTH = (
     ("  to be merged", "starved", "{:,}"),
     ("  stale: a quarter of their items added or removed", "stale", "{:,}"),
     ("distance of items from the mean of their leaf", "distance", "{:.4f}"),
-    ("  of items added since", "distance_came", "{:.4f}"),
+    ("  of items added since", "distance_added", "{:.4f}"),
     ("  in a rebuilt tree", "distance_rebuilt", "{:.4f}"),
     ("expected reward lost by the search", "lost", "{:.2%}"),
     ("  in a rebuilt tree", "lost_rebuilt", "{:.2%}"),

@@ -339,24 +339,15 @@ def vectors(owner: str, value: ArrayLike, parameter: str = "vectors") -> Floats:
     return matrix
 
 
-def number(
-    owner: str,
-    parameter: str,
-    value: object,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> float:
-    """Return `value` as a finite float within the bounds given (`low` and `high` included, the other two not).
+def number(owner: str, parameter: str, value: object, **bounds: float | None) -> float:
+    """Return `value` as a finite float within bounds, as `Number` has them.
 
     Examples
     --------
     >>> number("demo", "rate", 1, low=0, below=2)
     1.0
     """
-    return Number(low, high, above, below).check(owner, parameter, value)
+    return Number(**bounds).check(owner, parameter, value)
 
 
 def typed(owner: str, parameter: str, value: object, kind: type[T]) -> T:
@@ -373,11 +364,11 @@ def typed(owner: str, parameter: str, value: object, kind: type[T]) -> T:
         raise InvalidArgument(owner, parameter, "of the types that are documented", str(error)) from error
 
 
-def choices(owner: str, told: Mapping[str, Any], kind: type) -> None:
-    """Refuse words that are not among the choices of a field of `kind`, with a better message than `typed` has."""
+def choices(owner: str, given: Mapping[str, Any], kind: type) -> None:
+    """Refuse words that are not among the choices of a field of `kind`, with a better message than that of `typed`."""
     for name, rule in rules_of(kind).items():
-        if isinstance(rule, OneOf) and name in told:
-            rule.check(owner, name, told[name])
+        if isinstance(rule, OneOf) and name in given:
+            rule.check(owner, name, given[name])
 
 
 def kinds(owner: str, *given: tuple[str, object, type]) -> None:

@@ -229,7 +229,7 @@ class CatalogueChanges:
             settled = self._now.settled(needed)
         made = settled.snapshot(self._setup, tree_of(settled), rebuilt=rebuilt, progress=progress)
         while True:
-            # Apply the changes made in the meantime; the last of them while nobody can change more.
+            # Apply the changes made in the meantime; the last ones while no other change can be made.
             for number, page in change_pages.pages_after(self._store, made.page):
                 made = self._with(made, page)
                 made.page = number

@@ -1,4 +1,4 @@
-"""Whether the crowd's edition in a store is what the store's events say."""
+"""Checks that the crowd's edition in a store follows from the store's events."""
 
 from pathlib import Path
 
@@ -14,11 +14,11 @@ from treeward.explorer.crowd_keeper import NOTE
 from treeward.store.check import Report, check
 
 _CLOSE = 1e-6
-"""With a half-life, sums are the same only up to rounding."""
+"""With a half-life, sums are equal only up to rounding."""
 
 
 class _Recount:
-    """Everybody's rewards, added up again; faded is not known before the edition says by what."""
+    """All rewards, to be added up once the edition says with which half-life."""
 
     def __init__(self) -> None:
         self._pieces: list[AnyArray] = []
@@ -36,7 +36,7 @@ class _Recount:
 
 
 def check_with_crowd(path: str | Path, progress: Progress = silent) -> tuple[Report, str]:
-    """Check a store, and the crowd's edition in it by adding up everybody's rewards again.
+    """Check a store, and the crowd's edition in it by adding up all rewards again.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def check_with_crowd(path: str | Path, progress: Progress = silent) -> tuple[Rep
 
 
 def _problems(edition: CrowdEdition, sums: ItemSums, events: int, epoch: int) -> list[str]:
-    """Return what is wrong with an edition, given what the events of the store come to."""
+    """Return what is wrong with an edition, given the sums of the store's events."""
     if edition.epoch > epoch:
         return [f"it is of epoch {edition.epoch}, the store of {epoch}"]
     if edition.epoch < epoch:
@@ -92,7 +92,7 @@ def _problems(edition: CrowdEdition, sums: ItemSums, events: int, epoch: int) ->
     ):
         differ = np.flatnonzero(~np.isclose(mine, theirs, rtol=close, atol=close))
         if len(differ):
-            return [f"{len(differ)} of its {what} are not what the events come to"]
+            return [f"{len(differ)} of its {what} are not the sums of the events"]
     return []
 
 

@@ -1,4 +1,4 @@
-"""`CrowdEdition`: the crowd as of one moment: what it learned by then, for any layout of the items, and as bytes."""
+"""`CrowdEdition`: what all users taught by one moment, independent of a snapshot, and as bytes."""
 
 import json
 import struct
@@ -22,43 +22,43 @@ _HEAD = struct.Struct("<4sI")
 _MAGIC = b"twce"
 _SEAL = 16
 _TOP = 512
-"""Number of items that the crowd likes best; every user's search includes them."""
+"""How many of the items with the best means for a new user every decision considers."""
 
 
 class CrowdEdition(NamedTuple):
-    """What all users have taught so far: a function of the sums of their rewards and of the spread of tastes."""
+    """What all users taught: a function of the sums of their rewards and of the spread of tastes."""
 
     number: int
     rewards: int
-    """How many rewards it knows."""
+    """How many rewards it includes."""
     epoch: int
-    """The store's epoch then: users who were erased or merged later are still in it."""
+    """The store's epoch: users who were erased or merged later are still included."""
     time: float
     """Seconds since 1970."""
     taste: SharedTaste
     numbers: NDArray[np.int32]
-    """The store's numbers of the items that rewards came for ..."""
+    """The store's numbers of the items with rewards ..."""
     times: NDArray[np.float64]
-    """... how many came ..."""
+    """... how many rewards each has ..."""
     earned: NDArray[np.float64]
-    """... what they come to ..."""
+    """... their sums ..."""
     effects: Floats
-    """... and by how much each item is better than its vector says."""
+    """... and how much better each item is than its vector predicts."""
     squares: float
     events: int = 0
-    """How many rewards and changes to rewards it knows."""
+    """How many rewards and changes to rewards it includes."""
     half_life: float = 0.0
-    """Days after which a reward counts half as much; 0: rewards never fade."""
+    """Days after which a reward counts half as much; 0: it always counts fully."""
     given: float = 0.0
-    """How many of the rewards that came for items are of the crowd it began with, and not in the store."""
+    """How many of the rewards are of the crowd it began with, and not in the store."""
 
     @property
     def mean_reward(self) -> float:
-        """What a reward was on average."""
+        """The average reward."""
         return float(self.earned.sum() / max(self.times.sum(), 1e-12))
 
     def same_as(self, other: "CrowdEdition") -> bool:
-        """Tell whether two know the same, to the bit, whatever their numbers and times."""
+        """Return whether two include the same, to the bit, apart from their numbers and times."""
         mine, theirs = (one._replace(number=0, time=0.0, epoch=0).packed() for one in (self, other))
         return mine == theirs
 
@@ -98,11 +98,11 @@ class CrowdEdition(NamedTuple):
         return cls(*counts, taste, numbers, times, earned, effects, *about)
 
     def apply_to(self, plan: Plan, places: AnyArray, open: NDArray[np.bool_], rule: Rule) -> Plan:
-        """Return a plan that knows this edition.
+        """Return a plan with this edition.
 
-        With LinUCB, scores gain the width of what everybody's rewards say of an item, alpha times its standard
-        deviation. A user's own width counts for nothing: in a few visits nobody gets a chance to earn from it. Over a
-        crowd that was fitted to a log it is the other way round: what everybody likes is known well enough.
+        With LinUCB, a score gains alpha times the standard deviation of what all users' rewards say about the item. The
+        user's own width is not used: few users return often enough to profit from it. With a crowd that was fitted to a
+        log it is the other way round: what all users like is known well enough.
 
         `places`: the place of every item number; `open`: which places may be shown, or nothing if all.
         """

@@ -49,7 +49,7 @@ class CrowdSums:
         self._below = 1 << 64
         self._key = blake2b(store.identities.secret, digest_size=16, person=b"crowd").digest()
         self._lock, self.publishing, self.moving = runtime.lock(), runtime.lock(), runtime.lock()
-        self._epoch = store.identities.epoch
+        self._epoch = self._recounted = store.identities.epoch
         self.number = 0
         """The number of the latest edition that was made of these sums, or that the store has."""
 
@@ -59,6 +59,7 @@ class CrowdSums:
         with self._lock:
             self._waiting.clear()
             self.waiting, self._epoch = 0, self._store.identities.epoch
+            self._recounted = self._epoch
         for events in read_chunks(self._store):
             sums.add(events)
             count += int(of_decisions(events).sum())
@@ -67,21 +68,21 @@ class CrowdSums:
         for user in everyone(self._store):
             self._sample(user)
 
-    def add(self, users: Sequence[User], events: AnyArray) -> None:
-        """Add rewards that were recorded, one per user."""
+    def add(self, users: Sequence[User], events: AnyArray, epoch: int) -> None:
+        """Add rewards, one per user, that the store has recorded in an epoch."""
         counted = of_decisions(events)
         if not counted.any():
             return
         for user, counts in zip(users, counted.tolist(), strict=True):
             if counts:
                 self._sample(user)
-        self._add(events, 1)
+        self._add(events, 1, epoch)
 
     def forget(self, user: User, events: AnyArray) -> None:
         """Subtract a user's events; hold `moving` from before the store erases the user."""
         with self._lock:
             self.sample.pop(user, None)
-        self._add(events, -1)
+        self._add(events, -1, self._recounted)
         self._epoch = self._store.identities.epoch
 
     def merged(self, source: User, target: User) -> None:
@@ -91,8 +92,10 @@ class CrowdSums:
         self._sample(target)
         self._epoch = self._store.identities.epoch
 
-    def _add(self, events: AnyArray, sign: int) -> None:
+    def _add(self, events: AnyArray, sign: int, epoch: int) -> None:
         with self._lock:
+            if epoch < self._recounted:  # the store had them before the last recount, which has read them
+                return
             self.waiting += len(events)
             if self._store.shared:  # the next recount reads them: added here too they would count twice
                 return

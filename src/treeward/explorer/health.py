@@ -1,4 +1,4 @@
-"""How well a tree still fits its items, and whether a rebuild would pay."""
+"""How well a tree still fits its items, and whether rebuilding it would pay."""
 
 from itertools import islice
 from threading import RLock
@@ -27,9 +27,9 @@ from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
 
 _LISTED = 20
-"""Number of a user's best items to search for, with a policy that searches for the best means."""
+"""How many of a user's best items are searched, for a policy that searches by means ..."""
 _WIDE = 4
-"""Other policies search for one item, in this number of best nodes per level: enough to compare trees."""
+"""... and one item for other policies, in the best nodes of every level: this many, enough to compare trees."""
 _MANY = 0.05
 """The share of leaves that are full, too large or too small from which on a refit pays."""
 _STALE = 0.25
@@ -41,23 +41,23 @@ class Fitness(NamedTuple):
     """How far a catalogue has moved away from what its tree was made for."""
 
     items: int
-    came: int
-    """Items that came, or changed, since it was clustered ..."""
-    gone: int
-    """... and that went."""
+    added: int
+    """Items that were added or changed since the tree was built ..."""
+    removed: int
+    """... and that were removed."""
     full: int
     """Leaves without a free place ..."""
     crowded: int
-    """... with too many items, which are split ..."""
+    """... with too many items, to be split ..."""
     starved: int
-    """... and with too few, which join another."""
+    """... and with too few, to join another."""
     leaves: int
     dead: int
-    """Rows that no item is in any more."""
+    """Rows without an item."""
 
     def due(self, share: float = 0.2) -> Literal["", "refit", "rebuild"]:
-        """Return what is to be done about it; a rebuild, once a `share` of the items came or went (0: never)."""
-        moved = self.came + self.gone
+        """Return what to do; a rebuild, once a `share` of the items was added or removed (0: never)."""
+        moved = self.added + self.removed
         if share and moved > share * self.items:
             return "rebuild"
         unfit = self.full + self.crowded + self.starved > _MANY * self.leaves
@@ -65,17 +65,17 @@ class Fitness(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What became of a tree since it was laid out."""
+    """How well a tree fits its items."""
 
     items: int
-    came: int
-    """Items that came, or changed, since ..."""
-    gone: int
-    """... and that went."""
+    added: int
+    """Items that were added or changed since the tree was built ..."""
+    removed: int
+    """... and that were removed."""
     leaves: int
     largest: int
     imbalance: float
-    """How many items share a leaf with the average item, against items a leaf; 1: all leaves are alike."""
+    """How many items share a leaf with the average item, relative to items per leaf; 1: all leaves are alike."""
     full: int
     """Leaves without a free place ..."""
     crowded: int
@@ -83,56 +83,56 @@ class Health(NamedTuple):
     starved: int
     """... to join another ..."""
     stale: int
-    """... and of whose items a quarter or more came or went."""
+    """... and with a quarter or more of their items added or removed."""
     distance: float
-    """Of items from the middle of their leaf, root of the mean square ..."""
-    distance_came: float
-    """... and of those that came since; nan: none did."""
+    """Distance of items from the middle of their leaf, root of the mean square ..."""
+    distance_added: float
+    """... of those that were added; nan: there are none ..."""
     distance_rebuilt: float
-    """The same in a rebuilt tree; nan: not computed."""
+    """... and in a rebuilt tree; nan: not compared."""
     lost: float
-    """The share of the best items' expected reward that is lost by looking for them in the tree, over some users: by
-    `Beam` as it searches, by other policies in the best 4 nodes of every level ..."""
+    """The share of the best items' expected reward that the search misses, for some users. `Beam` is tried as it
+    searches, other policies in the best 4 nodes of every level."""
     lost_rebuilt: float
-    """... and the same in a rebuilt tree; nan: not computed."""
+    """The same in a rebuilt tree; nan: not compared."""
     users: int
-    """How many users that was tried for; 0: nobody is known, and it was for users drawn from the prior."""
+    """How many users this was tried for; 0: no user is known, and users were drawn from the prior."""
 
     @property
     def pays(self) -> bool:
-        """Whether a rebuild pays: it would win back at least 1 % of the reward."""
+        """Whether a rebuild pays: it would gain at least 1 % of the reward."""
         return bool(self.lost - self.lost_rebuilt >= _PAYS)
 
     @property
     def advice(self) -> str:
         """What to do, in a sentence."""
         if np.isnan(self.lost_rebuilt):
-            busy = self.full + self.crowded + self.starved > 0.05 * self.leaves
-            moved = self.came + self.gone > 0.2 * max(1, self.items)
+            busy = self.full + self.crowded + self.starved > _MANY * self.leaves
+            moved = self.added + self.removed > 0.2 * max(1, self.items)
             return "A rebuild may pay: much has changed." if busy or moved else "The tree fits its items."
         if self.pays:
-            return f"A rebuild pays: it would win back {self.lost - self.lost_rebuilt:.1%} of the reward."
+            return f"A rebuild pays: it would gain {self.lost - self.lost_rebuilt:.1%} of the reward."
         return f"A rebuild does not pay: it would change the reward by {self.lost - self.lost_rebuilt:+.1%}."
 
     def __repr__(self) -> str:
-        others = {"added": self.distance_came, "rebuilt": self.distance_rebuilt}
+        others = {"added": self.distance_added, "rebuilt": self.distance_rebuilt}
         compared = ", ".join(f"{name} {value:.3f}" for name, value in others.items() if not np.isnan(value))
         rebuilt = "" if np.isnan(self.lost_rebuilt) else f" (rebuilt {self.lost_rebuilt:.1%})"
-        whom = f"{self.users:,} users" if self.users else "users drawn from the prior"
+        tried = f"{self.users:,} users" if self.users else "users drawn from the prior"
         lines = [
-            f"{self.items:,} items in {self.leaves:,} leaves; since the tree was laid out {self.came:,} came or changed"
-            f" and {self.gone:,} went",
+            f"{self.items:,} items in {self.leaves:,} leaves; since the tree was built, {self.added:,} were added or"
+            f" changed and {self.removed:,} removed",
             f"leaves: largest {self.largest:,}, imbalance {self.imbalance:.2f}; {self.full:,} full, {self.crowded:,} to"
             f" split, {self.starved:,} to join, {self.stale:,} stale",
             f"distance of items from the middle of their leaf: {self.distance:.3f}" + f" ({compared})" * bool(compared),
-            f"expected reward lost by the search: {self.lost:.1%}{rebuilt}, over {whom}",
+            f"expected reward missed by the search: {self.lost:.1%}{rebuilt}, over {tried}",
             self.advice,
         ]
         return "\n".join(lines)
 
 
-class Look(NamedTuple):
-    """A tree, what is in it, and the vectors of that."""
+class MeasuredTree(NamedTuple):
+    """A tree, which of its places are open, and the vectors at them."""
 
     tree: TreeArrays
     vectors: Floats
@@ -143,13 +143,13 @@ class Look(NamedTuple):
     """Of the policy that walks the tree."""
 
     def late(self, numbers: NDArray[np.integer], came: set[int]) -> NDArray[np.bool_]:
-        """Return by place whether what is there came since the tree was laid out."""
+        """Return by place whether its item was added since the tree was built."""
         made = np.zeros(len(self.open), dtype=np.bool_)
         made[self.open] = np.isin(numbers[self.tree.items[self.open]], list(came))
         return made
 
     def far(self) -> NDArray[np.float64]:
-        """Return the squared distance of what is at every place from the middle of its leaf."""
+        """Return the squared distance of every place's vector from the middle of its leaf."""
         leaves = tree_arrays.leaves(self.tree)
         owner = np.repeat(leaves, np.diff(self.tree.item_range[leaves]).ravel())
         found = np.zeros(len(self.vectors))
@@ -174,18 +174,18 @@ class Look(NamedTuple):
         return float((best.sum() - found.sum()) / max(np.abs(best).sum(), 1e-12))
 
     def _listed(self, thetas: Floats, count: int) -> NDArray[np.float64]:
-        """Return what users think of the items that the policy itself finds best for them, in all."""
+        """Return the sum of each user's means of the items that the policy itself finds best for them."""
         bare = self.plan.rules._replace(explore=0.0, shortlist=0)
         plan = self.plan._replace(
             tree=self.tree, once=False, rules=bare, bonus=self.plan.bonus[:0], crowd=CrowdArrays.none()
         )
-        everybody = np.arange(len(thetas))
+        seats = np.arange(len(thetas))
         state = room(plan, len(thetas), 0)
-        sit_all(plan, state, everybody)
+        sit_all(plan, state, seats)
         state.posterior.theta[:, 0] = thetas
         out = np.zeros(len(thetas) * count, dtype=DECISION)
         screen = Screen.open(count)._replace(flags=Flags.of(self.open))
-        batch = Batch(everybody, everybody, np.zeros_like(everybody), *nothing_closed(len(thetas)))
+        batch = Batch(seats, seats, np.zeros_like(seats), *nothing_closed(len(thetas)))
         chooser(plan)(state, batch, count, False, screen, 0, scratch(plan), Trace.empty(MOST_STEPS), out)
         places = out["place"].reshape(len(thetas), count)
         means: NDArray[np.float64] = np.einsum("ukd,ud->u", self.vectors[places], thetas)
@@ -228,7 +228,7 @@ def health(snapshot: Snapshot, lock: RLock, users: int, compare: bool, progress:
     """Return how well a tree still fits its items; see `Inspection.health`."""
     policy, decider = snapshot.setup.policy, snapshot.decider
     with lock:
-        now, settled, fit = look(snapshot), snapshot.settled(), fitness(snapshot)
+        now, settled, fit = measured(snapshot), snapshot.settled(), fitness(snapshot)
         leaves, states = snapshot.tree.leaves, decider.states
         sizes = snapshot.sizes(leaves)
         late = now.late(decider.positions.number_of_row, snapshot.since.came)
@@ -240,9 +240,9 @@ def health(snapshot: Snapshot, lock: RLock, users: int, compare: bool, progress:
         thetas = drawn(decider.plan.prior, getattr(policy.prior, "noise", 1.0), users)
     far, other = now.far(), None
     if compare:
-        other = look_at(policy, settled, policy.grow(settled.catalogue, progress=progress))
+        other = measured_other(policy, settled, policy.grow(settled.catalogue, progress=progress))
     return Health(
-        fit.items, fit.came, fit.gone, fit.leaves, int(sizes.max(initial=0)),
+        fit.items, fit.added, fit.removed, fit.leaves, int(sizes.max(initial=0)),
         float((sizes.astype(np.float64) ** 2).sum() / max(1, sizes.sum()) / max(1e-9, sizes.mean())),
         fit.full, fit.crowded, fit.starved, changed, _root(far[now.open]),
         _root(far[now.open & late]), _root(other.far()[other.open]) if other else np.nan, now.lost(thetas),
@@ -254,21 +254,23 @@ def _root(squares: NDArray[np.float64]) -> float:
     return float(np.sqrt(squares.mean())) if len(squares) else float("nan")
 
 
-def look(snapshot: Snapshot) -> Look:
-    """Return a snapshot to look at while its items come and go; the caller holds the explorer's lock."""
+def measured(snapshot: Snapshot) -> MeasuredTree:
+    """Return a snapshot's tree to be measured while its items change; hold the explorer's lock."""
     plan = snapshot.decider.plan
-    return Look(frozen(plan.tree._replace(items=plan.tree.items.copy())), plan.items, snapshot.open_places.copy(), plan)
+    return MeasuredTree(
+        frozen(plan.tree._replace(items=plan.tree.items.copy())), plan.items, snapshot.open_places.copy(), plan
+    )
 
 
-def look_at(policy: Policy, settled: Settled, tree: ItemTree) -> Look:
-    """Return another tree over the items there are, to look at."""
+def measured_other(policy: Policy, settled: Settled, tree: ItemTree) -> MeasuredTree:
+    """Return another tree over the same items, to be measured."""
     walked, seen = policy.fitted(tree, settled.catalogue)
     vectors = Rows(seen.vectors, walked.normalized).take(walked.items)
-    return Look(walked.arrays, vectors, settled.open[walked.items], policy.plan_on(walked, seen))
+    return MeasuredTree(walked.arrays, vectors, settled.open[walked.items], policy.plan_on(walked, seen))
 
 
 def stale(snapshot: Snapshot, leaves: NDArray[np.integer], late: NDArray[np.bool_]) -> int:
-    """Return how many leaves have lost or gained a quarter of their items; `late`: by place, whether it came since."""
+    """Return how many leaves have lost or gained a quarter of their items; `late`: by place, whether it was added."""
     room = snapshot.decider.room
     if room is None:
         return 0
@@ -279,7 +281,7 @@ def stale(snapshot: Snapshot, leaves: NDArray[np.integer], late: NDArray[np.bool
 
 
 def drawn(prior: Start, noise: float, count: int) -> Floats:
-    """Return users as the prior expects them; `noise`: of a reward, in units of which it has their covariance."""
+    """Return users drawn from the prior; `noise` is the variance of a reward, the unit of the prior's covariance."""
     mean = prior.theta
     values, directions = np.linalg.eigh(prior.inverse.astype(np.float64) * noise)
     normal = rng.normals(0, rng.stream("health", "users"), count * len(mean)).reshape(count, len(mean))

@@ -228,7 +228,7 @@ class Inspection:
         """
         [who] = checks.users("Inspection.field", [user])
         self._check(node)
-        # The state is computed from a copy of the events, outside the lock: nobody waits for it.
+        # The state is computed from a copy of the events, outside the lock: no decision waits for it.
         [held] = self._store.read([who])
         last = len(held) if upto is None else checks.integer("Inspection.field", "upto", upto, low=0, high=len(held))
         with self._lock:

@@ -1,4 +1,4 @@
-"""Decisions and their rewards, as one table."""
+"""Decisions and their rewards as one table."""
 
 from collections.abc import Callable
 
@@ -8,21 +8,21 @@ import polars as pl
 from treeward.data.catalogue import Catalogue
 from treeward.explorer.decider import SLOT_BITS
 from treeward.state.item_positions import ItemPositions
-from treeward.store.base import EventStore, read_all
-from treeward.store.events import EVENT, SHOWN
+from treeward.store.base import EventStore, join, read_all
+from treeward.store.events import SHOWN
 
 
 def decision_log(
-    store: EventStore, catalogue: Catalogue, positions: ItemPositions, told: Callable[[int], str | None]
+    store: EventStore, catalogue: Catalogue, positions: ItemPositions, context_of: Callable[[int], str | None]
 ) -> pl.DataFrame:
-    """Return the decisions a store holds, user by user in the order they were made.
+    """Return the decisions in a store by user, in the order they were made.
 
-    `told` tells the context, as JSON, that a snapshot's number stands for.
+    `context_of` returns the context, as JSON, of a snapshot number.
     """
     parts = list(read_all(store))
     users = [user for user, _ in parts]
     counts = [len(events) for _, events in parts]
-    events = np.frombuffer(b"".join(part.tobytes() for _, part in parts), dtype=EVENT)
+    events = join([part for _, part in parts])
     who = np.repeat(np.arange(len(parts)), counts)
     table = pl.DataFrame(
         {"who": who, **{name: events[name] for name in ("item", "node", "reward", "nonce", "kind", "snapshot")}}
@@ -34,7 +34,7 @@ def decision_log(
     joined = joined.with_columns(
         pl.Series("row", rows), (pl.col("nonce") % (1 << SLOT_BITS)).alias("slot").cast(pl.Int64)
     ).filter(pl.col("row") >= 0)
-    contexts = {number: told(number) for number in joined["snapshot"].unique().to_list()}
+    contexts = {number: context_of(number) for number in joined["snapshot"].unique().to_list()}
     text = any(isinstance(user, str) for user in users)
     written = [user if isinstance(user, str) else f"int:{user}" for user in users] if text else users
     people = pl.Series("user", written, pl.String if text else pl.Int64)
@@ -45,7 +45,7 @@ def decision_log(
         "slot",
         pl.col("propensity").abs(),
         (pl.col("propensity") > 0).alias("exact"),
-        (pl.col("node") < 0).alias("adopted"),  # who decides by walking a tree knows the node
+        (pl.col("node") < 0).alias("adopted"),  # a decision of the policy has a node
         "reward",
         joined["snapshot"].replace_strict(contexts, return_dtype=pl.String).alias("context"),
     )

@@ -160,7 +160,7 @@ class Nodes(Struct, frozen=True):
     earned: list[float]
     """... and the sum of their rewards."""
     crowd: list[float]
-    """Expected reward for a new user, by what everybody taught; empty where users are learned alone."""
+    """Expected reward for a new user, by what all users taught; empty where users are learned alone."""
 
 
 class NodeMap(Struct, frozen=True):

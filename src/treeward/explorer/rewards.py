@@ -146,7 +146,7 @@ class Rewards:
             before = np.array([count for *_, count in rows], dtype=np.int64)
             users = [user for _, user, _, _ in rows]
             new = self._store.append(users, events, before, epoch=epoch)
-            self._added(users, events, new)
+            self._added(users, events, new, epoch)
             waiting = []
             for (i, _, row, _), fresh in zip(rows, new.tolist(), strict=True):
                 if fresh:
@@ -224,8 +224,8 @@ class Rewards:
     def _seconds(self) -> int:
         return self._runtime.nanoseconds() // 1_000_000_000
 
-    def _added(self, users: Sequence[User], events: AnyArray, new: NDArray[np.bool_]) -> None:
-        """Pass on the events that the store has added."""
+    def _added(self, users: Sequence[User], events: AnyArray, new: NDArray[np.bool_], epoch: int) -> None:
+        """Pass on the events that the store has added in an epoch."""
         if not new.any():
             return
         if not new.all():
@@ -233,7 +233,7 @@ class Rewards:
         if self._item_counts is not None:
             self._item_counts.add(events)
         if self._crowd is not None:
-            self._crowd.add(users, events)
+            self._crowd.add(users, events, epoch)
         self.recorded(users, events)
 
     # --- decisions without a reward ----------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class Rewards:
             users = [user for user, _ in known]
             new = self._store.append(users, events, epoch=at)
             if self._store.identities.epoch == at or new.any():
-                self._added(users, events, new)
+                self._added(users, events, new, at)
                 return int(new.sum())
 
 

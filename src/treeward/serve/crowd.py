@@ -50,7 +50,7 @@ class Publisher:
         return self._failure or ("" if keeper is None else keeper.problem)
 
     @property
-    def told(self) -> str:
+    def warning(self) -> str:
         """The problem in a sentence for `/readyz`: the service goes on with the last sound edition."""
         return f"edition {self.number} stays: {self.problem}" if self.problem else ""
 

@@ -24,9 +24,9 @@ class _Totals(NamedTuple):
     commits: int
     refused: int
     covered: int
-    asked: list[int]
+    recommend: list[int]
     """Histogram of response times of recommend ..."""
-    told: list[int]
+    feedback: list[int]
     """... and of feedback."""
 
 
@@ -44,13 +44,13 @@ class Live:
         now, totals, before = time(), self._totals(), self._before
         seconds = max(now - self._then, 1e-3)
         store = self._served.store
-        asked = [new - old for new, old in zip(totals.asked, before.asked, strict=True)]
-        told = [new - old for new, old in zip(totals.told, before.told, strict=True)]
+        asked = [new - old for new, old in zip(totals.recommend, before.recommend, strict=True)]
+        given = [new - old for new, old in zip(totals.feedback, before.feedback, strict=True)]
         self._rows.append(
             wire.Second(
                 round(now, 3),
                 round(sum(asked) / seconds, 2),
-                round(sum(told) / seconds, 2),
+                round(sum(given) / seconds, 2),
                 totals.refused - before.refused,
                 totals.decisions - before.decisions,
                 totals.bold - before.bold,
@@ -59,7 +59,7 @@ class Live:
                 totals.covered,
                 percentile(asked, 0.5),
                 percentile(asked, 0.99),
-                percentile(told, 0.99),
+                percentile(given, 0.99),
                 store.status().waiting,
                 totals.commits - before.commits,
             )

@@ -89,7 +89,7 @@ class Protocol(HttpToolsProtocol):
         await self._application(scope, receive, answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; uvicorn would tell only the last request, which need not be the one that is being answered."""
+        """End; uvicorn would notify only the last request, which need not be the one that is being answered."""
         self._disarm()
         if self._running is not None:
             self._running.disconnected = True

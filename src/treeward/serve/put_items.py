@@ -15,7 +15,7 @@ from treeward.explorer.explorer import Explorer
 from treeward.serve import wire
 
 _ENOUGH = 10
-"""With fewer changed vectors, it cannot be told whether they come from another embedding."""
+"""With fewer changed vectors, it is not clear whether they come from another embedding."""
 
 
 def put_items(explorer: Explorer, rows: Sequence[wire.PutItem]) -> int:

@@ -33,7 +33,7 @@ from treeward.serve.service import Served
 from treeward.serve.snapshots import Choice, choice_of
 from treeward.store.base import User
 
-Told = TypeVar("Told")
+Found = TypeVar("Found")
 Given = ParamSpec("Given")
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
@@ -73,7 +73,7 @@ class Route(NamedTuple):
     method: str
     path: str
     role: str | None
-    """Role that a caller needs: `read`, `write` or `admin`; None: everybody may call it."""
+    """Role that a caller needs: `read`, `write` or `admin`; None: anyone may call it."""
     errors: tuple[int, ...]
     """Statuses of its own errors, besides those that every route of its kind may have."""
     admin: bool
@@ -128,7 +128,7 @@ class Routes:
         """Begin nothing else."""
         self._looker.shutdown(wait=False, cancel_futures=True)
 
-    async def _look(self, work: Callable[Given, Told], *given: Given.args, **named: Given.kwargs) -> Told:
+    async def _look(self, work: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """Look something up in the one thread for that, so that looking never takes the cores from deciding."""
         if self._looking >= _MOST_LOOKING:
             raise Full
@@ -274,7 +274,7 @@ class Routes:
         """Return whether the service takes requests, and if not, why."""
         reason = self._reason()
         return json_response(
-            wire.Health(not reason, reason, self._served.service.publisher.told), 503 if reason else 200
+            wire.Health(not reason, reason, self._served.service.publisher.warning), 503 if reason else 200
         )
 
     def _reason(self) -> str:

@@ -266,35 +266,41 @@ def read_settings(
     path: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Settings:
     """Return checked settings. Flags overrule the environment (TREEWARD_PORT=...), which overrules the file."""
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if path is not None:
         try:
-            told = tomllib.loads(path.read_text(encoding="utf-8"))
+            given = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise InvalidArgument("serve", "config", "a TOML file that can be read", f"{path}: {error}") from error
     kinds = {one.name: one.type for one in fields(Settings)}
-    for name in told:
+    for name in given:
         checks.one_of("serve", "config", name, kinds)
     for name, value in (os.environ if environment is None else environment).items():
         if name.startswith(PREFIX) and name not in _OTHERS:
             known = checks.one_of(
                 "serve", "environment", name.removeprefix(PREFIX).lower(), [one for one in kinds if one != "keys"]
             )
-            told[known] = parsed(known, value, name)
-    told |= {name: value for name, value in (flags or {}).items() if value is not None}
-    made = checks.typed("serve", "settings", told, Settings)
+            given[known] = parsed(known, value, name)
+    given |= {name: value for name, value in (flags or {}).items() if value is not None}
+    made = checks.typed("serve", "settings", given, Settings)
     made.check()
     return made
+
+
+_SWITCHES = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 def parsed(name: str, text: str, owner: str) -> Any:
     """Return the value of a setting from its text in the environment or on the command line."""
     kinds = {one.name: one.type for one in fields(Settings) if one.name != "keys"}
     checks.one_of("serve", owner, name, kinds)
-    try:
-        return msgspec.convert(text, kinds[name], strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidArgument("serve", owner, f"of its type ({error})", text) from error
+    for value in (text, _SWITCHES.get(text.lower(), text)):  # `off` is a value of `log`, and false elsewhere
+        try:
+            return msgspec.convert(value, kinds[name], strict=False)
+        except msgspec.ValidationError as error:
+            why = error
+    rule = checks.rule_of(kinds[name])
+    raise InvalidArgument("serve", owner, f"of its type ({why})" if rule is None else rule.describe(), text) from why
 
 
 def table() -> list[tuple[str, str, str]]:

@@ -12,16 +12,8 @@ from treeward.core.compiled import kernel
 from treeward.core.errors import InvalidArgument
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
-from treeward.policy.baselines.base import (
-    BatchDraws,
-    Chosen,
-    Drawn,
-    RoundPolicy,
-    RoundSession,
-    Setup,
-    scored,
-    take_best,
-)
+from treeward.policy.baselines.base import RoundPolicy, RoundSession, Setup
+from treeward.policy.baselines.kernels import BatchDraws, Chosen, Drawn, scored, take_best
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 

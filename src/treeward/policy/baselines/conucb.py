@@ -13,20 +13,8 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
-from treeward.policy.baselines.base import (
-    TIE,
-    BatchDraws,
-    Chosen,
-    Drawn,
-    Questions,
-    RoundPolicy,
-    RoundSession,
-    Scored,
-    Setup,
-    project,
-    scored,
-    take_best,
-)
+from treeward.policy.baselines.base import Questions, RoundPolicy, RoundSession, Setup
+from treeward.policy.baselines.kernels import TIE, BatchDraws, Chosen, Drawn, Scored, project, scored, take_best
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
@@ -309,12 +297,12 @@ def _question(
         for k in range(x.shape[1]):
             x[j, k] = vectors[places[j], k]
     spread = np.dot(terms, state.key_inverse[user])  # rows: M~^-1 x~, which is symmetric
-    told = np.dot(np.dot(x, state.inverse[user]), spread.T)
+    along = np.dot(np.dot(x, state.inverse[user]), spread.T)
     chosen, most = 0, -1.0
     for k in range(len(terms)):
         gain = 0.0
         for j in range(len(places)):
-            gain += told[j, k] * told[j, k]
+            gain += along[j, k] * along[j, k]
         gain /= 1.0 + np.dot(terms[k], spread[k])
         if gain > most:
             chosen, most = k, gain

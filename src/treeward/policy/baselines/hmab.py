@@ -11,19 +11,8 @@ from treeward.core.checks import Number, Positive
 from treeward.core.compiled import kernel
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
-from treeward.policy.baselines.base import (
-    BatchDraws,
-    Chosen,
-    Drawn,
-    RoundPolicy,
-    RoundSession,
-    Setup,
-    Slots,
-    gamma,
-    learn_normal,
-    scored,
-    take_best,
-)
+from treeward.policy.baselines.base import RoundPolicy, RoundSession, Setup, Slots
+from treeward.policy.baselines.kernels import BatchDraws, Chosen, Drawn, gamma, learn_normal, scored, take_best
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows

@@ -13,21 +13,8 @@ from treeward.core.compiled import kernel
 from treeward.data.catalogue import Catalogue
 from treeward.engine.explore import UCB
 from treeward.engine.sampling import copy
-from treeward.policy.baselines.base import (
-    ROUND,
-    STEP,
-    BatchDraws,
-    Chosen,
-    Drawn,
-    RoundPolicy,
-    RoundSession,
-    Setup,
-    Slots,
-    gamma,
-    learn_normal,
-    scored,
-    take_best,
-)
+from treeward.policy.baselines.base import ROUND, STEP, RoundPolicy, RoundSession, Setup, Slots
+from treeward.policy.baselines.kernels import BatchDraws, Chosen, Drawn, gamma, learn_normal, scored, take_best
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 
