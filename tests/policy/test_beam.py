@@ -302,7 +302,7 @@ def test_slates_are_spread_over_the_tree(shop, tree):
 
 
 def test_asking_for_more_items_than_exist_is_refused(shop):
-    """Nothing left is told, also where slates are spread; nothing is written where there is no room."""
+    """It is an error with and without diverse lists, and nothing is recorded."""
     few = tw.Catalogue(range(6), shop.vectors[:6])
     explorer = tw.Explorer(few, repeats=False, seed=0)
     with pytest.raises(tw.NothingLeft):
@@ -336,7 +336,7 @@ def test_regret_counts_available_items_only():
 
 
 def test_propensities_of_unknown_users_are_uniform(shop, tree):
-    """Where all items look alike, they are told to be about equally likely, sampled or drawn; and never exactly so."""
+    """Items that look alike are about equally likely; these propensities are estimates, not exact."""
     assert not Beam(fresh=0.3).session(tree, shop, 300, seed=4).select(np.arange(300), 0).exact.any()
     few = tw.Catalogue(range(17), np.eye(17, dtype=np.float32))
     made = Beam(fresh=0.5).session(tw.ItemTree.flat(few.vectors), few, 300).select(np.arange(300), 0)

@@ -323,7 +323,7 @@ def test_ragged_lists_grow_independently(steps):
         lists.length[seat] = insert(lists.values[start : start + count + 1], count, value)
         expected[seat] = sorted({*expected[seat], value})
         beside[start : start + len(expected[seat])] = expected[seat]
-        if seat == 3:  # somebody else sits down
+        if seat == 3:  # another user takes the row
             lists.length[seat], expected[seat] = 0, []
     for seat, values in enumerate(expected):
         start = int(lists.start[seat])

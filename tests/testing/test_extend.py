@@ -479,7 +479,7 @@ def test_experiment_runs_and_records_an_own_policy(tmp_path):
     assert "depth 3, delta 0.2" in page
     mine = tmp_path / "policy.py"
     sound = mine.read_text()
-    mine.write_text("raise RuntimeError('run')")  # a report of somebody's run does not run their code
+    mine.write_text("raise RuntimeError('run')")  # a report does not run the code of its policies
     assert "Wrote" in cli("experiment", "report", tmp_path / "run", cwd=tmp_path)
     assert "RuntimeError: run" in cli(*run, cwd=tmp_path, code=2)
     before = held.rewards

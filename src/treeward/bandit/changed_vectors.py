@@ -47,8 +47,8 @@ def check_vectors(owner: str, prior: "Crowd", catalogue: Catalogue, named: objec
     """Refuse a prior that was fitted to other vectors: its numbers would have another meaning."""
     elsewhere, known = count_moved(prior.provenance.get("sample", {}), catalogue, prior.dim)
     if 2 * elsewhere > known:
-        told = f"{elsewhere} of the {known} items compared have other vectors: {named}"
-        raise InvalidArgument(owner, "prior", "fitted to these vectors (fit it again: treeward prior fit)", told)
+        found = f"{elsewhere} of the {known} items compared have other vectors: {named}"
+        raise InvalidArgument(owner, "prior", "fitted to these vectors (fit it again: treeward prior fit)", found)
 
 
 def count_turned(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[int, int]:

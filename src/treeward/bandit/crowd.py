@@ -29,7 +29,7 @@ _WEIGHT = 0.3
 """Weight of the last feature, next to directions of length 1."""
 _HELD_OUT = 200
 _FARTHEST = 3.0
-"""Lengths are clipped at so many standard deviations."""
+"""Lengths are clipped at this many standard deviations."""
 SPREAD = 0.3
 """Variance of tastes per dimension before the first reward, in units of the noise."""
 
@@ -39,7 +39,7 @@ class Crowd(Prior):
     """What users have in common: theta ~ N(mean, covariance / ridge), over items' own dimensions and two features.
 
     There are two ways to get one. `fit` learns it from an existing log. An `Explorer` learns it from the rewards of all
-    users, starts with `nobody` or with a fitted one, and publishes editions of it. A policy with a crowd sees items
+    users, starts with `empty` or with a fitted one, and publishes editions of it. A policy with a crowd sees items
     with the features. It shows a new user what most users like, and adapts from the first click on, fastest in the
     directions in which users differ.
 
@@ -90,23 +90,23 @@ class Crowd(Prior):
         return f"Crowd({self.dim} + {self.features} dimensions, from {self.users:,} users)"
 
     @classmethod
-    def nobody(cls, catalogue: Catalogue) -> Self:
+    def empty(cls, catalogue: Catalogue) -> Self:
         """Return a crowd without any rewards: to every user, every item is as good as another.
 
         Examples
         --------
         >>> from treeward.data.synthetic import synthetic_catalogue
-        >>> Crowd.nobody(synthetic_catalogue(200, dim=4, seed=0))
+        >>> Crowd.empty(synthetic_catalogue(200, dim=4, seed=0))
         Crowd(4 + 2 dimensions, from 0 users)
         """
         if not catalogue.dim:
-            raise InvalidArgument("Crowd.nobody", "catalogue", "one with vectors", "none")
+            raise InvalidArgument("Crowd.empty", "catalogue", "one with vectors", "none")
         logs = np.log(np.maximum(_lengths(catalogue.vectors), 1e-12))
         spread = float(logs.std())
         dim = catalogue.dim + len(FEATURES)
-        told = {"vectors_sha256": artefact.digest(catalogue.vectors), "treeward": __version__}
+        provenance = {"vectors_sha256": artefact.digest(catalogue.vectors), "treeward": __version__}
         lengths = float(logs.mean()), spread if spread > 1e-3 else 0.0  # else they are all of one length
-        return cls(np.zeros(dim), SPREAD * np.eye(dim), provenance=told, lengths=lengths)
+        return cls(np.zeros(dim), SPREAD * np.eye(dim), provenance=provenance, lengths=lengths)
 
     def knows(self, catalogue: Catalogue) -> bool:
         """Return whether a catalogue has the features already."""
@@ -200,7 +200,7 @@ class Crowd(Prior):
         """
         if not catalogue.dim:
             raise InvalidArgument("Crowd.fit", "catalogue", "one with vectors", "none")
-        told = progress or silent
+        report = progress or silent
         if not len(interactions):
             raise DataError("the log is empty")
         log = counted(interactions, catalogue, negatives, seed)
@@ -210,8 +210,8 @@ class Crowd(Prior):
         held = people[: min(_HELD_OUT, len(people) // 5)]
         scale = float(np.sqrt(np.mean(log.reward[log.reward > 0] ** 2)))  # its first guesses assume rewards near 1
         log = log._replace(reward=log.reward / scale)
-        fitted = expectation_maximisation(x, log.of(np.sort(people[len(held) :])), told)
-        noise, tried = noise_of_clicks(x, fitted, log.of(np.sort(held)), log.binary, seed, told)
+        fitted = expectation_maximisation(x, log.of(np.sort(people[len(held) :])), report)
+        noise, tried = noise_of_clicks(x, fitted, log.of(np.sort(held)), log.binary, seed, report)
         provenance = {
             "users": log.users,
             "users_fitted": len(people) - len(held),

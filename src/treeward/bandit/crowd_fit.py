@@ -176,7 +176,7 @@ def _earned(
     seed: int,
 ) -> float:
     """Return the clicks per user if the item with the best mean, of those not shown yet, is shown in every round."""
-    users, everybody = len(chances), np.arange(len(chances))
+    users, every = len(chances), np.arange(len(chances))
     inverse = np.repeat(spread.astype(np.float32)[None], users, axis=0)
     theta = np.repeat(mean.astype(np.float32)[None], users, axis=0)
     scores = theta @ x.T
@@ -184,8 +184,8 @@ def _earned(
     for turn in range(rounds):
         at = scores.argmax(axis=1)
         drawn = rng.uniforms(seed, rng.stream("prior", "clicks", turn), users)
-        clicks = (drawn < chances[everybody, at]).astype(np.float32)
-        total += float(chances[everybody, at].mean())
+        clicks = (drawn < chances[every, at]).astype(np.float32)
+        total += float(chances[every, at].mean())
         shown = x[at]
         along = np.einsum("uij,uj->ui", inverse, shown)
         scale = 1 / (1 + np.einsum("ui,ui->u", shown, along))
@@ -193,5 +193,5 @@ def _earned(
         theta += along * surprise[:, None]
         inverse -= along[:, :, None] * (along * scale[:, None])[:, None, :]
         scores += (along @ x.T) * surprise[:, None]
-        scores[everybody, at] = -np.inf
+        scores[every, at] = -np.inf
     return total

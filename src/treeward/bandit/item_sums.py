@@ -14,8 +14,8 @@ _UNIT = float(1 << 24)
 """Rewards are summed in integer multiples of 1 / 2^24: sums are the same in any order, and subtracting is exact."""
 _DAY = 86_400.0
 _LATE = 20.0
-"""New rewards weigh more instead of old ones less, which saves a pass over all sums. They are scaled down after so many
-half-lives."""
+"""New rewards weigh more instead of old ones less, which saves a pass over all sums. The sums are scaled down after
+this many half-lives."""
 
 
 def of_decisions(events: AnyArray) -> NDArray[np.bool_]:

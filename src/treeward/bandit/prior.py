@@ -34,8 +34,8 @@ class Prior:
     @property
     def digest(self) -> str:
         """The SHA-256 of its numbers: a tree records which prior it was built with."""
-        told = (None if part is None else np.asarray(part, dtype=np.float64) for part in (self.mean, self.covariance))
-        return sha256(b"".join(b"none" if part is None else part.tobytes() for part in told)).hexdigest()
+        parts = (None if part is None else np.asarray(part, dtype=np.float64) for part in (self.mean, self.covariance))
+        return sha256(b"".join(b"none" if part is None else part.tobytes() for part in parts)).hexdigest()
 
     def start(self, dim: int, ridge: float) -> Start:
         """Return the posterior before the first event, checked."""

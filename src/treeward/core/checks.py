@@ -364,11 +364,11 @@ def typed(owner: str, parameter: str, value: object, kind: type[T]) -> T:
         raise InvalidArgument(owner, parameter, "of the types that are documented", str(error)) from error
 
 
-def choices(owner: str, told: Mapping[str, Any], kind: type) -> None:
-    """Refuse words that are not among the choices of a field of `kind`, with a better message than `typed` has."""
+def choices(owner: str, given: Mapping[str, Any], kind: type) -> None:
+    """Refuse words that are not among the choices of a field of `kind`, with a better message than that of `typed`."""
     for name, rule in rules_of(kind).items():
-        if isinstance(rule, OneOf) and name in told:
-            rule.check(owner, name, told[name])
+        if isinstance(rule, OneOf) and name in given:
+            rule.check(owner, name, given[name])
 
 
 def kinds(owner: str, *given: tuple[str, object, type]) -> None:

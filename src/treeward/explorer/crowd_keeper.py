@@ -310,5 +310,5 @@ def keeper_for(
     if crowd is False or (base is None and policy.features is not None):
         return None
     if base is None:
-        base = Crowd.nobody(catalogue)
+        base = Crowd.empty(catalogue)
     return CrowdKeeper(base, store, half_life, current, runtime) if isinstance(base, Crowd) else None

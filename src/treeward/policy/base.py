@@ -189,8 +189,8 @@ class Policy:
         rules, search = self._rules(owner, item_budget), self._search(walked, ordered)
         personal = self._personal()
         watched = ordered[:0]
-        told = self.features is not None and bool(self.features.contexts)  # means then depend on the request
-        if not (personal or len(search.width) or rules.shortlist or told):
+        contextual = self.features is not None and bool(self.features.contexts)  # means then depend on the request
+        if not (personal or len(search.width) or rules.shortlist or contextual):
             watched = worth_watching(walked.arrays, nodes, ordered, rule.kind, (node_budget, item_budget))
         return Plan(
             tree=walked.arrays,

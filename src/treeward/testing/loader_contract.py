@@ -41,11 +41,14 @@ def check_loader(load: Callable[..., Dataset], path: StrPath, events: str | None
     place = Path(path).resolve()  # so that "." has a name, too
     file = place / (events or "") if place.is_dir() else place
     require(file.is_file(), "where the path is a folder, `events` names a file in it")
-    raw, told = file.read_bytes(), list[tuple[str, int, int]]()
-    made = load(place, seed=1, progress=lambda *step: told.append(step))
+    raw, reported = file.read_bytes(), list[tuple[str, int, int]]()
+    made = load(place, seed=1, progress=lambda *step: reported.append(step))
     require(isinstance(made, Dataset), "it returns a Dataset")
     _check_dataset(made)
-    require(told and all(0 < done <= total for _, done, total in told), "it reports its progress: stage, done, total")
+    require(
+        reported and all(0 < done <= total for _, done, total in reported),
+        "it reports its progress: stage, done, total",
+    )
     require(_same_data(made, load(place, seed=1)), "the same file and seed give the same data")
     if made.splits.height >= 10:
         others = (load(place, seed=seed).splits for seed in range(2, 8))

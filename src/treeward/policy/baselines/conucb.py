@@ -297,12 +297,12 @@ def _question(
         for k in range(x.shape[1]):
             x[j, k] = vectors[places[j], k]
     spread = np.dot(terms, state.key_inverse[user])  # rows: M~^-1 x~, which is symmetric
-    told = np.dot(np.dot(x, state.inverse[user]), spread.T)
+    along = np.dot(np.dot(x, state.inverse[user]), spread.T)
     chosen, most = 0, -1.0
     for k in range(len(terms)):
         gain = 0.0
         for j in range(len(places)):
-            gain += told[j, k] * told[j, k]
+            gain += along[j, k] * along[j, k]
         gain /= 1.0 + np.dot(terms[k], spread[k])
         if gain > most:
             chosen, most = k, gain
