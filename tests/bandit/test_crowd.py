@@ -60,7 +60,7 @@ def events_of(rows):
     return made
 
 
-def test_squares_of_large_rewards_are_whole_in_any_batching():
+def test_squares_of_large_rewards_are_exact_in_any_batching():
     events = events_of([(0, 1e6, REWARD, 0)] * 100)
     together, apart = ItemSums(), ItemSums()
     together.add(events)
@@ -71,7 +71,7 @@ def test_squares_of_large_rewards_are_whole_in_any_batching():
     assert together.squares == 0
 
 
-def test_a_changed_reward_counts_as_if_it_had_come_at_once(shop):
+def test_a_changed_reward_counts_like_a_final_one(shop):
     noise = []
     for changed in (False, True):
         explorer = explorer_of(shop, on_repeat="last", publishes=False)
@@ -86,7 +86,7 @@ def test_a_changed_reward_counts_as_if_it_had_come_at_once(shop):
     assert noise[1] == pytest.approx(noise[0], rel=1e-5)
 
 
-def test_rewards_of_items_that_are_gone_do_not_raise_the_noise(shop):
+def test_rewards_of_missing_items_do_not_raise_the_noise(shop):
     explorer = explorer_of(shop, policy=tw.Flat(), publishes=False)
     coin = np.random.default_rng(0)
     play(explorer, 300, good=lambda item: coin.random() < 0.5)  # whatever the item: noise is the same for any of them
@@ -101,7 +101,7 @@ def test_rewards_of_items_that_are_gone_do_not_raise_the_noise(shop):
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_a_reward_that_comes_while_its_user_is_erased_leaves_no_trace(shop, held):
+def test_a_reward_during_erasure_leaves_no_trace(shop, held):
     class Slow(tw.MemoryStore):
         def move(self, source, target):
             with self._lock if held else nullcontext():  # the reward comes after the user is erased, or before
@@ -282,7 +282,7 @@ def test_spread_is_found_where_users_differ():
     assert spread_of(taste, []) is taste.spread
 
 
-def test_crests_are_the_highest_under_each_node(shop):
+def test_crests_are_the_highest_offsets_under_each_node(shop):
     tree = tw.ItemTree.build(shop.vectors, (4, 30), seed=0)
     random = np.random.default_rng(0)
     worth, open = random.standard_normal(400).astype(np.float32), random.random(400) < 0.7
@@ -300,7 +300,7 @@ def test_crests_are_the_highest_under_each_node(shop):
 
 @pytest.mark.parametrize("bandit", [tw.LinUCB(), tw.Thompson(), tw.EpsilonGreedy()], ids=str)
 @pytest.mark.parametrize("name", TREE_POLICIES)
-def test_every_policy_takes_the_crowd(name, bandit, shop):
+def test_every_policy_works_with_the_crowd(name, bandit, shop):
     """Decisions name their edition, can be made again, and a newcomer profits from what others clicked."""
     labelled = tw.Catalogue(shop.ids, shop.vectors, categories=[f"c{i % 9}" for i in range(400)])
     explorer = explorer_of(labelled, TREE_POLICIES[name](bandit))
@@ -317,7 +317,7 @@ def test_every_policy_takes_the_crowd(name, bandit, shop):
 
 
 @pytest.mark.parametrize("name", ["beam", "phcb", "hcb"])
-def test_what_is_rebuilt_is_what_was_live(name, shop):
+def test_rebuilt_states_equal_live_states_with_the_crowd(name, shop):
     """Under one edition: one by one, in a batch, with one seat, or from the store: the same decisions."""
     store = tw.MemoryStore()
     live = explorer_of(shop, TREE_POLICIES[name](), store)
@@ -341,7 +341,7 @@ def test_what_is_rebuilt_is_what_was_live(name, shop):
         np.testing.assert_array_equal(seats.state.posterior.theta[seat], theta)
 
 
-def test_newcomers_get_what_others_liked(shop):
+def test_new_users_are_shown_what_others_liked(shop):
     """A shop where a fifth of the items is good to everybody, whatever their vectors say."""
     alone, together = explorer_of(shop, crowd=False), explorer_of(shop)
     for explorer in (alone, together):
@@ -369,7 +369,7 @@ def test_erasing_a_user_leaves_the_sums_of_a_log_that_never_had_them(shop):
     assert "u4" not in explorer.crowd_keeper._sums.sample
 
 
-def test_a_user_erased_behind_the_explorers_back_is_found_out(shop):
+def test_a_user_erased_in_the_store_is_subtracted(shop):
     explorer = explorer_of(shop)
     play(explorer, 100, users=10)
     before = explorer.crowd_keeper.sums.rewards
@@ -388,7 +388,7 @@ def test_merged_users_teach_once(shop):
     assert explorer.crowd_keeper.sums.equals(before)
 
 
-def test_editions_come_by_themselves_or_by_hand(shop):
+def test_editions_are_published_automatically_or_by_a_call(shop):
     explorer = explorer_of(shop)
     assert explorer._snapshot.decider.edition.number == 1
     play(explorer, 49)
@@ -402,7 +402,7 @@ def test_editions_come_by_themselves_or_by_hand(shop):
     assert by_hand.recommend(["ada"])[0].edition == 2
 
 
-def test_without_a_crowd_everything_is_as_it_was(shop):
+def test_without_a_crowd_users_are_learned_alone(shop):
     explorer = explorer_of(shop, crowd=False)
     [made] = explorer.recommend(["ada"])
     assert made.edition == 0
@@ -413,7 +413,7 @@ def test_without_a_crowd_everything_is_as_it_was(shop):
     assert fixed.crowd is None
 
 
-def test_a_restart_goes_on_from_the_last_edition(tmp_path, shop):
+def test_a_restart_continues_from_the_last_edition(tmp_path, shop):
     with explorer_of(shop, store=tw.SQLiteStore(tmp_path / "events.db")) as explorer:
         play(explorer, 230)
         number = explorer.publish()
@@ -423,7 +423,7 @@ def test_a_restart_goes_on_from_the_last_edition(tmp_path, shop):
         assert again._snapshot.decider.edition.same_as(edition)
 
 
-def test_a_damaged_edition_is_left_aside_and_told(tmp_path, shop):
+def test_a_damaged_edition_is_ignored_and_reported(tmp_path, shop):
     path = tmp_path / "events.db"
     with explorer_of(shop, store=tw.SQLiteStore(path)) as explorer:
         play(explorer, 120)
@@ -438,7 +438,7 @@ def test_a_damaged_edition_is_left_aside_and_told(tmp_path, shop):
         assert again.recommend(["ada"])[0].edition == 1
 
 
-def test_an_edition_of_other_vectors_is_left_aside_and_told(shop):
+def test_an_edition_for_other_vectors_is_ignored_and_reported(shop):
     store = tw.MemoryStore()
     explorer = explorer_of(shop, store=store)
     play(explorer, 60)
@@ -448,7 +448,7 @@ def test_an_edition_of_other_vectors_is_left_aside_and_told(shop):
     assert wider.recommend(["ada"])[0].edition == 1
 
 
-def test_editions_come_back_as_they_were(shop):
+def test_editions_are_unpacked_unchanged(shop):
     explorer = explorer_of(shop)
     play(explorer, 80)
     explorer.publish()
@@ -461,7 +461,7 @@ def test_editions_come_back_as_they_were(shop):
             CrowdEdition.unpacked(torn)
 
 
-def test_a_crowd_is_saved_and_begun_with_elsewhere(tmp_path, shop):
+def test_a_saved_crowd_starts_another_explorer(tmp_path, shop):
     explorer = explorer_of(shop)
     play(explorer, 400, users=100)
     explorer.publish()
@@ -496,7 +496,7 @@ def test_a_log_of_clicks_teaches_its_users_and_not_the_crowd(shop):
     assert explorer.crowd_keeper.sums.rewards == 0
 
 
-def test_changed_rewards_change_what_everybody_knows(shop):
+def test_changed_rewards_change_the_crowd(shop):
     explorer = explorer_of(shop, on_repeat="last")
     [made] = explorer.recommend(["ada"])
     explorer.feedback({made.id: 0.0})
@@ -509,7 +509,7 @@ def test_changed_rewards_change_what_everybody_knows(shop):
     assert frozen.crowd_keeper.sums.rewards == 0
 
 
-def test_tastes_that_change_are_followed_with_a_half_life(shop, monkeypatch):
+def test_a_half_life_follows_changing_tastes(shop, monkeypatch):
     """Items that were good become bad: with a half-life the crowd follows, without it lags."""
     day, share = 86_400, {}
     for half_life in (None, 1.0):
@@ -522,7 +522,7 @@ def test_tastes_that_change_are_followed_with_a_half_life(shop, monkeypatch):
     assert share[1.0] > share[None] + 0.3
 
 
-def test_items_that_come_start_uncertain_and_those_that_go_keep_teaching(shop):
+def test_added_items_start_uncertain_and_removed_ones_still_count(shop):
     explorer = explorer_of(shop, spare=0.2)
     play(explorer, 300, users=60)
     explorer.publish()
@@ -569,7 +569,7 @@ def test_publishing_during_decisions_and_changes_is_safe(shop):
     assert explorer._snapshot.decider.edition.rewards == explorer.crowd_keeper.sums.rewards == 120
 
 
-def test_an_edition_published_during_a_rebuild_holds_after_it(shop, monkeypatch):
+def test_an_edition_published_during_a_rebuild_is_installed_after_it(shop, monkeypatch):
     explorer = explorer_of(shop, spare=0.2, publishes=False)
     play(explorer, 60)
     explorer.publish()

@@ -260,7 +260,7 @@ def grown():
     return two_places()
 
 
-def test_a_new_item_finds_its_users_at_once():
+def test_a_new_item_is_recommended_to_users_who_like_it_at_once():
     explorer, _, here, _ = two_places(crowd=False)
     explorer.add(tw.Catalogue([1_000], here[None] + 0.1))
     shown = {user: [d.item for _ in range(20) for d in explorer.recommend([user])] for user in ("ada", "bob")}
@@ -271,7 +271,7 @@ def test_a_new_item_finds_its_users_at_once():
     assert sum(id < 150 for id in near if id != 1_000) > len(near) / 2
 
 
-def test_what_newcomers_get_falls_with_what_is_shown():
+def test_the_bonus_of_new_items_falls_as_they_are_shown():
     explorer, _, here, _ = two_places(crowd=False)
     explorer.add(tw.Catalogue([1_000], here[None] + 0.1))
     edition = explorer._snapshot
@@ -290,7 +290,7 @@ def test_what_newcomers_get_falls_with_what_is_shown():
     assert not none._snapshot.decider.plan.bonus.any()
 
 
-def test_what_is_gone_still_teaches(grown):
+def test_events_with_removed_items_still_count(grown):
     explorer, _, _, _ = grown
     [seat] = explorer._snapshot.decider.states.seat(["ada"]).tolist()
     theta = explorer._snapshot.decider.states.state.posterior.theta[seat].copy()
@@ -309,7 +309,7 @@ def test_what_is_gone_still_teaches(grown):
     assert explorer.explain(late).item == late.item
 
 
-def test_more_than_there_is_room_for(grown):
+def test_more_items_than_free_places_can_be_added(grown):
     """Leaves that overflow are split, and nothing is lost on the way."""
     explorer, random, here, _ = grown
     leaves = explorer.inspect.fitness().leaves
@@ -326,7 +326,7 @@ def test_more_than_there_is_room_for(grown):
     assert len(explorer) == 350
 
 
-def test_health_tells_when_a_rebuild_pays(grown):
+def test_health_says_when_a_rebuild_pays(grown):
     explorer, random, _, _ = grown
     before = explorer.inspect.health(users=2)
     assert (before.added, before.removed, before.stale) == (0, 0, 0)
@@ -354,7 +354,7 @@ def test_health_tells_when_a_rebuild_pays(grown):
         ("rubbish", "a Catalogue"),
     ],
 )  # fmt: skip
-def test_bad_items(grown, items, why):
+def test_bad_items_are_refused(grown, items, why):
     explorer = grown[0]
     with pytest.raises(tw.InvalidArgument, match=why):
         explorer.add(items)
@@ -362,7 +362,7 @@ def test_bad_items(grown, items, why):
     assert explorer.store.metadata.list("change/") == []
 
 
-def test_another_catalogue_knows_what_came_before_it(tmp_path):
+def test_a_new_catalogue_includes_earlier_changes(tmp_path):
     random = np.random.default_rng(0)
     shop = shop_of(random, range(50))
     store = tw.SQLiteStore(tmp_path / "events.db")

@@ -36,7 +36,7 @@ def is_what_the_events_make(explorer, user):
     return np.array_equal(before, theta(explorer, user))
 
 
-def test_a_user_who_comes_back_after_items_moved_is_shown_nothing_twice():
+def test_changed_items_are_not_shown_twice_to_a_returning_user():
     explorer, seen = explorer_of(synthetic_catalogue(400, dim=DIM, seed=0), repeats=False, crowd=False), set()
     for _ in range(140):
         [made] = explorer.recommend(["ada"])
@@ -49,7 +49,7 @@ def test_a_user_who_comes_back_after_items_moved_is_shown_nothing_twice():
     assert not {one.item for one in explorer.recommend(["ada"], n=200)} & seen
 
 
-def test_what_another_replica_showed_before_we_knew_of_it(shop):
+def test_exposures_of_items_that_another_replica_added_count(shop):
     store = tw.MemoryStore()
     one, other = (explorer_of(shop, store, spare=0.1, repeats=False) for _ in range(2))
     one.add(tw.Catalogue([9_001], ONE))
@@ -62,7 +62,7 @@ def test_what_another_replica_showed_before_we_knew_of_it(shop):
         other.recommend(["ada"], allow=[9_001])
 
 
-def test_contexts_that_other_replicas_numbered(shop):
+def test_contexts_of_other_replicas_are_understood(shop):
     store = tw.MemoryStore()
     features = tw.Crossed.over(shop, {"device": ["phone", "desk"]}, dims=2)
     one, other = (explorer_of(shop, store, policy=tw.Beam(features=features)) for _ in range(2))
@@ -73,7 +73,7 @@ def test_contexts_that_other_replicas_numbered(shop):
     assert np.array_equal(theta(other, "ada"), theta(alone, "ada"))
 
 
-def test_readers_and_writers_of_a_growing_catalogue(shop):
+def test_a_growing_catalogue_can_be_read_while_it_grows(shop):
     explorer, problems = explorer_of(shop), []
 
     def read():
@@ -101,7 +101,7 @@ def test_readers_and_writers_of_a_growing_catalogue(shop):
     assert len(explorer) == 281
 
 
-def test_numbers_run_out_and_nothing_else_does(shop):
+def test_an_explorer_works_without_free_snapshot_numbers(shop):
     store = tw.MemoryStore()
     explorer = explorer_of(shop, store)
     taken = len(snapshot_digests(store))
@@ -115,7 +115,7 @@ def test_numbers_run_out_and_nothing_else_does(shop):
     assert is_what_the_events_make(explorer, "ada")
 
 
-def test_pages_of_another_kind_of_catalogue(shop):
+def test_pages_for_another_kind_of_catalogue_are_ignored(shop):
     store = tw.MemoryStore()
     first = tw.Catalogue(shop.ids, shop.vectors, columns={"stock": list(range(200))})
     explorer_of(first, store).add(tw.Catalogue([9_001], ONE, columns={"stock": [1]}))
@@ -132,7 +132,7 @@ def test_pages_of_another_kind_of_catalogue(shop):
     assert wider.remove([5]) == 1
 
 
-def test_what_is_counted_once(shop):
+def test_a_changed_item_is_counted_once(shop):
     explorer = explorer_of(shop, counts=True, exposures="all")
     explorer.update([0], ONE)
     explorer.update([0], 2 * ONE)
@@ -141,7 +141,7 @@ def test_what_is_counted_once(shop):
     assert explorer.inspect.totals().items == 1
 
 
-def test_what_is_gone_teaches_also_where_nothing_was_recorded(shop):
+def test_removed_items_count_without_recorded_exposures(shop):
     explorer = explorer_of(shop)
     [made] = explorer.recommend(["ada"])
     explorer.remove([made.item])
@@ -150,7 +150,7 @@ def test_what_is_gone_teaches_also_where_nothing_was_recorded(shop):
     assert not np.array_equal(theta(explorer, "ada"), theta(explorer, "nobody"))
 
 
-def test_a_catalogue_is_remembered_as_it_began(shop):
+def test_a_store_remembers_the_first_catalogue(shop):
     store, other = tw.MemoryStore(), synthetic_catalogue(201, dim=DIM, seed=1)
     one, two = explorer_of(shop, store), explorer_of(other, store)
     one.remove([0])
@@ -161,7 +161,7 @@ def test_a_catalogue_is_remembered_as_it_began(shop):
     assert (0 in again, 9_001 in again, 9_002 in again) == (False, True, True)
 
 
-def test_strange_contexts(shop):
+def test_bad_contexts_are_refused(shop):
     features = tw.Crossed.over(shop, {"device": ["phone", "9"], "hour": 24}, dims=2)
     explorer = explorer_of(shop, policy=tw.Beam(features=features))
     for strange in ({"hour": 10**400}, {"hour": "noon"}, {"hour": 2**60}):
@@ -175,7 +175,7 @@ def test_strange_contexts(shop):
     assert len(explorer.store.metadata.list("context/")) == before + 1
 
 
-def test_features_that_mean_something_else_by_a_name(shop):
+def test_contexts_recorded_with_other_features_are_ignored(shop):
     store = tw.MemoryStore()
     words = tw.Crossed.over(shop, {"hour": ["morning", "night"]}, dims=2)
     numbers = tw.Crossed.over(shop, {"hour": 24}, dims=2)
@@ -187,7 +187,7 @@ def test_features_that_mean_something_else_by_a_name(shop):
     assert not later.explain(made).reproduced or later.explain(made).item == made.item
 
 
-def test_newcomers_are_new_for_a_while_only(shop):
+def test_new_items_lose_their_bonus_once_shown_often(shop):
     explorer = explorer_of(shop, cold=0.5, crowd=False)
     explorer.add(tw.Catalogue([9_001], ONE))
     for _ in range(3):
@@ -200,7 +200,7 @@ def test_newcomers_are_new_for_a_while_only(shop):
     assert explorer._snapshot.decider.plan.bonus[place] == 0
 
 
-def test_numbers_that_would_be_cut(shop):
+def test_values_that_do_not_fit_a_column_are_refused(shop):
     priced = tw.Catalogue(shop.ids, shop.vectors, titles=[None] * 200, columns={"price": list(range(200))})
     explorer = explorer_of(priced)
     with pytest.raises(tw.InvalidArgument, match="Int64 in price"):
@@ -209,7 +209,7 @@ def test_numbers_that_would_be_cut(shop):
     assert explorer.catalogue.some([explorer.catalogue.row(9_001)])["title"].to_list() == ["Named"]
 
 
-def test_nothing_left_and_something_again(shop, tmp_path):
+def test_all_items_can_be_removed_and_others_added(shop, tmp_path):
     explorer = explorer_of(shop)
     explorer.remove(list(range(200)))
     assert len(explorer) == 0
@@ -239,7 +239,7 @@ def test_a_rebuilt_tree_keeps_its_names(shop):
 
 
 @pytest.mark.parametrize("compare", [False, True])
-def test_health_can_be_asked_for_while_items_come_and_go(shop, compare):
+def test_health_works_while_items_change(shop, compare):
     explorer, done, problems = explorer_of(shop), threading.Event(), []
 
     def change():

@@ -155,7 +155,7 @@ class Explorer:
         self._current.snapshot = Snapshot(setup, catalogue, tree, spare=spare, page=page, progress=progress)
         self._current.snapshot.filters.base(None, None)  # refuses a condition that does not fit the columns
         mark_served(self.store)
-        self._item_counts = item_counts = ItemCounts() if counts else None
+        self._item_counts = item_counts = ItemCounts(runtime) if counts else None
         if item_counts is not None:
             item_counts.add_all(self.store, progress or silent)
         self.rewards = Rewards(
@@ -179,10 +179,6 @@ class Explorer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def _snapshot(self) -> Snapshot:
-        return self._current.snapshot
 
     def __len__(self) -> int:
         """Return how many items may be shown."""
@@ -211,6 +207,10 @@ class Explorer:
     def inspect(self) -> Inspection:
         """What is known, for pages, services and checks. It reads one snapshot, even after that was replaced."""
         return Inspection(self._snapshot, self._current.lock, self.rewards, self._item_counts)
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        return self._current.snapshot
 
     # --- deciding ----------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,13 @@
 """`ItemCounts`: how often every item was shown and what it earned, updated with every event."""
 
 from collections import deque
-from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.progress import Progress, Stage
 from treeward.core.types import AnyArray
+from treeward.explorer.runtime import Runtime
 from treeward.store.base import EventStore, join, read_chunks
 from treeward.store.events import NOTED, REWARD, SHOWN
 
@@ -17,7 +17,7 @@ _MOST_WAITING = 4096
 class ItemCounts:
     """Counts by the store's item numbers. Adding is cheap: events are counted when the counts are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._shown = np.zeros(0, dtype=np.int64)
         self._earned = np.zeros(0, dtype=np.float64)
         self.rewards = 0
@@ -25,7 +25,7 @@ class ItemCounts:
         self.earned = 0.0
         """... and their sum, with changes to earlier rewards; forgetting a user subtracts nothing."""
         self._waiting: deque[tuple[AnyArray, int]] = deque()
-        self._lock = Lock()
+        self._lock = runtime.lock()
 
     def add(self, events: AnyArray, sign: int = 1) -> None:
         """Count events or, with a sign of -1, subtract them."""

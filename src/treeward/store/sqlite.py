@@ -77,8 +77,9 @@ class SQLiteStore(MemoryStore):
 
     def _check_users(self, call: str, users: Sequence[User]) -> None:
         super()._check_users(call, users)
-        # Known users were checked before, and this is called for every decision.
-        check_utf8(f"SQLiteStore.{call}", [user for user in users if user not in self._numbers])
+        unknown = [user for user in users if user not in self._numbers]  # the others were checked before
+        if unknown:
+            check_utf8(f"SQLiteStore.{call}", unknown)
 
     def _write(self, change: Change, within: float | None) -> int:
         fresh: list[tuple[object, ...]] = []
