@@ -263,7 +263,7 @@ def test_bench(tmp_path):
     told = json.loads((tmp_path / "b.json").read_text())
     assert told["items"] == 500
     assert all(0 < figure["median_us"] <= figure["p99_us"] for figure in told["figures"].values())
-    assert len(told["figures"]) == 5
+    assert len(told["figures"]) == 4
     assert "--policy must be one of flat" in run(*small, "--policy", "magic", code=2)
     assert "budget must be an integer from" in run(*small, "--policy", "hcb", "--budget", 1, code=2)
 

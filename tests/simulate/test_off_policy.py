@@ -316,7 +316,7 @@ def test_the_command_takes_a_table_or_user_code(shop):
     ("words", "why"),
     [
         (("none.db", "--items", "items"), "there is no such store"),
-        (("events.db",), "items must be the path of a catalogue"),
+        (("events.db",), "--items must be given: a log alone does not say which items there were"),
         (("postgresql://u:hush@h/db", "--items", "items"), "LOG must be a file; copy a database to one first"),
         (("log.parquet",), "--items must be given"),
         (("none.parquet", "--items", "items"), "there is no such file"),

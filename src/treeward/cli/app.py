@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import signal
 import sys
 from importlib import import_module
 from itertools import pairwise
@@ -13,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import treeward
-from treeward.cli.console import complain, console, errors
+from treeward.cli.console import complain, console
 from treeward.core.errors import TreewardError
 
 COMMANDS = {
@@ -37,7 +36,14 @@ COMMANDS = {
 }
 """Every command, in the order of `treeward --help`; its module has the same name."""
 
-INTERRUPTED = 128 + signal.SIGINT
+_RULES = (
+    ("valid integer", "an integer"),
+    ("valid number", "a number"),
+    (r"greater than or equal to (\S+)", r"at least \1"),
+    (r"less than or equal to (\S+)", r"at most \1"),
+    (r"is not one of '(.*)'", r"one of \1"),
+)
+"""What the parser of arguments complains of, and the rule in our own words."""
 
 
 class _Commands(TyperGroup):
@@ -97,19 +103,11 @@ def _options(
     pass
 
 
-def main() -> None:
-    """Run the command line; an error is one sentence on stderr and exit status 2, never a traceback."""
+def run() -> int:
+    """Run a command and return its exit status; an error is one sentence on stderr and status 2, never a traceback."""
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="replace")  # a name the terminal cannot show is no reason to stop
-    status = _run()
-    if status == INTERRUPTED:
-        errors.print("interrupted")
-    sys.exit(status)
-
-
-def _run() -> int:
-    """Run a command and return its exit status."""
     try:
         status = app(prog_name="treeward", standalone_mode=False)
         console.file.flush()
@@ -119,10 +117,6 @@ def _run() -> int:
     except OSError as error:  # the output is closed or full
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         complain(f"cannot write the output: {error.strerror}")
-    except SystemError as error:
-        if not isinstance(error.__cause__, KeyboardInterrupt):  # which was raised while a kernel was loaded
-            raise
-        return INTERRUPTED
     except Exception as error:
         if not hasattr(error, "format_message"):  # all that the parser of arguments raises has it
             raise
@@ -137,5 +131,9 @@ def _usage_error(error: Any) -> str:
     """Return what is wrong with the arguments in one sentence: the command, the option, the rule and the value."""
     command = error.ctx.command_path.removeprefix("treeward ") if getattr(error, "ctx", None) else "treeward"
     options = getattr(getattr(error, "param", None), "opts", ())
-    given = [f", got {value!r}" for name, value in pairwise(sys.argv) if name in options]
-    return f"{command}: {error.format_message().rstrip('.')}{given[-1] if given else ''}"
+    given = [(name, value) for name, value in pairwise(sys.argv) if name in options]
+    for pattern, rule in _RULES:
+        found = re.search(pattern, error.format_message())
+        if given and found:
+            return f"{command}: {given[-1][0]} must be {found.expand(rule)}, got {given[-1][1]!r}".replace("', '", ", ")
+    return f"{command}: {error.format_message().rstrip('.')}"

@@ -1,7 +1,10 @@
 """`treeward experiment`: the paper's comparisons, and others, on any data."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Annotated, Any
 
 import typer
@@ -12,15 +15,16 @@ from treeward.cli.options import Derived, expanded
 from treeward.cli.results import show_changing_catalogue, show_outcome, show_reference, show_regret, show_stream
 from treeward.core import checks
 from treeward.core.artefact import write_file
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import DataError, InvalidArgument, TreewardError
 from treeward.experiment import Arm, Outcome, Spec, load
 from treeward.experiment import run as run_spec
+from treeward.experiment import stream as stream_experiment
 from treeward.experiment.changing_catalogue import ChangingCatalogue, run_changing_catalogue
 from treeward.experiment.prepare import is_world
 from treeward.experiment.presets import PRESETS, tuned, tuning
 from treeward.experiment.reference import compare
 from treeward.experiment.regret import Sizes, measure_regret
-from treeward.experiment.stream import Stream, able_als, run_stream
+from treeward.experiment.stream import Stream, run_stream
 from treeward.experiment.stream_arms import ARMS
 from treeward.experiment.summary import scores
 
@@ -36,6 +40,18 @@ Without = Annotated[
 _WORDS = {"widths": "Nodes per level of the tree, e.g. 100,1000. Default: by the size of the catalogue."}
 _TREE = ("budget", "dim", "vectors", "nodes", "widths")
 _ALL = ("users", "rounds", "repeats", "worlds", *_TREE, "reward", "once", "seed")
+
+
+@contextmanager
+def _removed_if_refused(out: Path) -> Iterator[None]:
+    """Remove a new folder if the experiment fails before anything was computed: another one may then use it."""
+    is_new = not out.exists()
+    try:
+        yield
+    except TreewardError:
+        if is_new and out.is_dir() and {path.name for path in out.iterdir()} <= {".lock", "spec.toml", "spec.json"}:
+            rmtree(out)
+        raise
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,7 @@ class RunPlace(Place):
 
     def run(self, spec: Spec, out: Path) -> Outcome:
         """Run an experiment."""
-        with progress() as report:
+        with _removed_if_refused(out), progress() as report:
             return run_spec(spec, out, prepared=self.prepared, **self.options(), progress=report)
 
 
@@ -259,7 +275,11 @@ def run(
         text = spec.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument("experiment run", "SPEC", "a file that can be read", f"{spec}: {error}") from error
-    show_outcome(place.run(Spec.from_toml(text), out), out)
+    try:
+        made = Spec.from_toml(text)
+    except InvalidArgument as error:
+        raise DataError(f"{spec}: {error}") from error
+    show_outcome(place.run(made, out), out)
 
 
 @app.command()
@@ -297,14 +317,14 @@ def stream(
     A finished run may be repeated with other arms or more repeats: only what is new is computed.
     """
     left_out = {checks.one_of("experiment stream", "--without", one, ARMS) for one in without or ()}
-    if arm is None and not able_als():
+    if arm is None and not stream_experiment.able_als():
         missing = {label for label, one in ARMS.items() if "als" in one.needs} - left_out
         for label in sorted(missing):
             warn(f"{label} is left out: it needs the extra als (pip install 'treeward[als]')")
         left_out |= missing
     arms = tuple(one for one in arm or ARMS if one not in left_out)
     made = Stream(str(data), loader=log.loader or "", loader_options=log.options(), arms=arms, **spec)
-    with progress() as report:
+    with _removed_if_refused(out), progress() as report:
         streamed = run_stream(made, out, **place.options(), progress=report)
     show_stream(streamed, out)
 
@@ -323,7 +343,7 @@ def changing_catalogue(
 ) -> None:
     """Run a catalogue that changes every day, with a static tree, an edited one, or one rebuilt now and then."""
     made = ChangingCatalogue(world="" if world is None else str(world.resolve()), **spec)
-    with progress() as report:
+    with _removed_if_refused(out), progress() as report:
         result = run_changing_catalogue(made, out, **place.options(), progress=report)
     show_changing_catalogue(result, out)
 
@@ -336,7 +356,7 @@ def regret(
     place: Place,
 ) -> None:
     """Measure the regret of HCB and of flat LinUCB over catalogue sizes, next to how the paper's bounds grow."""
-    with progress() as report:
+    with _removed_if_refused(out), progress() as report:
         measured = measure_regret(Sizes(**spec), out, **place.options(), progress=report)
     show_regret(measured, Sizes(**spec), out)
 

@@ -11,7 +11,7 @@ import typer
 from treeward.bandit.changed_vectors import check_vectors
 from treeward.bandit.crowd import Crowd
 from treeward.cli.console import progress, say, timed, warn
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.registry import LOADERS
 from treeward.data.catalogue import Catalogue
 from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES
@@ -190,6 +190,8 @@ def load_items(
     """Read items, and say so where their ids are mere row numbers."""
     with timed(f"Reading {path}"):
         made = Catalogue.load(path, columns=columns, vectors=vectors, need_vectors=need_vectors)
+    if not len(made):
+        raise DataError(f"{path}: holds no items")
     if made.ids_are_row_numbers:
         others = ", ".join(made.table.columns[1:]) or "no others"
         say(

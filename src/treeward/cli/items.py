@@ -42,7 +42,10 @@ def put(
         vector = {"vector": vectors[at]} if vectors is not None else {}
         rows.append({"item": row["id"], "columns": columns, **vector})
     texts = [{**row, "item": str(row["item"])} for row in rows] if shop.ids_are_integers else []
-    _send(service, key, [rows, texts] if texts else [rows], "put_items", "putting items in")
+    try:
+        _send(service, key, [rows, texts] if texts else [rows], "put_items", "putting items in")
+    except TreewardError as error:
+        raise TreewardError(f"{items} to {error}") from error
     say(f"{len(rows):,} item(s) are in.")
 
 

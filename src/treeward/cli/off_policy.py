@@ -88,6 +88,8 @@ def off_policy(
         if path is not None:
             checks.one_of(_OWNER, option, path.suffix.lower(), kinds)
             _check_free(path, force)
+    if items is None and config is None:
+        raise InvalidArgument(_OWNER, "--items", "given: a log alone does not say which items there were", "nothing")
     for name in target or NAMES:
         check_name(_OWNER, name)
     flags = {"items": None if items is None else str(items), "columns": column, "tree": tree}
@@ -131,8 +133,6 @@ def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
 
 
 def _of_table(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged:
-    if flags["items"] is None and config is None:
-        raise InvalidArgument(_OWNER, "--items", "given: a log alone does not say which items there were", "nothing")
     settings = read_settings(config, flags=flags)
     shop, made = settings.load_items(), read_table(path)
     checked_log(_OWNER, made)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _ADDRESS = re.compile(r"(?:https?://\S+|\[[0-9a-fA-F:]+\]:\d+|[\w.-]*:\d+)/?")
 _NEEDS = {
-    "public": "the public address of a service (its setting port, 8000 by default; not admin_port)",
-    "admin": "the admin address of a service (its setting admin_port, 8001 by default; not port)",
+    "public": "the public address of a service (its setting port), such as localhost:8000",
+    "admin": "the admin address of a service (its setting admin_port), such as localhost:8001",
 }
 
 Public = Annotated[
@@ -44,7 +44,7 @@ def remote(
 ) -> "Iterator[Client]":
     """Yield a client of a service's `listener`, which is public or admin; errors name the `command`."""
     if not is_address(address):
-        raise InvalidArgument(command, "SERVICE", f"{_NEEDS[listener]}, such as localhost:8000", address)
+        raise InvalidArgument(command, "SERVICE", _NEEDS[listener], address)
     try:
         import httpx
 
@@ -63,4 +63,8 @@ def remote(
             raise TreewardError(f"{url}: {error} (--key, or TREEWARD_KEY in the environment)") from error
         if isinstance(error, httpx.TransportError):
             raise TreewardError(f"{url}: no service answers ({error}){needs}") from error
-        raise TreewardError(f"{url}: {error}{needs if status in (404, 405) else ''}") from error
+        if status in (404, 405):
+            other = {"public": "is an admin address", "admin": "is a public address"}[listener]
+            what = other if getattr(error, "error", "") == "other_port" else f"has no such route ({error})"
+            raise TreewardError(f"{url} {what}{needs}") from error
+        raise TreewardError(f"{url}: {error}") from error

@@ -108,7 +108,10 @@ def copy_of(store: Path) -> Iterator[Path]:
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
         copy_at_rest(store, copy)
-        yield copy
+        try:
+            yield copy
+        except StoreError as error:  # name the store that the user knows
+            raise type(error)(str(error).replace(str(copy), str(store))) from error
 
 
 @contextmanager

@@ -341,6 +341,22 @@ def _checksum(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(_render(manifest | {"checksum": ""})).hexdigest()
 
 
+_MAKERS = {
+    "treeward.tree": ("a tree", "treeward tree build"),
+    "treeward.catalogue": ("items", "treeward embed"),
+    "treeward.crowd": ("a prior", "treeward prior fit"),
+    "treeward.world": ("a world", "treeward world fit"),
+    "treeward.neural": ("features", "treeward embed neural"),
+    "treeward.dataset": ("a data set", "treeward data inspect --save"),
+}
+
+
+def _expected(format: str) -> str:
+    """Return what a folder is expected to hold, and the command that makes it."""
+    what, command = _MAKERS.get(format, (format, ""))
+    return f"the folder should hold {what}" + (f", which `{command}` makes" if command else "")
+
+
 def _read_manifest(folder: Path, format: str, version: int) -> _Manifest:
     path = folder / MANIFEST
     try:
@@ -348,7 +364,8 @@ def _read_manifest(folder: Path, format: str, version: int) -> _Manifest:
             raise ArtefactCorrupt(f"{path}: is a symbolic link")
         raw = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ArtefactMissing(f"{folder}: no {MANIFEST} here, so nothing that treeward saved") from error
+        why = f"there is no {MANIFEST}" if folder.exists() else "there is no such folder"
+        raise ArtefactMissing(f"{folder}: holds nothing that treeward saved ({why}); {_expected(format)}") from error
     except OSError as error:
         raise ArtefactError(f"{path}: cannot be read: {error.strerror}") from error
     try:
@@ -358,7 +375,8 @@ def _read_manifest(folder: Path, format: str, version: int) -> _Manifest:
             raise ArtefactCorrupt(f"{path}: its checksum does not match")
         found = loose.get("format"), loose.get("version")
         if found != (format, version):
-            raise ArtefactVersion(f"{path}: holds {found[0]} version {found[1]}, expected {format} version {version}")
+            held = f"{path}: holds {found[0]} version {found[1]}, expected {format} version {version}"
+            raise ArtefactVersion(held if found[0] == format else f"{held}; {_expected(format)}")
         return msgspec.convert(loose, _Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArtefactCorrupt(f"{path}: {error}") from error

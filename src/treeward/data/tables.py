@@ -51,7 +51,9 @@ def read_matrix(path: StrPath) -> AnyArray:
 def read_table(path: StrPath) -> pl.DataFrame:
     """Read a CSV, TSV or Parquet file, chosen by its ending."""
     if not Path(path).is_file():
-        raise DataError(f"{path}: cannot be read: there is no such file")
+        folder = "it is a folder, and holds nothing that treeward saved"
+        what = folder if Path(path).is_dir() else "there is no such file"
+        raise DataError(f"{path}: cannot be read: {what}")
     reader = READERS.get(Path(path).suffix.lower())
     if reader is None:
         raise DataError(f"{path}: unknown ending; treeward reads {', '.join(sorted(READERS))} tables and .npy matrices")

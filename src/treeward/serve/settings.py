@@ -287,14 +287,20 @@ def read_settings(
     return made
 
 
+_SWITCHES = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+
+
 def parsed(name: str, text: str, owner: str) -> Any:
     """Return the value of a setting from its text in the environment or on the command line."""
     kinds = {one.name: one.type for one in fields(Settings) if one.name != "keys"}
     checks.one_of("serve", owner, name, kinds)
-    try:
-        return msgspec.convert(text, kinds[name], strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidArgument("serve", owner, f"of its type ({error})", text) from error
+    for value in (text, _SWITCHES.get(text.lower(), text)):  # `off` is a value of `log`, and false elsewhere
+        try:
+            return msgspec.convert(value, kinds[name], strict=False)
+        except msgspec.ValidationError as error:
+            why = error
+    rule = checks.rule_of(kinds[name])
+    raise InvalidArgument("serve", owner, f"of its type ({why})" if rule is None else rule.describe(), text) from why
 
 
 def table() -> list[tuple[str, str, str]]:
