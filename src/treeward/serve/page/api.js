@@ -57,3 +57,19 @@ export const query = (parts) => {
   const text = made.toString();
   return text ? "?" + text : "";
 };
+
+// Calls `look` again and again while the page is visible, until the function that is returned is called.
+export function repeat(look, milliseconds) {
+  let timer = null, stopped = false;
+  const next = async () => {
+    try {
+      if (!document.hidden) await look();
+    } catch (error) {
+      if (error.status === 401) throw error;  // main.js asks for the key
+      // For other errors the header shows that the service is gone: go on trying.
+    }
+    if (!stopped) timer = setTimeout(next, milliseconds);
+  };
+  timer = setTimeout(next, milliseconds);
+  return () => { stopped = true; clearTimeout(timer); };
+}

@@ -1,6 +1,6 @@
 // What the crowd has learned: the present edition, the items and groups that rose, and whether clicks rise with them.
 
-import { ask, query } from "./api.js";
+import { ask, query, repeat } from "./api.js";
 import * as chart from "./chart.js";
 import { empty, h, loading, number, percent, short } from "./dom.js";
 
@@ -22,7 +22,7 @@ export async function show(root, parts, go, about) {
       h("p", { class: "soft", text: "Better liked than items like them: by how much, what they earn, and how often they were tried." }), risen),
       h("section", { "aria-label": "Groups a new user will like least" }, h("h2", { text: "Groups a new user will like least" }), worst)))];
   root.replaceChildren(loading("what the crowd has learned"));
-  let rows = {}, told = null, timer = null, gone = false;
+  let rows = {}, told = null, gone = false;
 
   async function look() {
     const [crowd, live] = await Promise.all([ask("/v1/crowd"), ask("/v1/live" + query({ after: rows.time?.at(-1) }))]);
@@ -76,14 +76,7 @@ export async function show(root, parts, go, about) {
     if (x.length) chart.lines(place, [{ name: "lately", x, y: ratio(SMOOTH) }, { name: "since the first point", x, y: ratio(KEPT + 1) }], { suffix: clicks ? " %" : "" }).catch(() => {});
   }
 
-  async function next() {
-    if (gone) return;
-    try { if (!document.hidden) await look(); } catch (error) {
-      if (error.status === 401) throw error;  // main.js asks for the key
-    }
-    timer = setTimeout(next, EVERY);
-  }
   await look();
-  timer = setTimeout(next, EVERY);
-  return { repaint: draw, end: () => { gone = true; clearTimeout(timer); chart.clear(place); } };
+  const stop = repeat(look, EVERY);
+  return { repaint: draw, end: () => { gone = true; stop(); chart.clear(place); } };
 }

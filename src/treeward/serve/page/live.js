@@ -1,6 +1,6 @@
 // What the service does, second by second.
 
-import { ask, query } from "./api.js";
+import { ask, query, repeat } from "./api.js";
 import * as chart from "./chart.js";
 import { empty, h, loading, number, percent, short } from "./dom.js";
 
@@ -19,7 +19,7 @@ export async function show(root) {
   }));
   const quiet = h("div");
   root.replaceChildren(loading("what happened lately"));
-  let rows = {}, timer = null, gone = false, told = null;
+  let rows = {}, gone = false, told = null;
 
   async function look() {
     const after = rows.time?.at(-1);
@@ -68,15 +68,7 @@ export async function show(root) {
     for (const [name, [traces, options]] of Object.entries(all)) if (traces[0].y) chart.lines(places[name], traces, options).catch(() => {});
   }
 
-  async function next() {
-    if (gone) return;
-    try { if (!document.hidden) await look(); } catch (error) {
-      if (error.status === 401) throw error;  // main.js asks for the key
-      // For other errors the header shows that the service is gone: go on trying.
-    }
-    timer = setTimeout(next, EVERY);
-  }
   await look();
-  timer = setTimeout(next, EVERY);
-  return { repaint: draw, end: () => { gone = true; clearTimeout(timer); Object.values(places).forEach(chart.clear); } };
+  const stop = repeat(look, EVERY);
+  return { repaint: draw, end: () => { gone = true; stop(); Object.values(places).forEach(chart.clear); } };
 }
