@@ -50,9 +50,10 @@ class SQLiteStore(MemoryStore):
     [1]
     """
 
+    @checks.checked("SQLiteStore")
     def __init__(self, path: str | Path, *, create: bool = True, progress: Progress | None = None) -> None:
         self.path, self._progress = Path(path), progress or silent
-        self._journal = Journal(self.path, create=checks.flag("SQLiteStore", "create", create))
+        self._journal = Journal(self.path, create=create)
         self._numbers: dict[User, int] = {}
         """In the file users are numbers, so that an erased name is gone from one place."""
         self._next_user = 1
