@@ -188,9 +188,9 @@ class MemoryStore:
 
     def move(self, source: User, target: User | None) -> AnyArray:
         """Put one user's events behind another's, or erase them if there is no target; return these events."""
+        self._check_users("move", [source] if target is None else [source, target])
         if source == target:
             raise InvalidArgument(f"{type(self).__name__}.move", "target", "another user than the source", target)
-        self._check_users("move", [source] if target is None else [source, target])
         with self._lock:
             self._refuse()
             log = self._logs.pop(source, bytearray())

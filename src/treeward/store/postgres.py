@@ -201,9 +201,9 @@ class PostgresStore:
 
     def move(self, source: User, target: User | None) -> AnyArray:
         """Put one user's events behind another's, or erase them if there is no target; return these events."""
+        old, *new = _spelled("move", [source] if target is None else [source, target])
         if source == target:
             raise InvalidArgument("PostgresStore.move", "target", "another user than the source", target)
-        old, *new = _spelled("move", [source] if target is None else [source, target])
 
         def moved(db: Connection) -> tuple[bytes, Identities]:
             # Set aside: if this attempt fails, what it changed in memory must not be taken for the truth.
