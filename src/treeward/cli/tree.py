@@ -30,8 +30,8 @@ app = typer.Typer()
 
 ItemsOption = Annotated[Path | None, typer.Option("--items", help=ITEMS, show_default=False)]
 _WORDS = {
-    "widths": "Nodes per level, from below the root to the leaves, e.g. 100,10000. Default: about 16 items per leaf, at "
-    "most about 100 children per node.",
+    "widths": "Nodes per level, from below the root to the leaves, e.g. 100,10000. Default: about 16 items per leaf, "
+    "at most about 100 children per node.",
     "max_leaf": "Split leaves of more items than this.",
     "threads": "How many threads, or processes for shards. Default: all cores.",
 }
