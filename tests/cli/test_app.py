@@ -315,5 +315,19 @@ def test_ctrl_c_while_a_kernel_is_loaded_is_an_interruption(monkeypatch, capsys)
         main()
 
 
+def test_an_error_that_follows_a_swallowed_ctrl_c_is_an_interruption(monkeypatch, capsys):
+    def compiling(**_):
+        with contextlib.suppress(KeyboardInterrupt):  # as LLVM's callbacks do
+            signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("no compiled object yet")
+
+    monkeypatch.setattr("treeward.cli.app.app", compiling)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code, capsys.readouterr().err.strip()) == (130, "interrupted")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def _raise(error):
     raise error

@@ -29,19 +29,15 @@ def files_of(call):
     return sorted({"engine" if path.parts[0] == "engine" else str(path) for path in seen})
 
 
-@pytest.fixture
-def warm():
-    """An explorer that has recommended to a user, and learned, before."""
-    explorer = tw.Explorer(synthetic_catalogue(1_000, dim=8, seed=0), seed=0)
-    for _ in range(3):
-        explorer.feedback({made.id: 1.0 for made in explorer.recommend(["ada"])})
-    return explorer
-
-
-def test_recommend_and_feedback_run_through_few_files(warm):
-    made = []
-    recommend = files_of(lambda: made.extend(warm.recommend(["ada"])))
-    feedback = files_of(lambda: warm.feedback({made[0].id: 1.0}))
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
+def test_recommend_and_feedback_run_through_few_files(durable, tmp_path):
+    store = tw.SQLiteStore(tmp_path / "events.db") if durable else tw.MemoryStore()
+    with tw.Explorer(synthetic_catalogue(1_000, dim=8, seed=0), store=store, seed=0) as explorer:
+        for _ in range(3):  # the user is known, and kernels are compiled
+            explorer.feedback({made.id: 1.0 for made in explorer.recommend(["ada"])})
+        made = []
+        recommend = files_of(lambda: made.extend(explorer.recommend(["ada"])))
+        feedback = files_of(lambda: explorer.feedback({made[0].id: 1.0}))
     assert {"explorer/explorer.py", "engine"} <= set(recommend), "the trace sees the call"
     assert "explorer/rewards.py" in feedback
     assert len(recommend) <= MOST_OF_RECOMMEND, recommend

@@ -140,4 +140,4 @@ def test_world_commands_fit_and_report(truth, tmp_path):
     assert (tmp_path / "told.json").exists()
     assert "outside of what treeward saved" in run("world", "report", world, "-o", world / "manifest.json", code=2)
     assert "--out must be one of .html, .json" in run("world", "report", world, "-o", "page.pdf", code=2)
-    assert "manifest" in run("world", "report", tmp_path / "nowhere", code=2)
+    assert "which `treeward world fit` makes" in run("world", "report", tmp_path / "nowhere", code=2, width=300)

@@ -59,7 +59,7 @@ def _show(found: DatasetSummary) -> None:
     rows = [(name, value, *(f"{counts[name]:,}" if name in counts else "" for counts in compared.values()))
             for name, value in values.items()]  # fmt: skip
     show_table(found.name, ("", "here", *compared), rows)
-    for title, counted in (("events per user", found.events_a_user), ("events per item", found.events_an_item)):
+    for title, counted in (("events per user", found.events_per_user), ("events per item", found.events_per_item)):
         bars = histogram(counted)
         most = max((count for _, count in bars), default=1)
         lines = [(label, f"{count:,}", "█" * round(40 * count / most) or ("▏" if count else ""))

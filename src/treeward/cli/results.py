@@ -27,7 +27,7 @@ def show_outcome(outcome: Outcome, folder: Path, target: Path | None = None) -> 
         last = mine[-1]
         half = "" if last["half"] is None else f"± {last['half']:.1f}"
         means = (f"{row['mean']:.1f}" for row in mine)
-        work = f"{last['scores']:.1f}", f"{last['coverage']:.1%}", f"{last['us_a_round']:.1f}"
+        work = f"{last['scores']:.1f}", f"{last['coverage']:.1%}", f"{last['us_per_round']:.1f}"
         rows.append((arm.label, *means, half, *work))
     title = (
         f"Cumulative reward of {len(outcome.prepared['users']):,} {spec.split} users, "

@@ -62,8 +62,8 @@ class DatasetSummary(NamedTuple):
     source: dict[str, object]
     paper: dict[str, int] | None
     """The paper's table 2, where it applies."""
-    events_a_user: NDArray[np.int64]
-    events_an_item: NDArray[np.int64]
+    events_per_user: NDArray[np.int64]
+    events_per_item: NDArray[np.int64]
 
     @property
     def kinds(self) -> dict[str, int]:
@@ -105,8 +105,8 @@ def describe(data: Dataset) -> DatasetSummary:
         dropped={reason: (problem.times, problem.where) for reason, problem in data.dropped.items()},
         source=data.source,
         paper=PAPER.get(data.name),
-        events_a_user=users,
-        events_an_item=items,
+        events_per_user=users,
+        events_per_item=items,
     )
 
 

@@ -253,7 +253,7 @@ def _frontier(outcome: Outcome) -> list[str]:
     parts = [heading("Reward against work")]
     for name, title, least in (
         ("multiplications", "multiplications per decision and update", 1_000.0),
-        ("us_a_round", "microseconds per decision and update, one core", 1.0),
+        ("us_per_round", "microseconds per decision and update, one core", 1.0),
     ):
         # What costs nothing, such as a list, still has its place on a logarithmic axis.
         work, earned = np.maximum(cells[name].to_numpy(), least), cells["mean"].to_numpy()
@@ -273,7 +273,7 @@ def _budget(outcome: Outcome) -> list[str]:
     rows = [
         (arm, f"{mean:.1f}", f"{most}", f"{work:,.0f}", f"{questions:.0f}", f"{coverage:.1%}", f"{time:.1f}")
         for arm, mean, most, work, questions, coverage, time in cells.select(
-            "arm", "scores", "most_scores", "multiplications", "questions", "coverage", "us_a_round"
+            "arm", "scores", "most_scores", "multiplications", "questions", "coverage", "us_per_round"
         ).iter_rows()
     ]
     head = (

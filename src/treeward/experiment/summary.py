@@ -261,7 +261,7 @@ def tidy(outcome: Outcome) -> pl.DataFrame:
     cells = outcome.cells.group_by("arm").agg(
         pl.col("scores", "multiplications", "coverage", "questions", *judged).mean(),
         pl.col("most_scores").max(),
-        (pl.col("seconds").mean() / (len(outcome.prepared["users"]) * outcome.spec.rounds) * 1e6).alias("us_a_round"),
+        (pl.col("seconds").mean() / (len(outcome.prepared["users"]) * outcome.spec.rounds) * 1e6).alias("us_per_round"),
     )
     made = pl.DataFrame(rows).join(cells, on="arm", how="left", maintain_order="left")
     if outcome.spec.judges:

@@ -69,11 +69,14 @@ class CrowdSums:
             self._sample(user)
 
     def add(self, users: Sequence[User], events: AnyArray, epoch: int) -> None:
-        """Add rewards, one per user, that the store has recorded in an epoch."""
-        counted = of_decisions(events)
-        if not counted.any():
+        """Add rewards and changes, one per user, that the store has recorded in an epoch.
+
+        Those without a decision (a nonce of 0) do not count for the crowd.
+        """
+        counted = [nonce != 0 for nonce in events["nonce"].tolist()]
+        if not any(counted):
             return
-        for user, counts in zip(users, counted.tolist(), strict=True):
+        for user, counts in zip(users, counted, strict=True):
             if counts:
                 self._sample(user)
         self._add(events, 1, epoch)

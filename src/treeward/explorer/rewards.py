@@ -17,7 +17,7 @@ from treeward.explorer.item_counts import ItemCounts
 from treeward.explorer.runtime import Runtime
 from treeward.explorer.snapshot import Current
 from treeward.policy.session import LARGEST
-from treeward.store.base import EventStore, User, read_all, read_rewards
+from treeward.store.base import EventStore, User, read_all
 from treeward.store.events import AMENDED, CHANGE, EVENT, NOTED, REWARD, SHOWN
 
 OnRepeat = Literal["reject", "max", "sum", "last"]
@@ -68,7 +68,8 @@ class Rewards:
         runtime: Runtime,
     ) -> None:
         self._current, self._store, self._on_repeat, self._window = current, store, on_repeat, window
-        self.limits, self._item_counts, self._crowd, self._runtime = limits, item_counts, crowd, runtime
+        self.limits, self._item_counts, self._runtime = limits, item_counts, runtime
+        self._crowd = crowd if learns else None
         self.ids = DecisionIds(store.identities.secret)
         self._reward, self._change = (REWARD, CHANGE) if learns else (NOTED, AMENDED)
         self.recorded: Callable[[Sequence[User], AnyArray], None] = lambda users, events: None
@@ -166,9 +167,10 @@ class Rewards:
                 valid.append((i, *self.decision_of(of)))
             except TreewardError as error:
                 found[i] = error
-        before = read_rewards(self._store, [(user, decision.nonce) for _, user, decision in valid]) if valid else []
-        for (i, user, decision), rewards in zip(valid, before, strict=True):
-            found[i] = _Known(user, decision, rewards)
+        users, nonces = [user for _, user, _ in valid], [decision.nonce for _, _, decision in valid]
+        before = self._store.read(users, nonces=nonces) if valid else []
+        for (i, user, decision), events in zip(valid, before, strict=True):
+            found[i] = _Known(user, decision, events["reward"].tolist())
         return found
 
     def _event_of(
@@ -205,7 +207,7 @@ class Rewards:
         # Events have their time in whole seconds.
         if self._window is not None and when and self._seconds() > when + 1 + self._window:
             raise FeedbackLate(f"{item!r:.40} was shown to {who!r:.40} more than {self._window:g} seconds ago")
-        [before] = read_rewards(self._store, [(who, nonce)])
+        before = self._store.read([who], nonces=[nonce])[0]["reward"].tolist()
         return self._event(f"that showed {item!r:.20}", who, (number, node, nonce, snapshot, own), before, reward)
 
     def _event(

@@ -21,7 +21,7 @@ from treeward.simulate.round_loop import Run, by_rounds, logged
 from treeward.simulate.world import World
 from treeward.tree.item_tree import ItemTree
 
-_USERS_A_PIECE = 16
+_USERS_PER_PIECE = 16
 
 
 @checks.checked()
@@ -129,7 +129,7 @@ def _by_users(run: Run, threads: int | None, progress: Progress) -> float:
 
     def piece(first: int, turns: int = run.rounds) -> None:
         loop, places = UserLoop(plan, run.rounds), np.zeros(turns, dtype=np.int32)
-        for i in range(first, min(first + _USERS_A_PIECE, len(run.who))):
+        for i in range(first, min(first + _USERS_PER_PIECE, len(run.who))):
             stream, coins = rng.stream("user", run.who[i]), rng.stream("coin", run.who[i])
             loop.run(
                 Rounds(
@@ -141,7 +141,7 @@ def _by_users(run: Run, threads: int | None, progress: Progress) -> float:
 
     with workers(threads) as pool:
         piece(0, 0)  # compiles, so that the time below is the run's own
-        pieces = range(0, len(run.who), _USERS_A_PIECE)
+        pieces = range(0, len(run.who), _USERS_PER_PIECE)
         stage = Stage(progress, run.policy.name, len(pieces))
         start = perf_counter()
         pool.each(piece, pieces, stage.step)

@@ -20,6 +20,7 @@ _NO_EVENTS = np.zeros(0, dtype=EVENT)
 _USERS_AT_ONCE = 2048
 _KEYS_AT_ONCE = 64
 _SIZE = EVENT.itemsize
+_KINDS = {str, int}
 _NO_NONCE = bytes(8)
 _NONCE = slice(EVENT.fields["nonce"][1], EVENT.fields["nonce"][1] + 8)  # type: ignore[index]
 _KIND = EVENT.fields["kind"][1]  # type: ignore[index]
@@ -95,7 +96,8 @@ class MemoryStore:
 
     def _check_users(self, call: str, users: Sequence[User]) -> None:
         """Refuse users that this store cannot hold."""
-        check_users(f"{type(self).__name__}.{call}", users)
+        if not _KINDS.issuperset(map(type, users)):  # quick, because this is called for every decision
+            check_users(f"{type(self).__name__}.{call}", users)
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -125,7 +127,7 @@ class MemoryStore:
                 else:
                     log += event
             added = np.array(new, dtype=np.bool_)
-            if not added.all():
+            if False in new:
                 users = [user for user, fresh in zip(users, new, strict=True) if fresh]
                 events = events[added]
             # Also if nothing is new: what is here already may still be on its way to the disk.
@@ -186,9 +188,9 @@ class MemoryStore:
 
     def move(self, source: User, target: User | None) -> AnyArray:
         """Put one user's events behind another's, or erase them if there is no target; return these events."""
+        self._check_users("move", [source] if target is None else [source, target])
         if source == target:
             raise InvalidArgument(f"{type(self).__name__}.move", "target", "another user than the source", target)
-        self._check_users("move", [source] if target is None else [source, target])
         with self._lock:
             self._refuse()
             log = self._logs.pop(source, bytearray())

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import checks
+from treeward.core.checks import Count, Positive
 from treeward.core.errors import InvalidArgument, StoreError
 from treeward.core.types import AnyArray
 from treeward.store import postgres_schema
@@ -43,13 +44,12 @@ class PostgresStore:
 
     shared = True
 
-    def __init__(self, url: str, *, create: bool = True, connections: int = 8, timeout: float = 5.0) -> None:
-        owner = "PostgresStore"
-        most = checks.integer(owner, "connections", connections, low=1)
+    @checks.checked("PostgresStore")
+    def __init__(self, url: str, *, create: bool = True, connections: Count = 8, timeout: Positive = 5.0) -> None:
         self._lock = RLock()
         self._known: Identities | None = None
         self._users, self._counted = 0, -_SECONDS_A_COUNT
-        self._base = Database(url, most, checks.number(owner, "timeout", timeout, above=0))
+        self._base = Database(url, connections, timeout)
         self.metadata = _Metadata(self._base, self._forget_identities)
         try:
             self._base.do(lambda db: postgres_schema.prepare(db, str(self._base), create=create))
@@ -201,9 +201,9 @@ class PostgresStore:
 
     def move(self, source: User, target: User | None) -> AnyArray:
         """Put one user's events behind another's, or erase them if there is no target; return these events."""
+        old, *new = _spelled("move", [source] if target is None else [source, target])
         if source == target:
             raise InvalidArgument("PostgresStore.move", "target", "another user than the source", target)
-        old, *new = _spelled("move", [source] if target is None else [source, target])
 
         def moved(db: Connection) -> tuple[bytes, Identities]:
             # Set aside: if this attempt fails, what it changed in memory must not be taken for the truth.

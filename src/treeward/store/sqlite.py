@@ -50,9 +50,10 @@ class SQLiteStore(MemoryStore):
     [1]
     """
 
+    @checks.checked("SQLiteStore")
     def __init__(self, path: str | Path, *, create: bool = True, progress: Progress | None = None) -> None:
         self.path, self._progress = Path(path), progress or silent
-        self._journal = Journal(self.path, create=checks.flag("SQLiteStore", "create", create))
+        self._journal = Journal(self.path, create=create)
         self._numbers: dict[User, int] = {}
         """In the file users are numbers, so that an erased name is gone from one place."""
         self._next_user = 1
@@ -76,8 +77,9 @@ class SQLiteStore(MemoryStore):
 
     def _check_users(self, call: str, users: Sequence[User]) -> None:
         super()._check_users(call, users)
-        # Known users were checked before, and this is called for every decision.
-        check_utf8(f"SQLiteStore.{call}", [user for user in users if user not in self._numbers])
+        unknown = [user for user in users if user not in self._numbers]  # the others were checked before
+        if unknown:
+            check_utf8(f"SQLiteStore.{call}", unknown)
 
     def _write(self, change: Change, within: float | None) -> int:
         fresh: list[tuple[object, ...]] = []

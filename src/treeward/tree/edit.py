@@ -24,7 +24,7 @@ def limits(tree: "ItemTree") -> tuple[int, float]:
 
 def _each(tree: "ItemTree") -> float:
     """Return how many items a leaf had on average when the tree was built."""
-    return float(tree.provenance.get("items_a_leaf", len(tree) / len(tree.leaves)))
+    return float(tree.provenance.get("items_per_leaf", len(tree) / len(tree.leaves)))
 
 
 def edited(tree: "ItemTree", rows: Rows, leaf: Integers, counts: NDArray[np.bool_]) -> "ItemTree":
@@ -69,7 +69,7 @@ def edited(tree: "ItemTree", rows: Rows, leaf: Integers, counts: NDArray[np.bool
     if tree.names is not None:
         source = np.concatenate([np.arange(nodes), origin[first[fresh]]])
         names = [tree.names[source[kept[node]]] for node in old.tolist()]
-    return ItemTree(arrays, names=names, provenance={**tree.provenance, "items_a_leaf": _each(tree)})
+    return ItemTree(arrays, names=names, provenance={**tree.provenance, "items_per_leaf": _each(tree)})
 
 
 def _join(labels: Integers, tree: "ItemTree", counts: NDArray[np.bool_], least: float) -> None:
