@@ -146,6 +146,21 @@ def test_a_field_refers_to_one_tree_though_another_is_built_meanwhile(policy):
         explorer.inspect.field("ada", node=last)
 
 
+def test_a_field_refers_to_one_edition_of_the_crowd_though_another_is_published_meanwhile(monkeypatch):
+    explorer = tw.Explorer(synthetic_catalogue(500, dim=DIM, seed=0), publishes=False, seed=0)
+    explorer.feedback({made.id: 1.0 for made in explorer.recommend([f"user {i}" for i in range(30)])})
+    inspect, decider = explorer.inspect, explorer._snapshot.decider
+    before, state_after = inspect.field("ada"), decider.state_after
+
+    def interrupted(*given):
+        explorer.publish()
+        return state_after(*given)
+
+    monkeypatch.setattr(decider, "state_after", interrupted)
+    assert inspect.field("ada").mean == before.mean
+    assert inspect.field("ada").mean != before.mean, "the next call uses the new edition"
+
+
 def test_an_inspection_keeps_its_tree_and_items(shrinking):
     explorer = shrinking.explorer
     inspect = explorer.inspect

@@ -15,7 +15,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, wraps
 from itertools import pairwise
 from textwrap import dedent
@@ -33,7 +33,6 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")
 Seed = Annotated[int, typer.Option(help="Every random choice comes from this seed.", min=0)]
 
 
-@dataclass(frozen=True)
 class Derived:
     """Options for some parameters of a function, or some fields of a dataclass or a named tuple.
 
@@ -51,20 +50,11 @@ class Derived:
         Whether an option that is not given is None, because its value may come from a file or the environment.
     """
 
-    source: Any
-    names: tuple[str, ...]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    words: Mapping[str, str] = field(default_factory=dict)
-    optional: bool = False
-
     def __init__(
         self, source: Any, *names: str, words: Mapping[str, str] | None = None, optional: bool = False, **defaults: Any
     ) -> None:
-        object.__setattr__(self, "source", source)
-        object.__setattr__(self, "names", (*names, *(name for name in defaults if name not in names)))
-        object.__setattr__(self, "defaults", defaults)
-        object.__setattr__(self, "words", words or {})
-        object.__setattr__(self, "optional", optional)
+        self.source, self.words, self.optional, self.defaults = source, words or {}, optional, defaults
+        self.names = (*names, *(name for name in defaults if name not in names))
 
 
 class _Meaning(NamedTuple):

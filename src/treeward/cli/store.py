@@ -5,19 +5,25 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from treeward.cli.console import errors, progress, say
 from treeward.cli.inputs import Columns
 from treeward.core.errors import DataError, InvalidArgument, StoreError, StoreInUse
-
-if TYPE_CHECKING:
-    from treeward.core.progress import Progress
-    from treeward.explorer.explorer import Explorer
-    from treeward.explorer.state_check import StateCheck
-    from treeward.serve.settings import Settings
+from treeward.core.progress import Progress
+from treeward.explorer.crowd_check import check_with_crowd
+from treeward.explorer.explorer import Explorer
+from treeward.explorer.state_check import StateCheck
+from treeward.serve.settings import Settings, read_settings
+from treeward.store import parquet
+from treeward.store.check import copy_at_rest
+from treeward.store.check import salvage as rescue
+from treeward.store.copy import copy
+from treeward.store.opening import open_store, opened_store, without_password
+from treeward.store.restore import restore as put_back
+from treeward.store.sqlite import SQLiteStore
 
 app = typer.Typer()
 
@@ -57,8 +63,6 @@ def check(
     With --items, a sample of users is rebuilt twice: event by event, as a service learns, and at once from the log.
     Every remembered state is compared with the log. Exits with 1 if anything is wrong.
     """
-    from treeward.explorer.crowd_check import check_with_crowd
-
     with progress() as report:
         found, crowd = check_with_crowd(store, report)
     say(f"{found.events:,} events of {found.users:,} users; the last is {found.last}")
@@ -91,7 +95,7 @@ def _check_states(store: Path, items: Path, column: list[str] | None, config: Pa
     return _mismatches(found)
 
 
-def _mismatches(found: "StateCheck") -> list[str]:
+def _mismatches(found: StateCheck) -> list[str]:
     lines = [
         f"the state of {one.user!r}, {one.what}, is not what the log gives: they differ by {one.difference:g}"
         for one in found.mismatches[:_MOST_NAMED]
@@ -103,8 +107,6 @@ def _mismatches(found: "StateCheck") -> list[str]:
 @contextmanager
 def copy_of(store: Path) -> Iterator[Path]:
     """Yield a temporary copy of a store that no process has open, so that inspecting it changes nothing."""
-    from treeward.store.check import copy_at_rest
-
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
         copy_at_rest(store, copy)
@@ -116,11 +118,10 @@ def copy_of(store: Path) -> Iterator[Path]:
 
 @contextmanager
 def explorer_over_copy(
-    store: Path, config: Path | None, flags: dict[str, Any], report: "Progress"
-) -> "Iterator[tuple[Explorer, Settings]]":
+    store: Path, config: Path | None, flags: dict[str, Any], report: Progress
+) -> Iterator[tuple[Explorer, Settings]]:
     """Yield the explorer that a service with these settings would have, over a copy of the store; and the settings."""
     from treeward.serve.server import open_explorer
-    from treeward.serve.settings import read_settings
 
     with copy_of(store) as copy:
         settings = read_settings(config, flags={**flags, "store": str(copy)})
@@ -132,8 +133,6 @@ def explorer_over_copy(
 @app.command()
 def backup(store: File, target: New) -> None:
     """Copy a store that no service has open; a running one copies itself (POST /admin/backup)."""
-    from treeward.store.sqlite import SQLiteStore
-
     with progress() as report:
         held = SQLiteStore(store, create=False, progress=report)
     with closing(held):
@@ -150,8 +149,6 @@ def restore(
 
     The former store is kept, with its write-ahead log, under a name that is printed.
     """
-    from treeward.store.restore import restore as put_back
-
     with progress() as report:
         made = put_back(backup, store, report)
     say(f"Restored {store}: {made.report.events:,} events of {made.report.users:,} users")
@@ -162,8 +159,6 @@ def restore(
 @app.command()
 def salvage(store: File, target: New) -> None:
     """Copy what can be read of a damaged store, up to the first damaged event."""
-    from treeward.store.check import salvage as rescue
-
     with progress() as report:
         made = rescue(store, target, report)
     say(f"Wrote {target}: {made.events:,} events of {made.users:,} users")
@@ -182,9 +177,6 @@ def copy_(
     the services, and copy again for what came since. A file that a service has open is copied by that service
     (POST /admin/copy), and then by this command for the rest. An incomplete copy is never served.
     """
-    from treeward.store.copy import copy
-    from treeward.store.opening import open_store, opened_store, without_password
-
     if source == target or "memory" in (source, target):
         rule = "another store than SOURCE, and neither of them memory"
         raise InvalidArgument("store copy", "TARGET", rule, "the same")
@@ -204,9 +196,6 @@ def copy_(
 @app.command()
 def export(store: Place, folder: New) -> None:
     """Write every event to Parquet files in a new folder."""
-    from treeward.store import parquet
-    from treeward.store.opening import opened_store
-
     with progress() as report, opened_store(store, report, create=False) as held:
         made = parquet.export(held, folder, report)
     say(f"Wrote {made.events:,} events of {made.users:,} users to {folder}")
@@ -221,9 +210,6 @@ def import_(
     ],
 ) -> None:
     """Add events from Parquet files, all of them or none. Creates the store if it does not exist."""
-    from treeward.store import parquet
-    from treeward.store.opening import opened_store
-
     with progress() as report, opened_store(store, report) as held:
         made = parquet.load(held, files, report)
     say(f"Added {made.events:,} events of {made.users:,} users")

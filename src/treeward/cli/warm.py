@@ -1,4 +1,4 @@
-"""`treeward warm`: compile every kernel ahead, in the build of an image for instance."""
+"""`treeward warm`: compile all kernels ahead, for instance while an image is built."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -33,7 +33,7 @@ def warm() -> None:
 
 
 def compile_for(name: str) -> None:
-    """Do a small job, for which numba compiles what is not on disk yet."""
+    """Run a small job, for which numba compiles what is not on disk yet."""
     JOBS[name]()
 
 
@@ -50,7 +50,7 @@ def _world() -> "World":
 
 
 def deciding() -> None:
-    """Compile what decides."""
+    """Compile the kernels that decide."""
     import treeward as tw
 
     for policy in (tw.Beam(), tw.HCB()):
@@ -58,7 +58,7 @@ def deciding() -> None:
 
 
 def learning() -> None:
-    """Compile what learns from events: as much as what decides, and nothing of it."""
+    """Compile the kernels that learn from events; they share nothing with those that decide."""
     from treeward.policy.compile_learning import learn_from_items, learn_on_paths
 
     learn_from_items()
@@ -83,13 +83,13 @@ def simulating() -> None:
 
 
 def changing() -> None:
-    """Compile what adds, removes and explains items."""
+    """Compile the kernels that add, remove and explain items."""
     import numpy as np
 
     import treeward as tw
 
     explorer = tw.Explorer(_shop(), repeats=False, spare=0.2)
-    made = explorer.recommend(["ada", "bob"], 12)  # so many that their histories need more room
+    made = explorer.recommend(["ada", "bob"], 12)  # enough for their histories to be resized
     explorer.feedback({one.id: 1.0 for one in made})
     explorer.explain(made[0])
     explorer.remove([made[0].item])
@@ -101,4 +101,4 @@ def changing() -> None:
 JOBS: dict[str, Callable[[], None]] = {
     job.__name__: job for job in (deciding, baselines, learning, simulating, changing)
 }
-"""What shares few kernels goes first: a job waits while another one compiles what both need."""
+"""Jobs that share few kernels go first: a job waits while another one compiles what both need."""

@@ -205,10 +205,9 @@ class Decider:
         self._begun += count
         return rng.lanes(self._seed, np.full(count, self._call_stream), counters) >> SLOT_BITS << SLOT_BITS
 
-    def state_after(self, events: Events) -> State:
-        """Return a state, in seat 0, that knows these events of a user."""
-        self.plan = self.states.plan_with_gates()
-        return _state_after(self.plan, events)
+    def state_after(self, events: Events, plan: Plan | None = None) -> State:
+        """Return a state, in seat 0, that knows these events of a user; by default under the present plan."""
+        return _state_after(self.states.plan_with_gates() if plan is None else plan, events)
 
     def repeat(self, user: User, decision: SealedDecision, closed: Closed) -> tuple[State, Trace, int]:
         """Decide again, with a trace of every step: return the state of then, the trace and the place.

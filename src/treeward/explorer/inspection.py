@@ -16,41 +16,12 @@ from treeward.core.errors import InvalidArgument, TreewardError, UnknownDecision
 from treeward.core.progress import Progress, silent
 from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue, Id
+from treeward.explorer import estimates, records
 from treeward.explorer import health as tree_health
-from treeward.explorer.estimates import (
-    LONGEST_NAME,
-    around,
-    field_of,
-    interests_of,
-    item_name,
-    node_name,
-    steps_of,
-    way_to,
-)
 from treeward.explorer.filters import Exclude, Where
 from treeward.explorer.health import Fitness, Health
 from treeward.explorer.item_counts import ItemCounts
 from treeward.explorer.log import decision_log
-from treeward.explorer.records import (
-    Counts,
-    Decision,
-    Event,
-    Explanation,
-    Field,
-    Found,
-    FoundNode,
-    Interest,
-    ItemList,
-    ItemView,
-    ListedItem,
-    NodeList,
-    NodeMap,
-    NodeName,
-    Nodes,
-    NodeView,
-    Totals,
-    UserList,
-)
 from treeward.explorer.rewards import Rewards
 from treeward.explorer.snapshot import Request, Snapshot
 from treeward.explorer.state_check import StateCheck, check_states
@@ -166,15 +137,15 @@ class Inspection:
 
     def explain(
         self,
-        decision: Decision | str,
+        decision: records.Decision | str,
         *,
         exclude: Exclude | None = None,
         allow: Iterable[Id] | None = None,
         where: Where | None = None,
         diverse: bool = False,
-    ) -> Explanation:
+    ) -> records.Explanation:
         """Return how a decision was made; see `Explorer.explain`."""
-        id = decision.id if isinstance(decision, Decision) else decision
+        id = decision.id if isinstance(decision, records.Decision) else decision
         user, made = self._rewards.decision_of(id)
         if user != made.user:
             raise UnknownDecision(f"the decision {id[:12]}... is of a user who was merged with another since")
@@ -184,19 +155,19 @@ class Inspection:
             if row < 0:
                 raise UnknownDecision(f"the decision {id[:12]}... is for an item that the catalogue does not have")
             if made.node < 0:  # adopted: there was nothing to choose
-                return Explanation(made.user, shop.ids[row], item_name(shop, row), [], False, [])
+                return records.Explanation(made.user, shop.ids[row], estimates.item_name(shop, row), [], False, [])
             closed = snapshot.closed([made.user], Request(exclude, allow, where, diverse))
             state, trace, place = decider.repeat(user, made, closed)
-            steps = steps_of(decider.plan, state, trace, tree, shop)
+            steps = estimates.steps_of(decider.plan, state, trace, tree, shop)
             # In a context it is not recorded which tree the node belongs to: the item's own leaf is used instead.
             in_context = decider.contexts.told(made.snapshot) is not None
             known = in_context or made.snapshot == decider.number
             path = snapshot.path_of(row) if in_context else snapshot.path(made.node if known else -1)
-            way = way_to(decider.plan, state, tree, path)
+            way = estimates.way_to(decider.plan, state, tree, path)
             same = known and place >= 0 and int(decider.plan.tree.items[place]) == row
-            return Explanation(made.user, shop.ids[row], item_name(shop, row), steps, same, way)
+            return records.Explanation(made.user, shop.ids[row], estimates.item_name(shop, row), steps, same, way)
 
-    def interests(self, user: User, *, level: int = 2) -> list[Interest]:
+    def interests(self, user: User, *, level: int = 2) -> list[records.Interest]:
         """Return what is known of a user: the visible nodes of pHCB, or the nodes of one level, best mean first.
 
         Parameters
@@ -212,9 +183,9 @@ class Inspection:
             states, plan = self._decider.states, self._decider.plan
             [seat] = states.seat([who]).tolist()
             events = states.events_for_plan(self._store.read([who])[0])
-            return interests_of(plan, states.state, seat, events, self.tree, level, self.sizes())
+            return estimates.interests_of(plan, states.state, seat, events, self.tree, level, self.sizes())
 
-    def field(self, user: User, *, node: int = 0, upto: int | None = None) -> Field:
+    def field(self, user: User, *, node: int = 0, upto: int | None = None) -> records.Field:
         """Return what is known of a user's interest in the nodes around one, now or after the first `upto` events.
 
         Parameters
@@ -233,19 +204,20 @@ class Inspection:
         last = len(held) if upto is None else checks.integer("Inspection.field", "upto", upto, low=0, high=len(held))
         with self._lock:
             events = self._decider.states.events_for_plan(held[:last])
-        state = self._decider.state_after(events)
-        made = field_of(self._decider.plan, state, events, self.tree, self.sizes(), node)
+            plan = self._decider.states.plan_with_gates()  # the next edition of the crowd may replace it at any time
+        state = self._decider.state_after(events, plan)
+        made = estimates.field_of(plan, state, events, self.tree, self.sizes(), node)
         told = self.events(held[:last][-1:])
-        return Field(
+        return records.Field(
             who, last, len(held), made.opened, told[0] if told else None, self.path_to(node), self.nodes(made.node),
             made.visible.tolist(), _short(made.mean), _short(made.width), made.visits.tolist(), _short(made.reward),
         )  # fmt: skip
 
-    def events(self, events: AnyArray) -> list[Event]:
+    def events(self, events: AnyArray) -> list[records.Event]:
         """Return the store's events as records."""
         shop, rows = self.catalogue, self.rows_of(events["item"]).tolist()
         return [
-            Event(
+            records.Event(
                 _KINDS[kind], shop.ids[row] if row >= 0 else None, self._title(row) if row >= 0 else None,
                 None if kind == SHOWN else reward, when or None,
             )
@@ -259,49 +231,49 @@ class Inspection:
         with self._lock:
             return self._decider.states.recent(most)
 
-    def find_users(self, text: str, n: int) -> UserList:
+    def find_users(self, text: str, n: int) -> records.UserList:
         """Return at most n users whose name contains a text, the most recently active first."""
         store, text = self._store, text.strip()
         known, recent = list(everyone(store)), self.recent_users(4 * n)
         if not text:
-            return UserList(list(islice(dict.fromkeys([*recent, *known[:n]]), n)), len(known))
+            return records.UserList(list(islice(dict.fromkeys([*recent, *known[:n]]), n)), len(known))
         exact: list[User] = [text]
         if re.fullmatch("-?[0-9]{1,19}", text):
             exact.append(int(text))
         named = [user for user, count in zip(exact, store.counts(exact), strict=True) if count]
         found = (user for user in (*recent, *known) if text.lower() in str(user).lower())
-        return UserList(list(islice(dict.fromkeys([*named, *islice(found, 2 * n)]), n)), len(known))
+        return records.UserList(list(islice(dict.fromkeys([*named, *islice(found, 2 * n)]), n)), len(known))
 
     # --- the tree and its items, as records --------------------------------------------------------------------------
 
-    def node(self, node: int) -> NodeView:
+    def node(self, node: int) -> records.NodeView:
         """Return a node of the tree."""
         self._check(node)
         tree, parent, inside = self.tree, int(self.tree.parent[node]), self.items_of(node)
-        return NodeView(
-            node, node_name(tree, node), int(tree.level[node]), parent if parent >= 0 else None, len(inside),
+        return records.NodeView(
+            node, estimates.node_name(tree, node), int(tree.level[node]), parent if parent >= 0 else None, len(inside),
             list(tree.children_of(node)), self.catalogue.ids[np.asarray(inside[:_SOME_ITEMS])].to_list(),
         )  # fmt: skip
 
-    def map(self, node: int) -> NodeMap:
+    def map(self, node: int) -> records.NodeMap:
         """Return a node and the nodes worth drawing of the three levels below it."""
         self._check(node)
-        nodes = around(self.tree, self.sizes(), node)
-        return NodeMap(node, int(self.tree.level[node]), self.path_to(node), self.nodes(nodes))
+        nodes = estimates.around(self.tree, self.sizes(), node)
+        return records.NodeMap(node, int(self.tree.level[node]), self.path_to(node), self.nodes(nodes))
 
-    def children(self, node: int, *, after: int = 0, n: int = 50) -> NodeList:
+    def children(self, node: int, *, after: int = 0, n: int = 50) -> records.NodeList:
         """Return n of a node's children, the largest first, without the first `after`."""
         self._check(node)
         below = np.arange(self.tree.first_child[node], self.tree.first_child[node + 1], dtype=np.int32)
         largest = below[np.argsort(-self.sizes(below), kind="stable")]
-        return NodeList(len(below), self.nodes(largest[after : after + n]))
+        return records.NodeList(len(below), self.nodes(largest[after : after + n]))
 
-    def items(self, node: int, *, after: int = 0, n: int = 50) -> ItemList:
+    def items(self, node: int, *, after: int = 0, n: int = 50) -> records.ItemList:
         """Return n of the items under a node, without the first `after`."""
         rows = self.items_of(node)
-        return ItemList(len(rows), self._listed(rows[after : after + n]))
+        return records.ItemList(len(rows), self._listed(rows[after : after + n]))
 
-    def item(self, item: Id) -> ItemView:
+    def item(self, item: Id) -> records.ItemView:
         """Return an item."""
         shop = self.catalogue
         row = shop.row(item)
@@ -309,46 +281,46 @@ class Inspection:
             raise UnknownId(f"the item {item!r} was removed")
         held: dict[str, Any] = shop.some([row]).row(0, named=True)
         plain = {name: value for name, value in held.items() if isinstance(value, str | int | float | bool | None)}
-        return ItemView(shop.ids[row], self._title(row), plain, list(self.path_of(row)))
+        return records.ItemView(shop.ids[row], self._title(row), plain, list(self.path_of(row)))
 
-    def find(self, text: str, n: int) -> Found:
+    def find(self, text: str, n: int) -> records.Found:
         """Return at most n items with this id or text in their title, and n nodes with it in their name."""
         text, tree = text.strip(), self.tree
         if not text:
-            return Found([], 0, [], 0)
+            return records.Found([], 0, [], 0)
         rows = self._rows_with(text)
         nodes = _containing(pl.Series(tree.names if tree.names is not None else [], dtype=pl.String), text)
         if re.fullmatch(r"(node )?\d{1,9}", text) and int(text.split()[-1]) < len(tree.parent):
             nodes = np.unique(np.append(nodes, int(text.split()[-1])))
         size = self.sizes()
         best = nodes[np.argsort(-size[nodes], kind="stable")[:n]]
-        found = [FoundNode(node, _name(tree, node), int(size[node])) for node in best.tolist()]
-        return Found(self._listed(rows[:n]), len(rows), found, len(nodes))
+        found = [records.FoundNode(node, _name(tree, node), int(size[node])) for node in best.tolist()]
+        return records.Found(self._listed(rows[:n]), len(rows), found, len(nodes))
 
-    def nodes(self, nodes: Integers) -> Nodes:
+    def nodes(self, nodes: Integers) -> records.Nodes:
         """Return nodes as columns."""
         tree, counted = self.tree, self._item_counts is not None
         counts = self.node_counts(nodes) if counted else None
         crowd = self.crowd_means()[0][nodes] if self.has_crowd else np.zeros(0)
-        return Nodes(
+        return records.Nodes(
             nodes.tolist(), tree.parent[nodes].tolist(), [_name(tree, node) for node in nodes.tolist()],
             self.sizes(nodes).tolist(), np.diff(tree.first_child)[nodes].tolist(),
             counts.shown.tolist() if counts else [], _short(counts.earned) if counts else [], _short(crowd),
         )  # fmt: skip
 
-    def path_to(self, node: int) -> list[NodeName]:
+    def path_to(self, node: int) -> list[records.NodeName]:
         """Return the nodes from the root to a node."""
-        return [NodeName(one, _name(self.tree, one)) for one in (0, *self._snapshot.path(node))]
+        return [records.NodeName(one, _name(self.tree, one)) for one in (0, *self._snapshot.path(node))]
 
-    def _listed(self, rows: AnyArray) -> list[ListedItem]:
+    def _listed(self, rows: AnyArray) -> list[records.ListedItem]:
         shop, counts = self.catalogue, self.item_counts(rows)
         return [
-            ListedItem(shop.ids[row], self._title(row), shown, earned)
+            records.ListedItem(shop.ids[row], self._title(row), shown, earned)
             for row, shown, earned in zip(rows.tolist(), counts.shown.tolist(), counts.earned.tolist(), strict=True)
         ]
 
     def _title(self, row: int) -> str | None:
-        return item_name(self.catalogue, row) if self.catalogue.titles is not None else None
+        return estimates.item_name(self.catalogue, row) if self.catalogue.titles is not None else None
 
     def _rows_with(self, text: str) -> AnyArray:
         """Return the rows of items with this id, then those whose title (or id, if there are none) contains it."""
@@ -369,27 +341,27 @@ class Inspection:
 
     # --- counts and the crowd ----------------------------------------------------------------------------------------
 
-    def item_counts(self, rows: AnyArray | slice = slice(None)) -> Counts:
+    def item_counts(self, rows: AnyArray | slice = slice(None)) -> records.Counts:
         """Return how often the items of these rows, or all, were shown, and the sum of their rewards."""
         if self._item_counts is None:
             raise InvalidArgument("Explorer", "counts", "True from the start, so that items are counted", False)
-        return Counts(*self._item_counts.read(self._decider.positions.number_of_row[rows]))
+        return records.Counts(*self._item_counts.read(self._decider.positions.number_of_row[rows]))
 
-    def node_counts(self, nodes: Integers) -> Counts:
+    def node_counts(self, nodes: Integers) -> records.Counts:
         """Return how often the items under each of these nodes were shown, and the sum of their rewards."""
         with self._lock:
             places = np.flatnonzero(self._snapshot.open_places)
             at = np.searchsorted(places, self._decider.plan.tree.item_range[nodes]).astype(np.int32)
             counts = self.item_counts(self._snapshot.rows[places])
-        return Counts(_sums(counts.shown, at), _sums(counts.earned, at))
+        return records.Counts(_sums(counts.shown, at), _sums(counts.earned, at))
 
-    def totals(self) -> Totals:
+    def totals(self) -> records.Totals:
         """Return how many items were ever shown, and the rewards since the start."""
         with self._lock:
             snapshot = self._snapshot
             counts = self.item_counts(snapshot.rows[snapshot.open_places] if snapshot.can_change else slice(None))
         assert self._item_counts is not None
-        return Totals(int(np.count_nonzero(counts.shown)), self._item_counts.rewards, self._item_counts.earned)
+        return records.Totals(int(np.count_nonzero(counts.shown)), self._item_counts.rewards, self._item_counts.earned)
 
     @property
     def has_crowd(self) -> bool:
@@ -444,7 +416,7 @@ class Inspection:
 
 
 def _name(tree: ItemTree, node: int) -> str:
-    return node_name(tree, node)[:LONGEST_NAME]
+    return estimates.node_name(tree, node)[: estimates.LONGEST_NAME]
 
 
 def _sums(values: AnyArray, ranges: Integers) -> AnyArray:

@@ -10,7 +10,7 @@ from treeward.core.types import AnyArray
 from treeward.engine.layout import State, room
 from treeward.engine.replay import Events, absorb, sit_all
 from treeward.explorer.decider import Decider
-from treeward.state.user_states import state_bytes
+from treeward.state.user_states import state_bytes, state_rows
 from treeward.store.base import EventStore, User, everyone
 
 _SEAT = np.zeros(1, dtype=np.int64)
@@ -75,19 +75,7 @@ def _compared(user: User, what: str, one: State, other: State) -> list[Mismatch]
     """Return what differs; nothing if the two are the same to the bit."""
     if state_bytes(one, 0) == state_bytes(other, 0):
         return []
-    return [Mismatch(user, what, max(map(_apart, _numbers(one), _numbers(other))))]
-
-
-def _numbers(state: State) -> list[AnyArray]:
-    """Return all that is known of the user in seat 0."""
-    posterior, places = state.posterior, state.history.places
-    start = int(places.start[0])
-    return [
-        posterior.pulls[0], posterior.precision[0], posterior.moment[0], posterior.inverse[0], posterior.theta[0],
-        state.board.mean[0], state.board.square[0], places.of(0),
-        state.history.rewards[start : start + int(places.length[0])],
-        state.visible.of(0), state.shown.of(0), state.short.of(0),
-    ]  # fmt: skip
+    return [Mismatch(user, what, max(map(_apart, state_rows(one, 0), state_rows(other, 0))))]
 
 
 def _apart(one: AnyArray, other: AnyArray) -> float:

@@ -220,11 +220,11 @@ def state_bytes(state: State, seat: int) -> bytes:
     posterior = state.posterior
     waiting = np.arange(BLOCK) < (posterior.pulls[seat] % BLOCK)[:, None]
     posterior.pending[seat][~waiting] = 0  # nothing reads these again
-    return b"".join(row.tobytes() for row in _rows(state, seat))
+    return b"".join(row.tobytes() for row in state_rows(state, seat))
 
 
-def _rows(state: State, seat: int) -> Iterator[AnyArray]:
-    """Yield all that is known of a seat's user, as views."""
+def state_rows(state: State, seat: int) -> Iterator[AnyArray]:
+    """Yield everything that is known of a seat's user, as views of the arrays."""
     for part in state:
         if isinstance(part, Lists):
             yield part.of(seat)
