@@ -96,7 +96,7 @@ class EventStore(Protocol):
         """Put one user's events behind another's, or erase them if there is no target; return these events.
 
         A new epoch begins: open decisions follow to the target, or become unknown. Every call sees this at once.
-        Nothing of the source is left on the disk when the next `flush` returns.
+        Nothing of an erased user is left on the disk when the next `flush` returns.
         """
         ...
 

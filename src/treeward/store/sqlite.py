@@ -58,7 +58,9 @@ class SQLiteStore(MemoryStore):
         """In the file users are numbers, so that an erased name is gone from one place."""
         self._next_user = 1
         self._retired: list[int] = []
-        """Numbers of erased users whose events the next `flush` wipes."""
+        """Numbers of users who were erased or merged, whose events the next `flush` wipes."""
+        self._erases = False
+        """Whether one of them was erased: then the write-ahead log must be emptied too."""
         try:
             super().__init__()
         except BaseException:
@@ -92,6 +94,7 @@ class SQLiteStore(MemoryStore):
         retired = self._numbers.pop(change.erased, None) if change.erased is not None else None
         if retired is not None:
             self._retired.append(retired)
+            self._erases |= not change.users
             fresh.append(seal(retired, None, 1))
 
         def write(file: sqlite3.Connection) -> None:
@@ -116,9 +119,13 @@ class SQLiteStore(MemoryStore):
             self._journal.wait(self._journal.checkpoint())
 
     def _purge(self) -> bool:
-        """Wipe the rows of erased users, a slice at a time so that other writes need not wait; return if there were."""
+        """Wipe the rows of retired users, a slice at a time so that other writes need not wait.
+
+        Return whether one of them was erased.
+        """
         with self._lock:
             retired, self._retired = self._retired, []
+            erases, self._erases = self._erases, False
         after: int | None = 0 if retired else None
         while after is not None:
             last: list[int | None] = []
@@ -132,7 +139,7 @@ class SQLiteStore(MemoryStore):
             self._journal.wait(
                 self._journal.put(lambda file: file.executemany("DELETE FROM users WHERE number = ?", numbers))
             )
-        return bool(retired)
+        return erases
 
     def status(self, *, probe: bool = False) -> Status:
         """Return the store's condition; with `probe`, fail if the file is no longer where it was."""

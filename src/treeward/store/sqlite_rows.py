@@ -101,7 +101,7 @@ def erase(file: sqlite3.Connection, users: Iterable[int], after: int, count: int
     ).fetchall()
     gone = np.array(list(users), dtype=np.int64)
     for seq, packed in found:
-        records = np.frombuffer(packed, dtype=RECORD).copy()
+        records = np.frombuffer(bytearray(packed), dtype=RECORD)  # faster than a copy of the array
         theirs = np.isin(records["user"], gone)
         if not theirs.any():
             continue
