@@ -164,7 +164,7 @@ class Shop(RuleBasedStateMachine):
         explorer = self.explorer
         assert len(explorer) == len(self.live)
         assert {id for id in self.column if id in explorer} == self.live
-        now, room = explorer._snapshot, explorer._snapshot.decider.room
+        now, room = explorer._snapshot, explorer._snapshot.decider.slack
         open_rows = now.rows[now.open_places]
         assert sorted(
             now.catalogue.id_at(int(row)) if room else int(now.catalogue.ids[int(row)]) for row in open_rows
@@ -318,7 +318,7 @@ def test_more_items_than_free_places_can_be_added(grown):
     assert all(id in explorer for id in range(1_000, 3_000))
     fit = explorer.inspect.fitness()
     assert fit.leaves > leaves
-    check_room(explorer._snapshot, explorer._snapshot.decider.room)
+    check_room(explorer._snapshot, explorer._snapshot.decider.slack)
     explorer.remove(range(1_000, 2_950))
     assert explorer.inspect.fitness().starved > 0
     explorer.refit()

@@ -10,9 +10,9 @@ from tests.policy.test_walk import NONE, Live, catalogue
 from treeward.bandit import Crowd, EpsilonGreedy, LinUCB, Thompson
 from treeward.core.errors import InvalidArgument
 from treeward.engine.available import Flags, Screen, is_open, left, opened, shut
-from treeward.engine.layout import room
+from treeward.engine.layout import empty_state
 from treeward.engine.ragged import push
-from treeward.engine.replay import Events, absorb, sit_all
+from treeward.engine.replay import Events, apply_events, reset_users
 from treeward.policy import HCB, PHCB, Beam, CBLeaf, Flat
 from treeward.policy.beam import _ladder, _spread, _widths
 from treeward.store.events import CHANGE, REWARD, SHOWN
@@ -60,11 +60,11 @@ def test_flat_without_a_budget_takes_the_best_of_all_items(shop, tree, once):
 
 def test_flat_without_a_budget_updates_means_and_widths(shop, tree):
     plan = Flat(LinUCB(0.5), None).plan(tree, shop)
-    state, seat = room(plan, 1, 0), np.zeros(1, dtype=np.int64)
-    sit_all(plan, state, seat)
+    state, seat = empty_state(plan, 1, 0), np.zeros(1, dtype=np.int64)
+    reset_users(plan, state, seat)
     kinds = np.array([REWARD, REWARD, CHANGE, REWARD], dtype=np.uint8)
     events = Events(kinds, np.array([3, 9, 3, 50], np.int32), np.full(4, -1, np.int32), np.array([1.0, 0.0, -0.5, 1.0]))
-    state = absorb(plan, state, seat, np.array([0, 4]), events)
+    state = apply_events(plan, state, seat, np.array([0, 4]), events)
     x = plan.items
     np.testing.assert_allclose(state.board.mean[0], x @ state.posterior.theta[0, 0], atol=1e-5)
     square = np.einsum("ij,ij->i", x @ state.posterior.inverse[0, 0], x)
@@ -199,11 +199,11 @@ def test_replay_is_the_same_to_the_bit_under_any_rule(shop, tree, kind, rules, r
     events = Events(kinds, places, np.full(count, -1, np.int32), random.random(count).round(1))
     seat, states = np.zeros(1, dtype=np.int64), []
     for cuts in ([0, count], list(range(count + 1)), [0, 3, 90, count]):
-        state = room(plan, 1, 0)
-        sit_all(plan, state, seat)
+        state = empty_state(plan, 1, 0)
+        reset_users(plan, state, seat)
         for first, last in pairwise(cuts):
             part = Events(*(column[first:last] for column in events))
-            state = absorb(plan, state, seat, np.array([0, last - first]), part)
+            state = apply_events(plan, state, seat, np.array([0, last - first]), part)
         states.append(state)
     for state in states[1:]:
         for name in ("precision", "moment", "inverse", "theta", "pulls"):

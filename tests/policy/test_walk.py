@@ -11,11 +11,11 @@ from treeward.engine.available import Flags, Screen, flip, is_open, left, nth, o
 from treeward.engine.batch import DECISION, Batch
 from treeward.engine.decide import chooser
 from treeward.engine.history import History, amend, record, tally
-from treeward.engine.layout import room, scratch
+from treeward.engine.layout import empty_state, scratch
 from treeward.engine.places import holder, leaf_at
 from treeward.engine.posterior import REFRESH
 from treeward.engine.ragged import Lists, insert, widened
-from treeward.engine.replay import Events, absorb, sit
+from treeward.engine.replay import Events, apply_events, reset_user
 from treeward.engine.trace import Trace
 from treeward.policy import HCB, PHCB, TREE_POLICIES, Beam, CBCategory, CBLeaf, Flat, LogThreshold, Thresholds
 from treeward.store.events import CHANGE, REWARD, SHOWN
@@ -33,9 +33,9 @@ class Live:
 
     def __init__(self, plan, events=200, seed=0, stream=0):
         self.plan, self.seed, self.stream = plan, seed, stream
-        self.state = room(plan, 1, events)
+        self.state = empty_state(plan, 1, events)
         self.candidates, self.choose = scratch(plan), chooser(plan)
-        sit(plan, self.state, 0)
+        reset_user(plan, self.state, 0)
 
     def decide(self, nonce, closed=NONE):
         screen, out = Screen.open(len(closed) + int(self.state.shown.length[0])), np.zeros(1, dtype=DECISION)
@@ -50,7 +50,7 @@ class Live:
     def update(self, row, node, reward):
         place, node = np.array([self.place(row)], dtype=np.int32), np.array([node], dtype=np.int32)
         event = Events(np.array([REWARD], dtype=np.uint8), place, node, np.array([reward]))
-        self.state = absorb(self.plan, self.state, np.zeros(1, dtype=np.int64), np.array([0, 1]), event)
+        self.state = apply_events(self.plan, self.state, np.zeros(1, dtype=np.int64), np.array([0, 1]), event)
 
     @property
     def visible(self):
@@ -87,7 +87,7 @@ def test_context_of_a_request_is_used_for_learning(kind):
         user = Live(plan)
         one = np.array([7], dtype=np.int32)
         event = Events(np.array([REWARD], dtype=np.uint8), one, one - 8, np.ones(1), np.array([gate], dtype=np.int32))
-        state = absorb(plan, user.state, np.zeros(1, dtype=np.int64), np.array([0, 1]), event)
+        state = apply_events(plan, user.state, np.zeros(1, dtype=np.int64), np.array([0, 1]), event)
         x = plan.items[7].astype(np.float64) * (gates[gate] if gate >= 0 else 1.0)
         np.testing.assert_allclose(state.posterior.theta[0, -1], x / (1 + x @ x), rtol=1e-4, atol=1e-6)
 
@@ -370,11 +370,11 @@ def test_replayed_events_give_the_live_state_to_the_bit(kind, bandit, once):
     every, seat = events_of(plan, rows), np.zeros(1, dtype=np.int64)
 
     def replayed(*cuts):
-        state = room(plan, 1, 0)
-        sit(plan, state, 0)
+        state = empty_state(plan, 1, 0)
+        reset_user(plan, state, 0)
         for first, last in zip((0, *cuts), (*cuts, len(rows)), strict=True):
             part = Events(*(column[first:last] for column in every))
-            state = absorb(plan, state, seat, np.array([0, last - first]), part)
+            state = apply_events(plan, state, seat, np.array([0, last - first]), part)
         return state
 
     live = replayed(*range(1, len(rows)))
@@ -386,10 +386,10 @@ def test_replayed_events_give_the_live_state_to_the_bit(kind, bandit, once):
 def test_a_changed_reward_counts_where_the_event_was():
     tree, shop = four_levels()
     plan = PHCB(expansion=LogThreshold(q=4, p=0.5)).plan(tree, shop)
-    changed, seat = room(plan, 1, 0), np.zeros(1, dtype=np.int64)
-    sit(plan, changed, 0)
+    changed, seat = empty_state(plan, 1, 0), np.zeros(1, dtype=np.int64)
+    reset_user(plan, changed, 0)
     rows = [(REWARD, 6, 0, 0.0), (REWARD, 0, 0, 0.0), (CHANGE, 0, 0, 0.5)]
-    changed = absorb(plan, changed, seat, np.array([0, 3]), events_of(plan, rows))
+    changed = apply_events(plan, changed, seat, np.array([0, 3]), events_of(plan, rows))
     assert changed.visible.of(0).tolist() == [1, 2]  # the change, not the reward, opened the root
     assert tally(changed.history, 0, 0, 8) == (2, 0.5)
     amend(changed.history, 0, 3, 9.0)  # no event there
@@ -399,13 +399,13 @@ def test_a_changed_reward_counts_where_the_event_was():
 def test_removed_item_is_ignored_in_replay():
     tree, shop = four_levels()
     plan, seat = PHCB().plan(tree, shop), np.zeros(1, dtype=np.int64)
-    one, other = room(plan, 1, 0), room(plan, 1, 0)
-    sit(plan, one, 0)
-    sit(plan, other, 0)
+    one, other = empty_state(plan, 1, 0), empty_state(plan, 1, 0)
+    reset_user(plan, one, 0)
+    reset_user(plan, other, 0)
     rows = events_of(plan, [(REWARD, 3, -1, 1.0), (REWARD, 5, -1, 1.0), (REWARD, 1, -1, 0.5)])
     rows.place[1] = -1
-    one = absorb(plan, one, seat, np.array([0, 3]), rows)
-    other = absorb(plan, other, seat, np.array([0, 2]), Events(*(column[[0, 2]] for column in rows[:4])))
+    one = apply_events(plan, one, seat, np.array([0, 3]), rows)
+    other = apply_events(plan, other, seat, np.array([0, 2]), Events(*(column[[0, 2]] for column in rows[:4])))
     same_state(one, other)
 
 

@@ -165,8 +165,8 @@ SEEDS = 10 if os.environ.get("TORTURE") else 4
 def test_kernels_are_compiled_once(world, tree, tmp_path):
     """Not again for what was loaded, nor for literals and numbers of 32 bits: each takes ten seconds or more."""
     from treeward.engine import beam, walk
-    from treeward.engine.learn import teach_item
-    from treeward.engine.learn_paths import teach_path
+    from treeward.engine.learn import learn_item
+    from treeward.engine.learn_paths import learn_path
     from treeward.engine.simulate import rounds_by_beam, rounds_by_walk
 
     world.save(tmp_path / "world")
@@ -174,7 +174,7 @@ def test_kernels_are_compiled_once(world, tree, tmp_path):
         for policy in (HCB(), PHCB(), tw.Beam()):
             simulate(policy, met, tree, rounds=2, users=1)
     assert len(rounds_by_beam.overloads) == len(rounds_by_walk.overloads) == 1
-    inner = beam.decide, walk.decide, walk._choose_node, teach_item, teach_path
+    inner = beam.decide, walk.decide, walk._choose_node, learn_item, learn_path
     assert "Literal" not in str([one.signatures for one in inner])
     assert all(len(one.signatures) <= 1 for one in inner)  # none where the entries came from disk
 

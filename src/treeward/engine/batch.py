@@ -56,7 +56,9 @@ def nothing_closed(users: int) -> tuple[Integers, NDArray[np.int64]]:
 
 
 @inner
-def prepare(shown: Lists, once: bool, batch: Batch, i: int, screen: Screen, out: AnyArray, first: int, at: int) -> None:
+def close_unavailable(
+    shown: Lists, once: bool, batch: Batch, i: int, screen: Screen, out: AnyArray, first: int, at: int
+) -> None:
     """Close exactly the places that user i may not be shown, and those that the slots from `first` to `at` took."""
     screen.closed[0] = 0
     for j in range(batch.ends[i], batch.ends[i + 1]):
@@ -71,7 +73,7 @@ def prepare(shown: Lists, once: bool, batch: Batch, i: int, screen: Screen, out:
 
 
 @inner
-def close_behind(first_child: Integers, item_range: Integers, place: int, diverse: bool, screen: Screen) -> None:
+def close_taken(first_child: Integers, item_range: Integers, place: int, diverse: bool, screen: Screen) -> None:
     """Close a place that was taken; if `diverse`, close its whole leaf."""
     begin, end = place, place + 1
     if diverse:
@@ -82,7 +84,7 @@ def close_behind(first_child: Integers, item_range: Integers, place: int, divers
 
 
 @inner
-def appraise(
+def describe_choice(
     numbers: Numbers,
     crowd: CrowdArrays,
     known: Known,

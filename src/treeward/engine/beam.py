@@ -7,7 +7,7 @@ from treeward.core import rng
 from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.engine.available import Screen, clear, is_open, left, nth, offered, taken
-from treeward.engine.batch import Batch, appraise, close_behind, prepare
+from treeward.engine.batch import Batch, close_taken, close_unavailable, describe_choice
 from treeward.engine.crowd import offset_of
 from treeward.engine.explore import SAMPLE, Belief, Candidates, Draws, best_drawn, dot, draw
 from treeward.engine.layout import BeamArrays, Known, Search
@@ -27,7 +27,7 @@ from treeward.engine.sampling import (
     sample,
     with_shortlist,
 )
-from treeward.engine.trace import Trace, begin, chances, tell
+from treeward.engine.trace import Trace, begin_trace, chances, record_step
 
 
 @kernel(allocates=False)
@@ -51,16 +51,16 @@ def choose_by_beam(
         seat, first = batch.seat[i], i * slots
         for at in range(first, first + slots):
             if at == first or (diverse and left(screen, whole(0), len(beam.items)) <= 0):
-                prepare(known.shown, beam.numbers.once, batch, i, screen, out, first, at)
+                close_unavailable(known.shown, beam.numbers.once, batch, i, screen, out, first, at)
             made, nonce = out[at], batch.nonce[i] + at - first
             draws = Draws(seed, batch.stream[i], nonce * ROUND)
             place, node, scores, work = decide(beam, known, seat, screen, draws, candidates, trace)
             made["nonce"], made["place"], made["node"], made["scores"], made["work"] = nonce, place, node, scores, work
             made["item"] = beam.rows[place] if place >= 0 else -1
             if place >= 0:
-                appraise(beam.numbers, beam.crowd, known, seat, beam.items[place], candidates, trace, made)
+                describe_choice(beam.numbers, beam.crowd, known, seat, beam.items[place], candidates, trace, made)
                 if slots > 1:
-                    close_behind(beam.first_child, beam.item_range, place, diverse, screen)
+                    close_taken(beam.first_child, beam.item_range, place, diverse, screen)
 
 
 @inner(inline=False)
@@ -71,7 +71,7 @@ def decide(
 
     Return the place, its leaf, and the scores and multiplications that it took. The place is -1 if nothing is open.
     """
-    begin(trace)
+    begin_trace(trace)
     size, dim = len(beam.items), beam.items.shape[1]
     total = size if clear(screen) else left(screen, whole(0), size)
     if total <= 0:
@@ -115,7 +115,7 @@ def decide(
     chance = explore * (fresh / total + (1.0 - fresh) * chance * share) + (1.0 - explore) * plain * share
     out_of = max(total, count + 1) if sampled and found < total else count
     told = chance * out_of / count
-    tell(trace, candidates, count, out_of, chosen, told, told)
+    record_step(trace, candidates, count, out_of, chosen, told, told)
     work = means * dim + cost(numbers.kind, found, dim)
     leaf = leaf_at(beam.first_child, beam.item_range, arm[chosen])
     return arm[chosen], leaf, found if found > 1 else 0, work

@@ -348,7 +348,7 @@ def first_board(watched: Floats, prior: Start) -> Board:
     return Board(watched @ prior.theta, np.einsum("ij,ij->i", watched @ prior.inverse, watched))
 
 
-def room(plan: Plan, seats: int, events: int) -> State:
+def empty_state(plan: Plan, seats: int, events: int) -> State:
     """Return a state for users with up to `events` events each. Call `sit` before a seat is used."""
     children = np.diff(plan.tree.first_child)
     # Each event opens at most one node. In the worst case these are the widest ones.

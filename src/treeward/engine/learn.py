@@ -71,16 +71,16 @@ def replay_items(
             place, kind, done[user] = whole(events.place[i]), whole(events.kind[i]), i + 1
             if place < 0:
                 continue
-            if not fits(numbers, history, shown, seat):
+            if not has_room(numbers, history, shown, seat):
                 done[user] = i
                 return user
             if numbers.once:
                 close(numbers.rest, shown, seat, place, kind)
             gate = whole(events.gate[i]) if len(events.gate) > 0 else -1
             if kind == REWARD:
-                teach_item(lesson, posterior, history, short, seat, place, gate, events.reward[i], desk)
+                learn_item(lesson, posterior, history, short, seat, place, gate, events.reward[i], desk)
             elif kind == CHANGE:
-                through(lesson.items[place], lesson.gates, gate, desk.x)
+                apply_gate(lesson.items[place], lesson.gates, gate, desk.x)
                 correct(posterior, seat, whole(0), desk.x, events.reward[i], desk.z)
                 amend(history, seat, place, events.reward[i])
                 if numbers.shortlist > 0:
@@ -89,7 +89,7 @@ def replay_items(
 
 
 @inner
-def teach_item(
+def learn_item(
     lesson: Lesson,
     posterior: Posterior,
     history: History,
@@ -102,7 +102,7 @@ def teach_item(
 ) -> None:
     """Learn a reward for the item at `place`, in the context `gate`."""
     numbers = lesson.numbers
-    through(lesson.items[place], lesson.gates, gate, desk.x)
+    apply_gate(lesson.items[place], lesson.gates, gate, desk.x)
     own = reward - offset_of(lesson.offset, place)
     add(numbers.keep, posterior, seat, posterior.theta.shape[1] - 1, own, desk)
     if numbers.remembers:
@@ -122,16 +122,16 @@ def round_down(keep: float, posterior: Posterior, seat: int, until: NDArray[np.i
 
 
 @inner
-def fits(numbers: Numbers, history: History, shown: Lists, seat: int) -> bool:
+def has_room(numbers: Numbers, history: History, shown: Lists, seat: int) -> bool:
     """Return whether there is room for one more event."""
-    if numbers.remembers and history.places.length[seat] >= history.places.room[seat]:
+    if numbers.remembers and history.places.length[seat] >= history.places.capacity[seat]:
         return False
-    full = shown.length[seat] >= shown.room[seat]
-    return not (numbers.once and full and not 0 < numbers.rest <= shown.room[seat])
+    full = shown.length[seat] >= shown.capacity[seat]
+    return not (numbers.once and full and not 0 < numbers.rest <= shown.capacity[seat])
 
 
 @inner
-def through(vector: Floats, gates: Floats, gate: int, x: Floats) -> None:
+def apply_gate(vector: Floats, gates: Floats, gate: int, x: Floats) -> None:
     """Write a vector in the context `gate` into `x`."""
     for j in range(len(x)):
         x[j] = vector[j] * gates[gate, j] if gate >= 0 else vector[j]
@@ -141,12 +141,12 @@ def through(vector: Floats, gates: Floats, gate: int, x: Floats) -> None:
 def shortlist(most: int, history: History, short: Lists, seat: int, place: int) -> None:
     """Keep the items with the highest mean reward, with one reward of 1 and one of 0 added to each."""
     start, count = short.start[seat], short.length[seat]
-    worst, lowest = -1, _served(history, seat, place)
+    worst, lowest = -1, _smoothed_mean(history, seat, place)
     for i in range(start, start + count):
         other = whole(short.values[i])
         if other == place:
             return
-        served = _served(history, seat, other)
+        served = _smoothed_mean(history, seat, other)
         if served < lowest:
             worst, lowest = i, served
     if count < most:
@@ -156,7 +156,7 @@ def shortlist(most: int, history: History, short: Lists, seat: int, place: int) 
 
 
 @inner
-def _served(history: History, seat: int, place: int) -> float:
+def _smoothed_mean(history: History, seat: int, place: int) -> float:
     visits, total = tally(history, seat, place, place + 1)
     return (total + 1.0) / (visits + 2.0)
 
@@ -166,7 +166,7 @@ def close(rest: int, shown: Lists, seat: int, place: int, kind: int) -> None:
     """Add a place to those shown. Where items come back after a while, only exposures move it to the end."""
     start, count = shown.start[seat], shown.length[seat]
     if rest > 0:
-        most = min(rest, shown.room[seat])
+        most = min(rest, shown.capacity[seat])
         if kind == SHOWN:
             shown.length[seat] = push(shown.values[start : start + most], count, place)
     else:

@@ -9,7 +9,7 @@ from treeward.engine.crowd import offset_of
 from treeward.engine.explore import dot
 from treeward.engine.history import History, amend, record, tally
 from treeward.engine.layout import Board, Lesson, Paths
-from treeward.engine.learn import MADE, MOVED, Desk, Events, add, close, fits, round_down, shortlist, through
+from treeward.engine.learn import MADE, MOVED, Desk, Events, add, apply_gate, close, has_room, round_down, shortlist
 from treeward.engine.places import holder, leaf_of
 from treeward.engine.posterior import Posterior, correct, spread
 from treeward.engine.ragged import Lists
@@ -43,7 +43,7 @@ def replay_paths(
             if place < 0:
                 continue
             at = holder(paths.item_range, visible, seat, place) if numbers.personal else 0
-            if not fits(numbers, history, shown, seat) or (
+            if not has_room(numbers, history, shown, seat) or (
                 numbers.personal and not _expandable(paths.first_child, visible, seat, at)
             ):
                 done[user] = i
@@ -52,7 +52,7 @@ def replay_paths(
                 close(numbers.rest, shown, seat, place, kind)
             gate = whole(events.gate[i]) if len(events.gate) > 0 else -1
             if REWARD <= kind <= CHANGE:
-                teach_path(
+                learn_path(
                     lesson, paths, posterior, history, short, board, visible, seat, place, at, whole(events.node[i]),
                     gate, kind, events.reward[i], desk,
                 )  # fmt: skip
@@ -60,7 +60,7 @@ def replay_paths(
 
 
 @inner
-def teach_path(
+def learn_path(
     lesson: Lesson,
     paths: Paths,
     posterior: Posterior,
@@ -84,7 +84,7 @@ def teach_path(
     """
     numbers, slot = lesson.numbers, posterior.theta.shape[1] - 1
     node = _taken_from(numbers.personal, paths, visible, seat, place, at, node)
-    through(lesson.items[place], lesson.gates, gate, desk.x)
+    apply_gate(lesson.items[place], lesson.gates, gate, desk.x)
     known = offset_of(lesson.offset, place)
     while slot >= 0:  # the item first, then the nodes from the leaf up
         if kind == CHANGE:
@@ -97,7 +97,7 @@ def teach_path(
         slot = -1
         if node >= 0:
             slot = 0 if numbers.personal else paths.level[node] - 2
-            through(paths.nodes[node], lesson.gates, gate, desk.x)
+            apply_gate(paths.nodes[node], lesson.gates, gate, desk.x)
             known = offset_of(paths.offset, node)
             node = -1 if numbers.personal or paths.parent[node] == 0 else paths.parent[node]
     if kind == CHANGE:
@@ -141,7 +141,7 @@ def _expandable(first_child: Integers, visible: Lists, seat: int, at: int) -> bo
     """Return whether there is room for the children of the visible node `at`."""
     node = visible.values[visible.start[seat] + at]
     children = first_child[node + 1] - first_child[node]
-    return bool(visible.length[seat] + children <= visible.room[seat] + 1)
+    return bool(visible.length[seat] + children <= visible.capacity[seat] + 1)
 
 
 @inner(inline=False)
@@ -183,7 +183,7 @@ def _count_board(watched: Floats, board: Board, seat: int, inverse: Floats, thet
 def _expand(at_least: bool, paths: Paths, history: History, lists: Lists, seat: int, at: int) -> None:
     """Replace the visible node `at` by its children if its visits and mean reward suffice."""
     start = lists.start[seat]
-    visible = lists.values[start : start + lists.room[seat]]
+    visible = lists.values[start : start + lists.capacity[seat]]
     node = visible[at]
     first, last = paths.first_child[node], paths.first_child[node + 1]
     if first == last:

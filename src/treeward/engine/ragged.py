@@ -12,11 +12,11 @@ LEAST = 8
 
 
 class Lists(NamedTuple):
-    """The list of seat s is ``values[start[s] : start[s] + length[s]]``. It can grow to ``room[s]``."""
+    """The list of seat s is ``values[start[s] : start[s] + length[s]]``. It can grow to ``capacity[s]``."""
 
     values: Integers
     start: NDArray[np.int64]
-    room: NDArray[np.int64]
+    capacity: NDArray[np.int64]
     length: NDArray[np.int64]
 
     @classmethod
@@ -39,18 +39,18 @@ def widened(
     Every list keeps room for `least` values, which a new user may need. The seat's list moves to the end of the array;
     when that is full, all lists move to a new one, without gaps.
     """
-    if lists.room[seat] >= need:
+    if lists.capacity[seat] >= need:
         return lists, list(parallel)
     room = max(least, 1 << (need - 1).bit_length())
-    top = int((lists.start + lists.room).max())
+    top = int((lists.start + lists.capacity).max())
     if top + room <= len(lists.values):
         old, length = int(lists.start[seat]), int(lists.length[seat])
         for array in (lists.values, *parallel):
             array[top : top + length] = array[old : old + length]
-        lists.start[seat], lists.room[seat] = top, room
+        lists.start[seat], lists.capacity[seat] = top, room
         return lists, list(parallel)
     # Lists shrink to what they need: otherwise one long list would, in time, cost every seat its length.
-    rooms = np.maximum(least, np.minimum(lists.room, 2 * lists.length))
+    rooms = np.maximum(least, np.minimum(lists.capacity, 2 * lists.length))
     rooms[seat] = room
     starts = np.concatenate([[0], np.cumsum(rooms)[:-1]])
     size = int(1.5 * rooms.sum()) + room

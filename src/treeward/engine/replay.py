@@ -10,10 +10,10 @@ from treeward.engine.learn_paths import replay_paths
 from treeward.engine.posterior import reset
 from treeward.engine.ragged import widened
 
-__all__ = ["Events", "absorb", "sit", "sit_all"]
+__all__ = ["Events", "apply_events", "reset_user", "reset_users"]
 
 
-def sit_all(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
+def reset_users(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
     """Reset seats to new users."""
     reset(state.posterior, seats, plan.prior)
     state.board.mean[seats], state.board.square[seats] = plan.board.mean, plan.board.square
@@ -25,12 +25,12 @@ def sit_all(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
         state.visible.values[at] = plan.start
 
 
-def sit(plan: Plan, state: State, seat: int) -> None:
+def reset_user(plan: Plan, state: State, seat: int) -> None:
     """Reset one seat to a new user."""
-    sit_all(plan, state, np.array([seat], dtype=np.int64))
+    reset_users(plan, state, np.array([seat], dtype=np.int64))
 
 
-def absorb(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.int64], events: Events) -> State:
+def apply_events(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.int64], events: Events) -> State:
     """Apply events ends[i]:ends[i + 1] to seat i, in order. Return the state, with more room where it was needed.
 
     The result is bit-identical whether events come one by one or together. Together they are faster: those before the

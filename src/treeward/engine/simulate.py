@@ -12,12 +12,23 @@ from treeward.engine import beam as beams
 from treeward.engine import walk as walks
 from treeward.engine.available import Screen, shut
 from treeward.engine.explore import Candidates, Draws
-from treeward.engine.layout import BeamArrays, Known, Lesson, Numbers, Paths, Plan, WalkArrays, Walked, room, scratch
-from treeward.engine.learn import Desk, teach_item
-from treeward.engine.learn_paths import teach_path
+from treeward.engine.layout import (
+    BeamArrays,
+    Known,
+    Lesson,
+    Numbers,
+    Paths,
+    Plan,
+    WalkArrays,
+    Walked,
+    empty_state,
+    scratch,
+)
+from treeward.engine.learn import Desk, learn_item
+from treeward.engine.learn_paths import learn_path
 from treeward.engine.places import holder
 from treeward.engine.posterior import Posterior
-from treeward.engine.replay import sit
+from treeward.engine.replay import reset_user
 from treeward.engine.sampling import ROUND
 from treeward.engine.trace import Trace
 from treeward.store.events import REWARD
@@ -55,13 +66,13 @@ class UserLoop:
     """Runs users through all rounds, one at a time, under a plan."""
 
     def __init__(self, plan: Plan, rounds: int) -> None:
-        self.plan, self.state = plan, room(plan, 1, rounds)
+        self.plan, self.state = plan, empty_state(plan, 1, rounds)
         self._scratch = scratch(plan), Trace.empty(), Screen.open(rounds if plan.once else 0), Desk.empty(plan)
 
     def run(self, rounds: Rounds) -> None:
         """Run one new user through all rounds."""
         plan, state = self.plan, self.state
-        sit(plan, state, 0)
+        reset_user(plan, state, 0)
         if plan.beams:
             rounds_by_beam(plan.beam, plan.lesson, state.posterior, state.known, *self._scratch, rounds)
         else:
@@ -92,7 +103,7 @@ def rounds_by_beam(
             beam, known, seat, screen, draws, candidates, trace
         )
         reward = _answer(beam.numbers, rounds, screen, turn, place, whole(beam.rows[place]))
-        teach_item(lesson, posterior, known.history, known.short, seat, place, gate, reward, desk)
+        learn_item(lesson, posterior, known.history, known.short, seat, place, gate, reward, desk)
 
 
 @kernel(allocates=False)
@@ -120,7 +131,7 @@ def rounds_by_walk(
         )
         reward = _answer(walk.numbers, rounds, screen, turn, place, whole(walk.rows[place]))
         at = holder(walk.item_range, walked.visible, seat, place) if walk.numbers.personal else 0
-        teach_path(
+        learn_path(
             lesson, paths, posterior, known.history, known.short, walked.board, walked.visible, seat, place, at, node,
             gate, whole(REWARD), reward, desk,
         )  # fmt: skip

@@ -21,7 +21,7 @@ _WIDE, _WIDER = 4, 64
 """Nodes per level that are followed to the leaves nearest to an item; the second if those have no free place."""
 
 
-class Room(NamedTuple):
+class Slack(NamedTuple):
     """The arrays that change as items come and go. The plan has read-only views of them."""
 
     tree: TreeArrays
@@ -58,7 +58,7 @@ class Room(NamedTuple):
     """How many dimensions are the items' own."""
 
 
-def roomy(plan: Plan, spare: float, metric: Floats) -> tuple[Plan, Room, Integers]:
+def with_slack(plan: Plan, spare: float, metric: Floats) -> tuple[Plan, Slack, Integers]:
     """Return a plan with free places, its arrays that may change, and the new place of every old one.
 
     The nearest leaf of a vector x is found by x @ `metric`, a (d, k) matrix.
@@ -83,7 +83,7 @@ def roomy(plan: Plan, spare: float, metric: Floats) -> tuple[Plan, Room, Integer
     free, cursor = np.zeros(len(tree.parent), dtype=np.int64), np.zeros(len(tree.parent), dtype=np.int64)
     free[leaves], cursor[leaves] = extra, laid.item_range[leaves, 1] - extra
     ladder = _spread_out(tree, laid, plan.search.ladder)
-    room = Room(
+    slack = Slack(
         laid, vectors, Flags.of(taken), taken, free, cursor, held, sums, squares, tree.vectors.astype(np.float64),
         tree.vectors @ metric, plan.search.reach.copy(), ladder, plan.search.stretch, len(plan.search.width) > 0,
         plan.search.own,
@@ -91,14 +91,14 @@ def roomy(plan: Plan, spare: float, metric: Floats) -> tuple[Plan, Room, Integer
     fixed = TreeArrays(*map(_fixed, laid))
     made = plan._replace(
         tree=fixed,
-        nodes=fixed.vectors if room.follow else plan.nodes,
+        nodes=fixed.vectors if slack.follow else plan.nodes,
         items=_fixed(vectors),
-        search=plan.search._replace(reach=room.reach, ladder=ladder),
+        search=plan.search._replace(reach=slack.reach, ladder=ladder),
         bonus=np.zeros(places, dtype=np.float32),
     )
     if plan.exact:  # a board of all items would have to grow
         made = made._replace(watched=plan.watched[:0], board=first_board(plan.watched[:0], plan.prior))
-    return made, room, place
+    return made, slack, place
 
 
 def _totals(
@@ -137,30 +137,30 @@ def _spread_out(old: TreeArrays, new: TreeArrays, ladder: Floats) -> Floats:
 
 
 @kernel
-def settle(room: Room, vectors: Floats, metric: Floats, out: NDArray[np.int64]) -> int:
+def settle(slack: Slack, vectors: Floats, metric: Floats, out: NDArray[np.int64]) -> int:
     """Put new items on free places in the nearest leaves, in order, until one finds none. Return how many were placed.
 
-    `metric`: their vectors in the metric of `Room.centre`.
+    `metric`: their vectors in the metric of `Slack.centre`.
     """
     near, far = np.empty(_WIDER, dtype=np.int64), np.empty(_WIDER)
     next_near, next_far = np.empty(_WIDER, dtype=np.int64), np.empty(_WIDER)
     for i in range(len(vectors)):
         leaf, wide = whole(-1), _WIDE
         while leaf < 0 and wide <= _WIDER:
-            found = _nearest(room, metric[i], near[:wide], far[:wide], next_near[:wide], next_far[:wide])
+            found = _nearest(slack, metric[i], near[:wide], far[:wide], next_near[:wide], next_far[:wide])
             for j in range(found):
-                if leaf < 0 and room.spare[near[j]] > 0:
+                if leaf < 0 and slack.spare[near[j]] > 0:
                     leaf = near[j]
             wide *= _WIDER // _WIDE
         if leaf < 0:
             return i
-        out[i] = _take(room, leaf, vectors[i])
+        out[i] = _take(slack, leaf, vectors[i])
     return len(vectors)
 
 
 @inner
 def _nearest(
-    room: Room,
+    slack: Slack,
     x: Floats,
     near: NDArray[np.int64],
     far: NDArray[np.float64],
@@ -168,7 +168,7 @@ def _nearest(
     next_far: NDArray[np.float64],
 ) -> int:
     """Write the leaves nearest to a vector, found by beam search. Return how many."""
-    first_child = room.tree.first_child
+    first_child = slack.tree.first_child
     near[0], far[0], count, inside = 0, 0.0, whole(1), first_child[0] < first_child[1]
     while inside:
         kept, inside = whole(0), False
@@ -177,7 +177,7 @@ def _nearest(
             if first == last:
                 kept = _keep(next_near, next_far, kept, near[i], far[i])
             for child in range(first, last):
-                kept = _keep(next_near, next_far, kept, child, np.float64(_gap(x, room.centre[child])))
+                kept = _keep(next_near, next_far, kept, child, np.float64(_gap(x, slack.centre[child])))
         for i in range(kept):
             near[i], far[i] = next_near[i], next_far[i]
             inside = inside or first_child[near[i]] < first_child[near[i] + 1]
@@ -208,55 +208,55 @@ def _keep(nodes: NDArray[np.int64], far: NDArray[np.float64], count: int, node: 
 
 
 @inner
-def _take(room: Room, leaf: int, x: Floats) -> int:
+def _take(slack: Slack, leaf: int, x: Floats) -> int:
     """Put a vector on a free place of a leaf and open it. Return the place."""
-    place: int = room.cursor[leaf]
-    while room.taken[place]:
+    place: int = slack.cursor[leaf]
+    while slack.taken[place]:
         place += 1
-    room.cursor[leaf] = place + 1
-    room.spare[leaf] -= 1
-    room.taken[place] = True
+    slack.cursor[leaf] = place + 1
+    slack.spare[leaf] -= 1
+    slack.taken[place] = True
     for j in range(len(x)):
-        room.vectors[place, j] = x[j]
-    _count(room, leaf, place, whole(1))
+        slack.vectors[place, j] = x[j]
+    _count(slack, leaf, place, whole(1))
     return place
 
 
 @inner
-def _count(room: Room, leaf: int, place: int, sign: int) -> None:
+def _count(slack: Slack, leaf: int, place: int, sign: int) -> None:
     """Open or close a place, and update the nodes above it."""
-    flip(room.flags, place, sign > 0)
-    tree, x, square = room.tree, room.vectors[place], 0.0
-    for j in range(room.own):
+    flip(slack.flags, place, sign > 0)
+    tree, x, square = slack.tree, slack.vectors[place], 0.0
+    for j in range(slack.own):
         square += x[j] * x[j]
     node = leaf
     while node >= 0:
-        if room.ladder.shape[1] > 0:
-            _climb(room.ladder[tree.level[node]], tree.item_range[node, 0], room.held[node], x[len(x) - 1], sign)
-        room.held[node] += sign
-        room.squares[node] += sign * square
+        if slack.ladder.shape[1] > 0:
+            _climb(slack.ladder[tree.level[node]], tree.item_range[node, 0], slack.held[node], x[len(x) - 1], sign)
+        slack.held[node] += sign
+        slack.squares[node] += sign * square
         for j in range(len(x)):
-            room.sums[node, j] += sign * x[j]
+            slack.sums[node, j] += sign * x[j]
         node = tree.parent[node]
-    if room.held[leaf] > 0:  # an empty leaf stays where it was
-        _move(room, leaf)
+    if slack.held[leaf] > 0:  # an empty leaf stays where it was
+        _move(slack, leaf)
     node = leaf
-    while node >= 0 and len(room.reach) > 0:
-        _stretch(room, node)
+    while node >= 0 and len(slack.reach) > 0:
+        _stretch(slack, node)
         node = tree.parent[node]
 
 
 @inner
-def _move(room: Room, leaf: int) -> None:
+def _move(slack: Slack, leaf: int) -> None:
     """Move a leaf's vector to the mean of its items, and each node above it to the mean of its children."""
-    tree = room.tree
-    for j in range(room.mean.shape[1]):
-        change = room.sums[leaf, j] / room.held[leaf] - room.mean[leaf, j]
+    tree = slack.tree
+    for j in range(slack.mean.shape[1]):
+        change = slack.sums[leaf, j] / slack.held[leaf] - slack.mean[leaf, j]
         node = leaf
         while node >= 0:
-            room.mean[node, j] += change
-            if room.follow:
-                tree.vectors[node, j] = room.mean[node, j]
+            slack.mean[node, j] += change
+            if slack.follow:
+                tree.vectors[node, j] = slack.mean[node, j]
             above = tree.parent[node]
             if above >= 0:
                 change /= tree.first_child[above + 1] - tree.first_child[above]
@@ -264,14 +264,14 @@ def _move(room: Room, leaf: int) -> None:
 
 
 @inner
-def _stretch(room: Room, node: int) -> None:
+def _stretch(slack: Slack, node: int) -> None:
     """Recompute how far a node's items lie from its mean."""
-    count, total = room.held[node], room.squares[node]
+    count, total = slack.held[node], slack.squares[node]
     if count == 0:
         return
-    for j in range(room.own):
-        total += room.mean[node, j] * (count * room.mean[node, j] - 2.0 * room.sums[node, j])
-    room.reach[node] = room.stretch * np.sqrt(max(total / count, 0.0) / max(room.own, 1))
+    for j in range(slack.own):
+        total += slack.mean[node, j] * (count * slack.mean[node, j] - 2.0 * slack.sums[node, j])
+    slack.reach[node] = slack.stretch * np.sqrt(max(total / count, 0.0) / max(slack.own, 1))
 
 
 @inner
@@ -294,15 +294,15 @@ def _climb(ladder: Floats, begin: int, count: int, value: np.float32, sign: int)
 
 
 @kernel
-def reopen(room: Room, places: NDArray[np.int64]) -> None:
+def reopen(slack: Slack, places: NDArray[np.int64]) -> None:
     """Open places of removed items again."""
     for i in range(len(places)):
-        if not room.flags.open[places[i]]:
-            _count(room, leaf_at(room.tree.first_child, room.tree.item_range, places[i]), places[i], whole(1))
+        if not slack.flags.open[places[i]]:
+            _count(slack, leaf_at(slack.tree.first_child, slack.tree.item_range, places[i]), places[i], whole(1))
 
 
 @kernel
-def leave(room: Room, places: NDArray[np.int64], free: bool) -> int:
+def leave(slack: Slack, places: NDArray[np.int64], free: bool) -> int:
     """Close places. Return how many were open.
 
     If `free`, nothing refers to their vectors either, and other items may take the places.
@@ -310,13 +310,13 @@ def leave(room: Room, places: NDArray[np.int64], free: bool) -> int:
     count = 0
     for i in range(len(places)):
         place = places[i]
-        leaf = leaf_at(room.tree.first_child, room.tree.item_range, place)
-        if room.flags.open[place]:
-            _count(room, leaf, place, whole(-1))
+        leaf = leaf_at(slack.tree.first_child, slack.tree.item_range, place)
+        if slack.flags.open[place]:
+            _count(slack, leaf, place, whole(-1))
             count += 1
-        if free and room.taken[place]:
-            room.taken[place] = False
-            room.tree.items[place] = -1
-            room.spare[leaf] += 1
-            room.cursor[leaf] = min(room.cursor[leaf], place)
+        if free and slack.taken[place]:
+            slack.taken[place] = False
+            slack.tree.items[place] = -1
+            slack.spare[leaf] += 1
+            slack.cursor[leaf] = min(slack.cursor[leaf], place)
     return count

@@ -49,7 +49,7 @@ class Trace(NamedTuple):
 
 
 @inner
-def weigh(
+def record_choice(
     numbers: Numbers,
     belief: Belief,
     candidates: Candidates,
@@ -62,7 +62,7 @@ def weigh(
     """Record a step with the probability of its choice, if there is room."""
     if len(trace.seen) > 0:
         chance, plain = chances(numbers, belief, count, chosen, candidates, draws)
-        tell(trace, candidates, count, total, chosen, chance, plain)
+        record_step(trace, candidates, count, total, chosen, chance, plain)
 
 
 @inner(inline=False)
@@ -80,14 +80,14 @@ def chances(
 
 
 @inner
-def begin(trace: Trace) -> None:
+def begin_trace(trace: Trace) -> None:
     """Start recording a decision."""
     trace.steps[0] = 0
     trace.aside[0] = trace.bold[0] = False
 
 
 @inner
-def tell(
+def record_step(
     trace: Trace, candidates: Candidates, count: int, total: int, chosen: int, chance: float, plain: float
 ) -> None:
     """Record a step, if there is room."""

@@ -9,7 +9,7 @@ import numpy as np
 from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import AnyArray, Floats
 from treeward.engine.available import Screen, clear, left, nth, opened
-from treeward.engine.batch import Batch, appraise, close_behind, prepare
+from treeward.engine.batch import Batch, close_taken, close_unavailable, describe_choice
 from treeward.engine.crowd import offset_of
 from treeward.engine.explore import GREEDY_MEAN, Belief, Candidates, Draws
 from treeward.engine.history import tally
@@ -30,7 +30,7 @@ from treeward.engine.sampling import (
     sample,
     with_shortlist,
 )
-from treeward.engine.trace import Trace, begin, tell, weigh
+from treeward.engine.trace import Trace, begin_trace, record_choice, record_step
 
 
 @kernel(allocates=False)
@@ -52,16 +52,16 @@ def choose_by_walk(
         seat, first = batch.seat[i], i * slots
         for at in range(first, first + slots):
             if at == first or (diverse and left(screen, whole(0), len(walk.items)) <= 0):
-                prepare(known.shown, walk.numbers.once, batch, i, screen, out, first, at)
+                close_unavailable(known.shown, walk.numbers.once, batch, i, screen, out, first, at)
             made, nonce = out[at], batch.nonce[i] + at - first
             draws = Draws(seed, batch.stream[i], nonce * ROUND)
             place, node, scores, work = decide(walk, known, walked, seat, screen, draws, candidates, trace)
             made["nonce"], made["place"], made["node"], made["scores"], made["work"] = nonce, place, node, scores, work
             made["item"] = walk.rows[place] if place >= 0 else -1
             if place >= 0:
-                appraise(walk.numbers, walk.crowd, known, seat, walk.items[place], candidates, trace, made)
+                describe_choice(walk.numbers, walk.crowd, known, seat, walk.items[place], candidates, trace, made)
                 if slots > 1:
-                    close_behind(walk.first_child, walk.item_range, place, diverse, screen)
+                    close_taken(walk.first_child, walk.item_range, place, diverse, screen)
 
 
 @inner(inline=False)
@@ -79,7 +79,7 @@ def decide(
 
     The place is -1 if nothing is open.
     """
-    begin(trace)
+    begin_trace(trace)
     total = len(walk.items) if clear(screen) else left(screen, whole(0), len(walk.items))
     if total <= 0:
         return -1, -1, 0, 0
@@ -114,7 +114,7 @@ def _choose_node(
     arm, numbers = candidates.arm, walk.numbers
     count, total = _gather_nodes(walk, walked, seat, above, screen, draws, candidates)
     if count == 1:
-        tell(trace, candidates, count, total, whole(0), 1.0, 1.0)
+        record_step(trace, candidates, count, total, whole(0), 1.0, 1.0)
         return arm[0], 0, 0
     draws = later(draws, HALF)
     slot = 0 if numbers.personal else walk.level[arm[0]] - 2
@@ -134,7 +134,7 @@ def _choose_node(
                 candidates.visits[i], candidates.rewards[i] = tally(known.history, seat, first, last)
         chosen = best_gathered(numbers, belief, count, explores, candidates, draws)
         work = cost(numbers.kind, count, len(belief.theta))
-    weigh(numbers, belief, candidates, chosen, count, total, draws, trace)
+    record_choice(numbers, belief, candidates, chosen, count, total, draws, trace)
     return arm[chosen], count, work
 
 
@@ -206,7 +206,7 @@ def _choose_item(
             arm[i] = first + arm[i] if plain else nth(screen, first, last, arm[i])
     count = with_shortlist(known.short, seat, screen, candidates, drawn)
     if count == 1:
-        tell(trace, candidates, count, total, whole(0), 1.0, 1.0)
+        record_step(trace, candidates, count, total, whole(0), 1.0, 1.0)
         return arm[0], node, 0, 0
     draws, slot = later(draws, HALF), known.theta.shape[1] - 1
     belief = Belief(known.inverse[seat, slot], known.theta[seat, slot], walk.crowd.root)
@@ -217,7 +217,7 @@ def _choose_item(
         gather(numbers.kind, walk.items, walk.bonus, walk.crowd.offset, known.history, seat, count, candidates)
         chosen = best_gathered(numbers, belief, count, explores, candidates, draws)
         work = cost(numbers.kind, count, len(belief.theta))
-    weigh(numbers, belief, candidates, chosen, count, total + count - drawn, draws, trace)
+    record_choice(numbers, belief, candidates, chosen, count, total + count - drawn, draws, trace)
     if chosen >= drawn:  # an item of the shortlist may lie under another node
         trace.aside[0] = True
         if numbers.personal:

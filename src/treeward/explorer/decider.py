@@ -18,11 +18,11 @@ from treeward.engine.available import Flags, Screen
 from treeward.engine.batch import DECISION, Batch, nothing_closed
 from treeward.engine.decide import Chooser, bound_chooser, chooser
 from treeward.engine.explore import Candidates
-from treeward.engine.layout import Plan, State, room, scratch
+from treeward.engine.layout import Plan, State, empty_state, scratch
 from treeward.engine.posterior import Posterior
-from treeward.engine.replay import Events, absorb, sit_all
+from treeward.engine.replay import Events, apply_events, reset_users
 from treeward.engine.sampling import MOST_STEPS
-from treeward.engine.slack import Room, roomy
+from treeward.engine.slack import Slack, with_slack
 from treeward.engine.trace import Trace
 from treeward.explorer.crowd_edition import CrowdEdition
 from treeward.explorer.decision_ids import SealedDecision
@@ -109,12 +109,12 @@ class Decider:
             self.number = named = number_snapshot(store, digest.hexdigest())
         except StoreError:  # all numbers are taken: events then do not record the nodes of this tree
             self.number, named = NAMELESS, -1
-        self.room: Room | None = None
+        self.slack: Slack | None = None
         places, rows = np.arange(len(catalogue), dtype=np.int32), plan.tree.items
         if spare > 0:
-            plan, self.room, places = roomy(plan, spare, self.metric)
+            plan, self.slack, places = with_slack(plan, spare, self.metric)
         self.positions = ItemPositions(rows, places, numbers)
-        self.flags = self.room.flags if self.room is not None else Flags.none()
+        self.flags = self.slack.flags if self.slack is not None else Flags.none()
         """Places that may be shown."""
         self.contexts = Contexts(store, self.number, policy.features, dim)
         self.plan = plan = plan._replace(gates=self.contexts.gates)
@@ -275,9 +275,9 @@ def _through(posterior: Posterior, seats: NDArray[np.int64], gate: Floats | None
 
 
 def _state_after(plan: Plan, events: Events) -> State:
-    state, seat = room(plan, 1, 0), np.zeros(1, dtype=np.int64)
-    sit_all(plan, state, seat)
-    return absorb(plan, state, seat, np.array([0, len(events.kind)]), events)
+    state, seat = empty_state(plan, 1, 0), np.zeros(1, dtype=np.int64)
+    reset_users(plan, state, seat)
+    return apply_events(plan, state, seat, np.array([0, len(events.kind)]), events)
 
 
 def empty(count: int) -> AnyArray:

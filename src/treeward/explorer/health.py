@@ -13,9 +13,9 @@ from treeward.core.types import Floats, TreeArrays, frozen
 from treeward.engine.available import Flags, Screen
 from treeward.engine.batch import DECISION, Batch, nothing_closed
 from treeward.engine.decide import chooser
-from treeward.engine.layout import CrowdArrays, Plan, room, scratch
+from treeward.engine.layout import CrowdArrays, Plan, empty_state, scratch
 from treeward.engine.posterior import Start
-from treeward.engine.replay import sit_all
+from treeward.engine.replay import reset_users
 from treeward.engine.sampling import MOST_STEPS
 from treeward.engine.trace import Trace
 from treeward.explorer.snapshot import Settled, Snapshot
@@ -180,8 +180,8 @@ class MeasuredTree(NamedTuple):
             tree=self.tree, once=False, rules=bare, bonus=self.plan.bonus[:0], crowd=CrowdArrays.none()
         )
         seats = np.arange(len(thetas))
-        state = room(plan, len(thetas), 0)
-        sit_all(plan, state, seats)
+        state = empty_state(plan, len(thetas), 0)
+        reset_users(plan, state, seats)
         state.posterior.theta[:, 0] = thetas
         out = np.zeros(len(thetas) * count, dtype=DECISION)
         screen = Screen.open(count)._replace(flags=Flags.of(self.open))
@@ -213,11 +213,11 @@ class MeasuredTree(NamedTuple):
 
 def fitness(snapshot: Snapshot) -> Fitness:
     """Return how far the items have moved away from what the tree was made for; hold the explorer's lock."""
-    room, leaves = snapshot.decider.room, snapshot.tree.leaves
-    if room is None:
+    slack, leaves = snapshot.decider.slack, snapshot.tree.leaves
+    if slack is None:
         return Fitness(len(snapshot), 0, 0, 0, 0, 0, len(leaves), 0)
-    count, spare = room.held[leaves], room.spare[leaves]
-    dead = len(snapshot.catalogue) - int(np.count_nonzero(room.taken))
+    count, spare = slack.held[leaves], slack.spare[leaves]
+    dead = len(snapshot.catalogue) - int(np.count_nonzero(slack.taken))
     most, least = limits(snapshot.tree)
     crowded, starved = int((count > most).sum()), int((count < least).sum())
     came, went = len(snapshot.since.came), snapshot.since.went
@@ -271,13 +271,13 @@ def measured_other(policy: Policy, settled: Settled, tree: ItemTree) -> Measured
 
 def stale(snapshot: Snapshot, leaves: NDArray[np.integer], late: NDArray[np.bool_]) -> int:
     """Return how many leaves have lost or gained a quarter of their items; `late`: by place, whether it was added."""
-    room = snapshot.decider.room
-    if room is None:
+    slack = snapshot.decider.slack
+    if slack is None:
         return 0
     ranges = snapshot.decider.plan.tree.item_range[leaves]
-    changed = np.concatenate([[0], np.cumsum(late | (room.taken & ~room.flags.open))])
+    changed = np.concatenate([[0], np.cumsum(late | (slack.taken & ~slack.flags.open))])
     count = changed[ranges[:, 1]] - changed[ranges[:, 0]]
-    return int((count > _STALE * np.maximum(1, room.held[leaves])).sum())
+    return int((count > _STALE * np.maximum(1, slack.held[leaves])).sum())
 
 
 def drawn(prior: Start, noise: float, count: int) -> Floats:

@@ -140,7 +140,7 @@ class Snapshot:
     @property
     def can_change(self) -> bool:
         """Whether items can be added and removed."""
-        return self.decider.room is not None
+        return self.decider.slack is not None
 
     @property
     def rows(self) -> Integers:
@@ -222,25 +222,25 @@ class Snapshot:
 
         `seen`: their vectors as the plan has them.
         """
-        room, positions = self.decider.room, self.decider.positions
-        assert room is not None
+        slack, positions = self.decider.slack, self.decider.positions
+        assert slack is not None
         assert isinstance(self.catalogue, GrowingCatalogue)
         places, former = np.full(len(numbers), -1), positions.places(numbers).astype(np.int64)
-        same = (former >= 0) & (room.vectors[former] == seen).all(axis=1)
+        same = (former >= 0) & (slack.vectors[former] == seen).all(axis=1)
         fresh = np.flatnonzero(~same)
         found = np.full(len(fresh), -1)
         newcomers = np.ascontiguousarray(seen[fresh])
-        got = settle(room, newcomers, newcomers @ self.decider.metric, found)
+        got = settle(slack, newcomers, newcomers @ self.decider.metric, found)
         places[same], places[fresh] = former[same], found
         last = len(numbers) if got == len(fresh) else int(fresh[got])
         numbers, places, former, same = numbers[:last], places[:last], former[:last], same[:last]
         if not last:
             return 0
-        reopen(room, places[same])
+        reopen(slack, places[same])
         moved = ~same & (former >= 0)
-        leave(room, former[moved], True)
+        leave(slack, former[moved], True)
         self.catalogue.append(table[:last], vectors[:last])
-        room.tree.items[places] = positions.add(numbers, places)
+        slack.tree.items[places] = positions.add(numbers, places)
         self.version += 1
         self.since.came.update(numbers[~same].tolist())
         unknown = self.decider.states.unknown
@@ -254,11 +254,11 @@ class Snapshot:
 
     def remove(self, rows: Iterable[int]) -> int:
         """Stop showing items, and return how many could be shown until now."""
-        room, places = self.decider.room, self.decider.positions.place_of_row[list(rows)].astype(np.int64)
+        slack, places = self.decider.slack, self.decider.positions.place_of_row[list(rows)].astype(np.int64)
         if not len(places):
             return 0
-        assert room is not None
-        count = leave(room, places[places >= 0], False)
+        assert slack is not None
+        count = leave(slack, places[places >= 0], False)
         self.version += count > 0
         self.since = self.since._replace(went=self.since.went + count)
         return count

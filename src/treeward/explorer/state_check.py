@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from treeward.core.progress import Progress, Stage
 from treeward.core.types import AnyArray
-from treeward.engine.layout import State, room
-from treeward.engine.replay import Events, absorb, sit_all
+from treeward.engine.layout import State, empty_state
+from treeward.engine.replay import Events, apply_events, reset_users
 from treeward.explorer.decider import Decider
 from treeward.state.user_states import state_bytes, state_rows
 from treeward.store.base import EventStore, User, everyone
@@ -62,11 +62,11 @@ def check_states(decider: Decider, store: EventStore, most: int, progress: Progr
 def _lived(decider: Decider, user: User, events: Events) -> State:
     """Return the state after events that came one by one, with a decision after each, as in a service."""
     plan = decider.states.plan_with_gates()
-    state = room(plan, 1, 0)
-    sit_all(plan, state, _SEAT)
+    state = empty_state(plan, 1, 0)
+    reset_users(plan, state, _SEAT)
     for at in range(len(events.kind)):
         one = Events._make(part[at : at + 1] for part in events)
-        state = absorb(plan, state, _SEAT, np.array([0, 1]), one)
+        state = apply_events(plan, state, _SEAT, np.array([0, 1]), one)
         decider.rehearse(user, state, at)  # deciding must not change what is known
     return state
 

@@ -4,10 +4,10 @@ import numpy as np
 
 from treeward.core.compile_ahead import compile_ahead
 from treeward.data.catalogue import Catalogue
-from treeward.engine.layout import room
+from treeward.engine.layout import empty_state
 from treeward.engine.learn import replay_items
 from treeward.engine.learn_paths import replay_paths
-from treeward.engine.replay import Events, absorb
+from treeward.engine.replay import Events, apply_events
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
 from treeward.policy.hcb import HCB
@@ -38,4 +38,4 @@ def _learn(policy: Policy) -> None:
     plan = policy.plan(ItemTree.from_categories(shop.vectors, [0, 0, 1, 1]), shop)
     event = np.full(1, -1, dtype=np.int32)
     events = Events(np.zeros(1, dtype=np.uint8), event, event, np.zeros(1))
-    absorb(plan, room(plan, 1, 0), np.zeros(1, dtype=np.int64), np.array([0, 1]), events)
+    apply_events(plan, empty_state(plan, 1, 0), np.zeros(1, dtype=np.int64), np.array([0, 1]), events)

@@ -11,8 +11,8 @@ from treeward.core.types import Floats
 from treeward.engine.available import Screen
 from treeward.engine.batch import DECISION, Batch, nothing_closed
 from treeward.engine.decide import chooser
-from treeward.engine.layout import Plan, room, scratch
-from treeward.engine.replay import Events, absorb, sit_all
+from treeward.engine.layout import Plan, empty_state, scratch
+from treeward.engine.replay import Events, apply_events, reset_users
 from treeward.engine.sampling import MOST_STEPS
 from treeward.engine.trace import Trace
 from treeward.store.events import REWARD, SHOWN
@@ -108,13 +108,13 @@ class TreeSession:
     def __init__(self, plan: Plan, users: int, seed: int = 0) -> None:
         self.plan, self.users = plan, checks.integer("session", "users", users, low=1)
         self.seed = checks.integer("session", "seed", seed, low=0)
-        self.state = room(plan, users, 0)
+        self.state = empty_state(plan, users, 0)
         self.streams = np.array([rng.stream("user", user) for user in range(users)], dtype=np.int64)
         """The random stream of each user."""
         self._choose = chooser(plan)
         self._candidates, self._trace = scratch(plan), Trace.empty(MOST_STEPS)
         self._place_of = np.argsort(plan.tree.items).astype(np.int32)
-        sit_all(plan, self.state, np.arange(users))
+        reset_users(plan, self.state, np.arange(users))
 
     def select(self, users: ArrayLike, nonce: int, allow: ArrayLike | None = None) -> Decisions:
         """Decide once for each of the users; the same nonce gives the same draws.
@@ -160,7 +160,7 @@ class TreeSession:
             decisions.node.astype(np.int32),
             values,
         )
-        self.state = absorb(self.plan, self.state, decisions.user, np.arange(len(values) + 1), events)
+        self.state = apply_events(self.plan, self.state, decisions.user, np.arange(len(values) + 1), events)
 
     def _rows(self, allow: ArrayLike) -> NDArray[np.int64]:
         return checked_numbers("allow", allow, len(self.plan.items))

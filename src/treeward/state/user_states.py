@@ -11,10 +11,10 @@ from treeward.core import rng
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray
 from treeward.engine.history import History
-from treeward.engine.layout import Plan, State, room
+from treeward.engine.layout import Plan, State, empty_state
 from treeward.engine.posterior import BLOCK
 from treeward.engine.ragged import Lists
-from treeward.engine.replay import Events, absorb, sit_all
+from treeward.engine.replay import Events, apply_events, reset_users
 from treeward.state.contexts import Contexts
 from treeward.state.item_positions import ItemPositions
 from treeward.store.base import EventStore, User, join
@@ -65,7 +65,7 @@ class UserStates:
         if self.most < 1:
             raise InvalidArgument("Explorer", "memory", f"at least {self.each} bytes, one user's state", memory)
         # All seats at once: the system hands out zeroed memory as it is touched, so empty ones cost nothing.
-        self.state = room(plan, self.most, _FIRST_EVENTS)
+        self.state = empty_state(plan, self.most, _FIRST_EVENTS)
         self.streams = np.zeros(self.most, dtype=np.int64)
         self._seen = [0] * self.most
         self._epoch = [0] * self.most
@@ -120,7 +120,7 @@ class UserStates:
                 self._seat_of.move_to_end(user)
             found[i] = seat
         if fresh:
-            sit_all(self.plan, self.state, np.array(fresh, dtype=np.int64))
+            reset_users(self.plan, self.state, np.array(fresh, dtype=np.int64))
         return found
 
     def _take_seat(self, user: User, epoch: int) -> int:
@@ -176,7 +176,7 @@ class UserStates:
         seats = np.array([seat for seat, _ in behind], dtype=np.int64)
         events = behind[0][1] if len(behind) == 1 else join([events for _, events in behind])
         seen = self.events_for_plan(events)
-        self.state = absorb(self.plan_with_gates(), self.state, seats, ends, seen)
+        self.state = apply_events(self.plan_with_gates(), self.state, seats, ends, seen)
 
     def plan_with_gates(self) -> Plan:
         """Return the plan with the gates of all contexts known by now."""
@@ -212,7 +212,7 @@ def seat_bytes(plan: Plan) -> int:
     def size(made: object) -> int:
         return sum(map(size, made)) if isinstance(made, tuple) else int(getattr(made, "nbytes", 0))
 
-    return size(room(plan, 2, _FIRST_EVENTS)) - size(room(plan, 1, _FIRST_EVENTS))
+    return size(empty_state(plan, 2, _FIRST_EVENTS)) - size(empty_state(plan, 1, _FIRST_EVENTS))
 
 
 def state_bytes(state: State, seat: int) -> bytes:
