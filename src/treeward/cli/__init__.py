@@ -1,5 +1,6 @@
 """The command line: each command parses, calls one library function and prints."""
 
+import atexit
 import os
 import signal
 import sys
@@ -9,6 +10,11 @@ from types import FrameType
 __all__ = ["main"]
 
 INTERRUPTED = 128 + signal.SIGINT
+
+
+def _ignore_interrupts() -> None:
+    """Ignore Ctrl-C while Python shuts down: the work is done, and its status is that of the command."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def main() -> None:
@@ -30,6 +36,7 @@ def main() -> None:
     try:
         if before is signal.default_int_handler:  # not where it is ignored, as in the background of a shell
             signal.signal(signal.SIGINT, interrupt)
+            atexit.register(_ignore_interrupts)
         from treeward.cli.app import run  # which takes a while: Ctrl-C is handled before
 
         status = run()

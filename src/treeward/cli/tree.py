@@ -29,6 +29,12 @@ from treeward.tree.shard_files import is_sharded
 app = typer.Typer()
 
 ItemsOption = Annotated[Path | None, typer.Option("--items", help=ITEMS, show_default=False)]
+_WORDS = {
+    "widths": "Nodes per level, from below the root to the leaves, e.g. 100,10000. Default: about 16 items per leaf, "
+    "at most about 100 children per node.",
+    "max_leaf": "Split leaves of more items than this.",
+    "threads": "How many threads, or processes for shards. Default: all cores.",
+}
 Tree = Annotated[Path, typer.Argument(help="A tree that `treeward tree build` wrote.", show_default=False)]
 
 
@@ -51,7 +57,9 @@ class ItemFlags:
 def build(
     items: Items,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory to write the tree to.", show_default=False)],
-    shape: Annotated[dict[str, Any], Derived(ItemTree.build, "widths", "max_leaf", "normalize", "seed", "threads")],
+    shape: Annotated[
+        dict[str, Any], Derived(ItemTree.build, "widths", "max_leaf", "normalize", "seed", "threads", words=_WORDS)
+    ],
     flags: ItemFlags,
     _by_category: Annotated[
         bool, typer.Option("--by-category", help="Use the category column as the tree instead of clustering.")
