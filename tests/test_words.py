@@ -41,5 +41,5 @@ def test_idiom_does_not_occur(idiom):
 
 
 def test_no_merge_conflict_is_left():
-    marker = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    marker = re.compile(r"^ *(<{7}|>{7}) ", re.MULTILINE)
     assert not [str(path.relative_to(ROOT)) for path in FILES if marker.search(path.read_text(encoding="utf-8"))]

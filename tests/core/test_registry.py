@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,8 +36,9 @@ def test_unknown_name_is_not_in_a_registry():
         known["linusb"]
 
 
-def test_own_code_is_found_in_a_file_and_reloaded_when_it_changes(tmp_path):
-    file = tmp_path / "mine.py"
+def test_own_code_is_found_in_a_file_and_reloaded_when_it_changes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a long path would be cut in the message
+    file = Path("mine.py")
     file.write_text("class Mine(dict):\n    size = 1\n")
     name = f"{file}:Mine"
     assert is_own(name)

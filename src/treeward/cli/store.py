@@ -60,8 +60,8 @@ def check(
 
     The crowd's edition is compared with all rewards, added up again.
 
-    With --items, a sample of users is rebuilt twice: event by event, as a service learns, and at once from the log.
-    Every remembered state is compared with the log. Exits with 1 if anything is wrong.
+    With --items, a sample of users is rebuilt twice: event by event, as a service learns, and at once from the log. The
+    two are compared bit by bit. Exits with 1 if anything is wrong.
     """
     with progress() as report:
         found, crowd = check_with_crowd(store, report)

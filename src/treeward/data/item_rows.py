@@ -20,14 +20,9 @@ def describe_id_mismatch(log: Interactions, catalogue: Catalogue) -> str:
 def with_item_rows(owner: str, log: Interactions, catalogue: Catalogue, *, keep_history: bool = False) -> pl.LazyFrame:
     """Return a log, in order, with the catalogue's `row` of each item; events with items it does not have are left out.
 
-    <<<<<<< HEAD
-    Ids are returned as integers or strings, however they are stored. Clicks of a history (the action `history`) are
-    left out if the log has skips: a history has no skips, so a model would only learn which items are old.
-    =======
     Ids are returned as integers or strings, however they were stored. Where the log has skips, history clicks (the
     action `history`) are left out unless `keep_history`: a history has no skips, so it would only separate old items
     from new ones.
-    >>>>>>> main
     """
     if log.items.dtype.is_integer() != catalogue.ids.dtype.is_integer():
         if catalogue.ids_are_row_numbers:
