@@ -159,7 +159,7 @@ def _serve(shown: _Demo, policy: str, port: int, *, stays: bool) -> None:
     out = shown.out
     settings = Settings(
         items=str(out / "items"), policy=policy, publish_every=_PUBLISHED,
-        repeats=min(1_000, len(shown.world.catalogue) // 2),  # not `False`: a demo that goes on would run out of items
+        repeats=True,  # ten visits per visitor show little where each item out of 100,000 appears once
         store=str(out / "events.db"), port=port, admin_port=-1, log="off", reports=str(out),
     )  # fmt: skip
     settings.check()
