@@ -33,6 +33,7 @@ from treeward.explorer.runtime import Runtime
 from treeward.explorer.snapshot import SPARE, Current, Request, Setup, Snapshot
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
+from treeward.policy.compile_learning import compile_learning_ahead
 from treeward.store.base import EventStore, User
 from treeward.store.copy import is_incomplete, mark_served
 from treeward.store.memory import MemoryStore
@@ -143,6 +144,7 @@ class Explorer:
         self.store: EventStore = MemoryStore() if store is None else store
         policy = Beam() if policy is None else policy
         _check(policy, self.store)
+        compile_learning_ahead(policy)
         self._current, self._publishes = Current(runtime.lock()), publishes
         keeper = keeper_for(crowd, policy, catalogue, self.store, half_life, self._current, runtime)
         if keeper is not None:
