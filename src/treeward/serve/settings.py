@@ -281,7 +281,7 @@ def read_settings(
                 "serve", "environment", name.removeprefix(PREFIX).lower(), [one for one in kinds if one != "keys"]
             )
             given[known] = parsed(known, value, name)
-    given |= {name: value for name, value in (flags or {}).items() if value is not None}
+    given |= flags or {}
     made = checks.typed("serve", "settings", given, Settings)
     made.check()
     return made
