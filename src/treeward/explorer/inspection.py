@@ -321,8 +321,9 @@ class Inspection:
         return [records.NodeName(one, _name(self.tree, one)) for one in (0, *self._snapshot.path(node))]
 
     def _listed(self, rows: AnyArray) -> list[records.ListedItem]:
-        shop, none = self.catalogue, np.zeros(len(rows), dtype=np.int64)
-        counts = records.Counts(none, none * 0.0) if self._item_counts is None else self.item_counts(rows)
+        shop, counts = self.catalogue, records.Counts(np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows)))
+        if self._item_counts is not None:
+            counts = self.item_counts(rows)
         return [
             records.ListedItem(shop.ids[row], self._title(row), shown, earned)
             for row, shown, earned in zip(rows.tolist(), counts.shown.tolist(), counts.earned.tolist(), strict=True)
