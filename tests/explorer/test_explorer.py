@@ -403,3 +403,9 @@ def test_one_event_has_the_numba_type_of_many(shop, tmp_path):
         seen = [explorer._snapshot.decider.states.events_for_plan(store.read([user])[0]) for user in ("ada", "bob")]
     assert len(seen[0].kind) < len(seen[1].kind)
     assert numba.typeof(seen[0]) == numba.typeof(seen[1])
+
+
+@pytest.mark.parametrize("items", [5, (one for one in [5]), "5", []], ids=["item", "generator", "text", "empty"])
+def test_adopting_needs_a_list_of_items(shop, tree, items):
+    with pytest.raises(InvalidArgument, match="items"):
+        explorer(shop, tree).adopt("ada", items)

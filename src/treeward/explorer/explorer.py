@@ -1,6 +1,6 @@
 """`Explorer`: recommend and learn, over a catalogue, its tree, a policy and a store of events."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Annotated, Literal, Self
@@ -297,7 +297,7 @@ class Explorer:
         They have no mean, width and path, and a propensity of 1: this explorer could not have chosen otherwise.
         """
         [who] = checks.users("Explorer.adopt", [user])
-        if not 0 < len(items) <= 1 << SLOT_BITS:
+        if isinstance(items, str) or not isinstance(items, Collection) or not 0 < len(items) <= 1 << SLOT_BITS:
             raise InvalidArgument("Explorer.adopt", "items", "a list of at least one item", items)
         with self._current.lock:
             made = self._deciding.adopt(self._snapshot, who, items, context)
