@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -129,7 +129,7 @@ class Explorer:
         learns: bool = True,
         counts: bool = False,
         cold: NotNegative = 0.1,
-        spare: NotNegative = 0.0,
+        spare: Annotated[float, checks.Number(low=0, high=10)] = 0.0,
         where: Where | None = None,
         memory: checks.Count = 1 << 30,
         crowd: bool | Crowd = True,

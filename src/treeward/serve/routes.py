@@ -408,6 +408,8 @@ def converted(kind: Any, name: str, text: str) -> Id:
     if kind is int:
         return _integer(text, name)
     if kind == User:
+        if text == "str:":
+            raise Refused(400, "invalid", "the name of a user is not empty")
         if text.startswith("str:"):
             return text[4:]
         if text.startswith("int:"):
