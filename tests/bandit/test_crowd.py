@@ -130,13 +130,16 @@ def test_a_reward_on_its_way_counts_once_though_a_user_is_erased_in_the_store(sh
     explorer.feedback({bob.id: 1.0})
     keeper, add = explorer.crowd_keeper, explorer.crowd_keeper.add
 
+    publish = Thread(target=explorer.publish)
+
     def late(*given):  # the store has the reward, the crowd does not yet
         forget(explorer.store, "bob")
-        explorer.publish()
+        publish.start()
         add(*given)
 
     monkeypatch.setattr(keeper, "add", late)
     explorer.feedback({ada.id: 1.0})
+    publish.join()
     held = keeper.sums
     keeper.recount()
     assert held.rewards == 1

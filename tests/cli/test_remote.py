@@ -1,10 +1,13 @@
 """Commands that call a service: addresses, and which of its two ports they need."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from tests.commands import run
 from tests.serving import serving
 from treeward.cli.remote import is_address
+from treeward.client import ServiceError
 from treeward.data.synthetic import synthetic_catalogue
 
 
@@ -31,6 +34,30 @@ def test_an_address_where_nothing_listens_says_which_port_is_needed():
     assert "http://localhost:9: no service answers" in told
     assert "needs the admin address of a service (its setting admin_port)" in told
     assert "its setting port)" in run("items", "remove", "localhost:9", "1", code=2, width=300)
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("tw_very-secret\n", "no service answers"),
+        ("tw_very\n-secret", "must be printable ASCII"),
+        ("tw_very-secr\u00e9t", "must be printable ASCII"),
+    ],
+)
+def test_a_key_is_never_printed(monkeypatch, key, why):
+    monkeypatch.setenv("TREEWARD_KEY", key)
+    for words in (("swap", "localhost:9"), ("tree", "health", "localhost:9"), ("items", "remove", "localhost:9", "1")):
+        told = run(*words, code=2, width=300)
+        assert why in told
+        assert "tw_very" not in told
+
+
+def test_a_key_without_its_line_break_is_sent(monkeypatch):
+    monkeypatch.setenv("TREEWARD_KEY", "tw_secret\n")
+    made = Mock(side_effect=ServiceError(401, "unauthorized", "who are you?"))
+    monkeypatch.setattr("treeward.client.Client", made)
+    assert "who are you?" in run("swap", "localhost:9", code=2, width=300)
+    assert made.call_args.kwargs["key"] == "tw_secret"
 
 
 def test_the_other_port_of_a_service_is_named(tmp_path):

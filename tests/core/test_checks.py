@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pytest
 
+from treeward.bandit import LinUCB
 from treeward.core import checks
 from treeward.core.checks import Count, NotNegative, Number, Whole
 from treeward.core.errors import InvalidArgument, TreewardError
@@ -108,6 +109,7 @@ class Demo:
     sizes: tuple[Count, ...] = ()
     catalogue: Catalogue | None = None
     seed: int = 0
+    way: Literal[1, 2] = 1
 
 
 @pytest.mark.parametrize(
@@ -121,10 +123,14 @@ class Demo:
         ({"share": 10**400}, "got 'one of very many digits'"),
         ({"kind": "liner"}, r"kind must be one of linear, mean \(did you mean 'linear'\?\), got 'liner'"),
         ({"kind": ["mean"]}, "kind must be one of linear, mean"),
+        ({"kind": np.array(["mean", "linear"])}, "kind must be one of linear, mean"),
+        ({"way": 3}, "way must be one of 1, 2, got 3"),
         ({"on": 1}, "on must be True or False, got 1"),
         ({"window": -1}, "window must be a finite number of at least 0, got -1"),
         ({"sizes": (3, 0)}, "sizes must be an integer of at least 1, got 0"),
         ({"sizes": "12"}, "sizes must be a sequence, each element an integer of at least 1, got '12'"),
+        ({"sizes": b"12"}, "sizes must be a sequence, each element an integer of at least 1, got b'12'"),
+        ({"sizes": np.array(12)}, "sizes must be a sequence, each element an integer of at least 1"),
         ({"catalogue": 7}, "catalogue must be of type Catalogue, got 'int'"),
     ],
 )
@@ -143,6 +149,19 @@ def test_validating_makes_numbers_plain_and_changes_nothing_else():
     assert kinds == [int, float, bool, int]
     assert checks.validate(held) is held
     assert type(checks.validate(Demo(sizes=(np.int32(4),))).sizes[0]) is int
+
+
+def test_a_subclass_with_another_init_is_validated():
+    class Mine(LinUCB):
+        def __init__(self, boldness):
+            super().__init__(alpha=boldness)
+            object.__setattr__(self, "note", "kept")
+
+    mine = Mine(1)
+    held = checks.validate(mine)
+    assert (type(held), held.alpha, held.note) == (Mine, 1.0, "kept")
+    assert (type(held.alpha), type(mine.alpha)) == (float, int)
+    assert mine.rule(3) == LinUCB(alpha=1.0).rule(3)
 
 
 def test_rules_are_described_by_field():

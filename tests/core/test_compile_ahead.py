@@ -10,7 +10,11 @@ import pytest
 
 from tests.waiting import wait_until
 from treeward.core import compile_ahead
+from treeward.data.synthetic import synthetic_catalogue
 from treeward.engine.learn import replay_items
+from treeward.engine.learn_paths import replay_paths
+from treeward.explorer import Explorer
+from treeward.policy import HCB
 from treeward.policy.compile_learning import learn_from_items
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled here")
@@ -37,6 +41,15 @@ def test_second_process_leaves_the_kernel_on_disk(tmp_path):
     assert _started(tmp_path) == "True"
     wait_until(lambda: _kept(tmp_path), "the kernel on disk")
     assert _started(tmp_path) == "False"  # nothing is left to compile
+
+
+def test_explorer_compiles_ahead_what_its_policy_learns_with(monkeypatch):
+    asked = []
+    monkeypatch.setattr("treeward.policy.compile_learning.compile_ahead", lambda job, kernel: asked.append(kernel))
+    shop = synthetic_catalogue(60, dim=4, seed=0)
+    Explorer(shop)
+    Explorer(shop, policy=HCB())
+    assert asked == [replay_items, replay_paths]
 
 
 def test_nothing_is_started_where_it_is_switched_off(tmp_path):

@@ -142,6 +142,12 @@ def test_bad_users_are_refused(shop, tree, users, why):
         explorer(shop, tree).recommend(users)
 
 
+@pytest.mark.parametrize("spare", [-0.1, 10.1, 1e308])
+def test_more_free_places_than_ten_per_item_are_refused(shop, tree, spare):
+    with pytest.raises(InvalidArgument, match="spare must be a finite number of at least 0 and of at most 10"):
+        explorer(shop, tree, spare=spare)
+
+
 @pytest.mark.parametrize("n", [0, -1, 1.5, "2", 65537, None])
 def test_bad_numbers_of_items_are_refused(shop, tree, n):
     with pytest.raises(InvalidArgument, match="n must be an integer from 1 to 65536"):
@@ -397,3 +403,9 @@ def test_one_event_has_the_numba_type_of_many(shop, tmp_path):
         seen = [explorer._snapshot.decider.states.events_for_plan(store.read([user])[0]) for user in ("ada", "bob")]
     assert len(seen[0].kind) < len(seen[1].kind)
     assert numba.typeof(seen[0]) == numba.typeof(seen[1])
+
+
+@pytest.mark.parametrize("items", [5, (one for one in [5]), "5", []], ids=["item", "generator", "text", "empty"])
+def test_adopting_needs_a_list_of_items(shop, tree, items):
+    with pytest.raises(InvalidArgument, match="items"):
+        explorer(shop, tree).adopt("ada", items)

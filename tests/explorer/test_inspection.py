@@ -13,6 +13,7 @@ import pytest
 import treeward as tw
 from treeward.core.errors import TreewardError, UnknownId
 from treeward.data.synthetic import synthetic_catalogue
+from treeward.explorer import estimates
 from treeward.explorer.health import Health
 from treeward.explorer.inspection import Inspection
 from treeward.explorer.records import Counts
@@ -271,3 +272,37 @@ def test_nothing_that_reads_fails_while_items_and_trees_change(often):
         thread.join()
     assert lookers.problems == []
     assert {"field", "health", "/v1/tree/0/map"} <= lookers.looked
+
+
+def test_users_erased_through_another_explorer_are_not_found():
+    shop, store = synthetic_catalogue(100, dim=DIM, seed=0), tw.MemoryStore()
+    first, second = (tw.Explorer(shop, store=store, seed=0, crowd=False) for _ in range(2))
+    for _ in range(2):  # the second time, the state of the user is in memory
+        second.feedback({made.id: 1.0 for made in second.recommend(["ada", "bob"])})
+    second.recommend(["ada", "bob"])
+    first.forget("ada")
+    assert second.inspect.recent_users(5) == ["bob"]
+    assert second.inspect.find_users("ada", 5).users == []
+    assert second.inspect.find_users("", 5).users == ["bob"]
+
+
+def test_items_are_listed_with_zeros_where_nothing_is_counted():
+    inspect = tw.Explorer(synthetic_catalogue(100, dim=DIM, seed=0), seed=0).inspect
+    listed = inspect.items(0, n=3).items
+    assert [(one.shown, one.earned) for one in listed] == [(0, 0.0)] * 3
+    assert inspect.find(str(listed[0].item), 5).items[0] == listed[0]
+
+
+def test_a_field_has_the_means_of_one_edition_though_another_is_published_meanwhile(monkeypatch):
+    explorer = tw.Explorer(synthetic_catalogue(100, dim=DIM, seed=0), seed=0, publishes=False)
+    field_of = estimates.field_of
+
+    def publish_after(*args):
+        made = field_of(*args)
+        explorer.feedback({one.id: 1.0 for one in explorer.recommend(["bob"], n=20)})
+        explorer.publish()
+        return made
+
+    monkeypatch.setattr(estimates, "field_of", publish_after)
+    field = explorer.inspect.field("ada")
+    assert field.nodes.crowd == pytest.approx(field.mean, abs=1e-5)

@@ -2,14 +2,19 @@
 
 import gzip
 import re
+from unittest.mock import Mock
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from tests.browsing import SHOTS, browser, needs_browser, watched  # noqa: F401
 from tests.serving import serving
 from tests.waiting import wait_until
 from treeward.client import Client
+from treeward.serve import routes
 from treeward.serve.live import percentile
 from treeward.serve.metrics import STEPS
 from treeward.serve.reports import PLOTLY, plotly
@@ -44,8 +49,44 @@ def test_files_of_the_page_are_compressed_and_revalidated(http):
     assert (whole.status_code, len(whole.content)) == (200, len(http.get("/assets/style.css").content))
     plain = http.get(f"/assets/{PLOTLY}", headers={"accept-encoding": "identity"})
     assert plain.content == plotly()
+    assert http.get("/assets/index.html").headers["content-security-policy"] == policy
     for name in ("nothing.js", "..%2Fapp.py", "%2e%2e%2fapp.py", "__init__.py", ""):
         assert http.get(f"/assets/{name}").status_code == 404
+
+
+def test_a_file_is_compressed_once_and_keeps_its_headers(monkeypatch, tmp_path):
+    compressed = []
+
+    def compress(body, level):
+        compressed.append(len(body))
+        return gzip_compress(body, level)
+
+    gzip_compress = gzip.compress
+    monkeypatch.setattr(routes.gzip, "compress", compress)
+    file = tmp_path / "some.js"
+    file.write_text("let a = 1;\n" * 1_000)
+    monkeypatch.setattr(routes, "_PAGE", tmp_path)
+    handlers = routes.Routes(Mock(**{"settings.reports": ""}), *[Mock()] * 5)
+
+    async def asset(request):
+        return await handlers.asset("some.js", request)
+
+    app = Starlette(routes=[Route("/assets/some.js", asset)])
+    with TestClient(app) as client:
+        packed = [client.get("/assets/some.js", headers={"accept-encoding": "gzip"}) for _ in range(3)]
+        plain = client.get("/assets/some.js", headers={"accept-encoding": "identity"})
+        kept = client.get("/assets/some.js", headers={"if-none-match": plain.headers["etag"]})
+        file.write_text("let a = 2;\n" * 2_000)
+        changed = client.get("/assets/some.js", headers={"accept-encoding": "gzip"})
+    assert compressed == [11_000, 22_000]
+    assert {one.content for one in packed} == {plain.content}
+    assert len(changed.content) == 22_000
+    assert {one.headers["etag"] for one in packed} == {plain.headers["etag"]}
+    assert [one.headers.get("content-encoding") for one in (packed[2], plain, kept)] == ["gzip", None, None]
+    for one in (*packed, plain, kept):
+        assert one.headers["vary"].lower() == "accept-encoding"
+        assert one.headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in one.headers["content-security-policy"]
 
 
 def test_counts_on_a_map_add_up(http):

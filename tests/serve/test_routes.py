@@ -85,7 +85,22 @@ def test_bad_queries_are_refused(http, query):
 def test_queries_are_decoded(http):
     assert http.get("/v1/search", params={"q": "a+b &ü=%", "n": 3}).status_code == 200
     assert http.get("/v1/search?q=17&n=1").json()["items"][0]["item"] == 17
+    assert http.get("/v1/users?q=%EF%BF%BD").status_code == 200, "the replacement character is valid UTF-8"
     assert http.get("/livez?whatever=1&whatever=2").status_code == 200, "a route without a query ignores it"
+
+
+def test_the_empty_user_is_refused_like_in_a_body(http):
+    assert http.post("/v1/recommend", json={"user": ""}).status_code == 400
+    for method, path in (("GET", "/v1/users/str:"), ("GET", "/v1/users/str:/field"), ("DELETE", "/v1/users/str:")):
+        answer = http.request(method, path)
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid")
+
+
+@pytest.mark.parametrize("field", ["items", "tree", "prior", "features"])
+def test_a_null_character_in_a_path_is_refused(http, service, field):
+    answer = http.post(service.admin + "/admin/snapshot", json={field: "a\0b"})
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid")
+    assert "null characters" in answer.json()["message"]
 
 
 def test_targets_that_are_no_paths_are_answered(service):

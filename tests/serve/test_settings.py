@@ -72,3 +72,11 @@ def test_unknown_fields_of_keys_are_refused(tmp_path):
         (tmp_path / "bad.toml").write_text(key + wrong)
         with pytest.raises(InvalidArgument, match="keys"):
             read_settings(tmp_path / "bad.toml")
+
+
+def test_null_by_set_overrules_the_file(tmp_path, items):
+    config = tmp_path / "settings.toml"
+    config.write_text("default_reward = 0.5\n")
+    words = ("serve", items, "--config", config, "--set", "store=memory", "--check")
+    assert "window must be above 0" in cli(*words, code=2, width=300)
+    assert "sound: " in cli(*words, "--set", "default_reward=null", width=300)

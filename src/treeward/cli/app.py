@@ -131,7 +131,8 @@ def _usage_error(error: Any) -> str:
     """Return what is wrong with the arguments in one sentence: the command, the option, the rule and the value."""
     command = error.ctx.command_path.removeprefix("treeward ") if getattr(error, "ctx", None) else "treeward"
     options = getattr(getattr(error, "param", None), "opts", ())
-    given = [(name, value) for name, value in pairwise(sys.argv) if name in options]
+    words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    given = [(name, value) for name, value in pairwise(words) if name in options]
     for pattern, rule in _RULES:
         found = re.search(pattern, error.format_message())
         if given and found:

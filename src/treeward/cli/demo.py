@@ -16,7 +16,7 @@ import typer
 from treeward.bandit.crowd import Crowd
 from treeward.cli.console import console, errors, progress, say, show_table, show_tree, timed
 from treeward.cli.options import Derived, expanded
-from treeward.cli.simulate import SIZES, show_results
+from treeward.cli.simulate import SIZES, check_sizes, show_results
 from treeward.core import checks, rng
 from treeward.core.errors import ExtraMissing, InvalidArgument
 from treeward.data.interactions import Interactions
@@ -73,10 +73,11 @@ def demo(
     on until Ctrl-C, with a page to look at. Without a terminal, or with --no-stay, it stops after the visits.
     """
     checks.one_of("demo", "--policy", policy, TREE_POLICIES)
+    check_sizes("demo", size)
+    checks.integer("demo", "--users", size["users"], low=2)
     _check_extra()
     _clear(out / "events.db")
     items, users, seed = size["items"], size["users"], size["seed"]
-    checks.integer("demo", "--users", users, low=2)
     with timed(f"Generating {items:,} items and {users:,} users, like those of public logs"):
         world = World.synthetic(**{**size, "users": users + _EARLIER})
         world.catalogue.save(out / "items", overwrite=True)

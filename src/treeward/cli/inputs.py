@@ -221,3 +221,8 @@ def compare_columns(shop: Catalogue, existing: Catalogue, like: Path) -> None:
         f"{like} has no column {', '.join(more)}: a service of those items refuses new ones that have it. "
         f"{fix}Else leave it out. {like} has {', '.join(existing.schema)}."
     )
+
+
+def given_flags(**flags: Any) -> dict[str, Any]:
+    """Return the flags that were given: None would overrule a setting of the file or the environment."""
+    return {name: value for name, value in flags.items() if value is not None}

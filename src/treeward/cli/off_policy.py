@@ -11,7 +11,7 @@ import typer
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.cli.console import progress, say, show_table
-from treeward.cli.inputs import Columns
+from treeward.cli.inputs import Columns, given_flags
 from treeward.cli.options import Derived, Force, expanded
 from treeward.cli.store import explorer_over_copy
 from treeward.core import checks
@@ -92,7 +92,7 @@ def off_policy(
         raise InvalidArgument(_OWNER, "--items", "given: a log alone does not say which items there were", "nothing")
     for name in target or NAMES:
         check_name(_OWNER, name)
-    flags = {"items": None if items is None else str(items), "columns": column, "tree": tree}
+    flags = given_flags(items=None if items is None else str(items), columns=column, tree=tree)
     held = _of_table(log, config, flags) if log.suffix.lower() == ".parquet" else _of_store(log, config, flags)
     if not held.may.any():
         raise DataError("no item of the catalogue could be shown: look at the setting where, and at the items' ids")

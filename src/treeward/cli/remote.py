@@ -45,6 +45,9 @@ def remote(
     """Yield a client of a service's `listener`, which is public or admin; errors name the `command`."""
     if not is_address(address):
         raise InvalidArgument(command, "SERVICE", _NEEDS[listener], address)
+    key = (key or "").strip()  # a file with a secret often ends in a line break
+    if not (key.isascii() and key.isprintable()):
+        raise TreewardError(f"{command}: --key (or TREEWARD_KEY) must be printable ASCII")  # the key stays unsaid
     try:
         import httpx
 

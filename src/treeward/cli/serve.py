@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from treeward.cli.console import console, errors, progress, say, warn
-from treeward.cli.inputs import ITEMS, Columns
+from treeward.cli.inputs import ITEMS, Columns, given_flags
 from treeward.cli.options import Derived, expanded
 from treeward.core.errors import ExtraMissing, InvalidArgument, StoreError, StoreInUse, TreewardError
 from treeward.serve.settings import Settings, parsed, read_settings
@@ -37,7 +37,7 @@ def serve(
 
     Settings come from --config, then the environment (TREEWARD_PORT=...), then flags; later ones override earlier ones.
     """
-    flags |= {"items": None if items is None else str(items), "columns": column}
+    flags = given_flags(**flags, items=None if items is None else str(items), columns=column)
     for pair in set_ or []:
         name, equals, value = pair.partition("=")
         if not equals:

@@ -8,6 +8,7 @@ import typer
 from treeward.bandit import bandit_named
 from treeward.cli.console import progress, say, show_table, timed
 from treeward.cli.options import Derived, expanded
+from treeward.core import checks
 from treeward.core.registry import BANDITS, BASELINES, TREE_POLICIES, make
 from treeward.policy import policy_named
 from treeward.simulate import World, draw_curves
@@ -45,6 +46,7 @@ def simulate(
 ) -> None:
     """Try policies on the same synthetic users, under the same budget of scores, and draw what they earn."""
     curve_kind("simulate", "--out", out)
+    check_sizes("simulate", size)
     names = policy or list(TREE_POLICIES)
     kinds = [policy_named("simulate", "--policy", name) for name in names]
     base = make("simulate", "--bandit", bandit, bandit_named("simulate", "--bandit", bandit))
@@ -64,6 +66,12 @@ def simulate(
     with timed("Drawing"):
         path = draw_curves(results, out, sizes)
     say(f"Wrote {path}")
+
+
+def check_sizes(owner: str, size: dict[str, Any]) -> None:
+    """Refuse a world that is too small for a tree and a prior."""
+    checks.integer(owner, "--items", size["items"], low=100)
+    checks.integer(owner, "--dim", size["dim"], low=2)
 
 
 def show_results(results: list[Result], random: float) -> None:

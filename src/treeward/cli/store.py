@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from treeward.cli.console import errors, progress, say
-from treeward.cli.inputs import Columns
+from treeward.cli.inputs import Columns, given_flags
 from treeward.core.errors import DataError, InvalidArgument, StoreError, StoreInUse
 from treeward.core.progress import Progress
 from treeward.explorer.crowd_check import check_with_crowd
@@ -80,7 +80,7 @@ def check(
 
 def _check_states(store: Path, items: Path, column: list[str] | None, config: Path | None, sample: int) -> list[str]:
     """Compare users' states, print what was compared, and return the problems."""
-    flags = {"items": str(items), "columns": column}
+    flags = given_flags(items=str(items), columns=column)
     with progress() as report, explorer_over_copy(store, config, flags, report) as (explorer, _):
         found = explorer.inspect.check_states(sample, report)
     if found.unknown and found.unknown == found.events:

@@ -22,7 +22,8 @@ than the value (a budget on the depth of a tree) is checked in place by the func
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, fields
 from functools import cache, wraps
 from inspect import signature
 from itertools import pairwise
@@ -108,22 +109,22 @@ class Number(Check):
 
 @dataclass(frozen=True)
 class OneOf(Check):
-    """One of some words, as a `Literal` declares. An empty one is legal, but not offered."""
+    """One of some words or integers, as a `Literal` declares. An empty one is legal, but not offered."""
 
-    words: tuple[str, ...]
+    words: tuple[Any, ...]
 
     def describe(self) -> str:
         """Return the rule in words."""
-        return f"one of {', '.join(word for word in self.words if word)}"
+        return f"one of {', '.join(str(word) for word in self.words if word != '')}"
 
-    def check(self, owner: str, parameter: str, value: Any) -> str:
+    def check(self, owner: str, parameter: str, value: Any) -> Any:
         """Return the value, or raise `InvalidArgument` with the closest word."""
-        if value not in self.words:
-            lower = {word.lower(): word for word in self.words}
+        if isinstance(value, np.ndarray) or value not in self.words:  # comparing an array with a word gives an array
+            lower = {str(word).lower(): word for word in self.words}
             close = difflib.get_close_matches(str(value).lower(), lower, n=1)
             hint = f" (did you mean {lower[close[0]]!r}?)" if close else ""
             raise InvalidArgument(owner, parameter, f"{self.describe()}{hint}", value)
-        return cast(str, value)
+        return value
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,8 @@ def _each(rule: Check | None) -> Check | None:
     words = f"a sequence, each element {rule.describe()}"
 
     def check(owner: str, parameter: str, value: Any) -> tuple[Any, ...]:
-        if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
+        text = isinstance(value, str | bytes | bytearray | memoryview)
+        if text or not isinstance(value, Sequence | np.ndarray) or getattr(value, "ndim", 1) == 0:
             raise InvalidArgument(owner, parameter, words, value)
         made = tuple(rule.check(owner, parameter, one) for one in value)
         return value if isinstance(value, tuple) and all(map(is_, made, value)) else made
@@ -239,7 +241,12 @@ def validate(held: T, owner: str = "") -> T:
             changed[name] = made
     if not changed:
         return held
-    other: T = held._replace(**changed) if isinstance(held, tuple) else replace(cast(Any, held), **changed)  # type: ignore[attr-defined]
+    if isinstance(held, tuple):
+        return cast(T, held._replace(**changed))  # type: ignore[attr-defined]
+    # Not `dataclasses.replace`: it calls `__init__`, whose parameters a subclass may have changed.
+    other = copy(held)
+    for name, made in changed.items():
+        object.__setattr__(other, name, made)  # the class may be frozen
     return other
 
 
@@ -380,7 +387,7 @@ def kinds(owner: str, *given: tuple[str, object, type]) -> None:
 
 def one_of(owner: str, parameter: str, value: str, names: Iterable[str]) -> str:
     """Return `value` if it is one of `names`; otherwise name the closest one in the error."""
-    return OneOf(tuple(names)).check(owner, parameter, value)
+    return cast(str, OneOf(tuple(names)).check(owner, parameter, value))
 
 
 def repeats(owner: str, value: object) -> tuple[bool, int]:

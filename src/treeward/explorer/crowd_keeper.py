@@ -68,6 +68,7 @@ class CrowdKeeper:
     def _share(self, sums: CrowdSums) -> None:
         self._sums = sums
         self.add, self.forget, self.merged, self.recount = sums.add, sums.forget, sums.merged, sums.recount
+        self.recording = sums.recording
 
     def begin(self, progress: Progress) -> None:
         """Add up everything in the store, and continue from the edition it has."""
@@ -261,9 +262,10 @@ class CrowdKeeper:
             return None
         with self._current.lock:
             snapshot = self._current.snapshot
-            ids = snapshot.catalogue.ids[snapshot.decider.positions.row_of_number[made.numbers]]
+            rows = snapshot.decider.positions.rows(made.numbers)
+            ids = snapshot.catalogue.ids[rows[rows >= 0]]  # without items that the catalogue no longer has
         told = {**base.provenance, "edition": made.number, "rewards": made.rewards}
-        times, earned, taste = made.times, made.earned, made.taste
+        times, earned, taste = made.times[rows >= 0], made.earned[rows >= 0], made.taste
         if len(base.rates):  # the ids are those of the fitted log then, and rates are a feature of them
             both = pl.DataFrame({"id": ids, "times": times, "earned": earned})
             known = base.ids.to_frame("id").join(both, on="id", how="left", maintain_order="left")

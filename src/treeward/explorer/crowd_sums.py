@@ -1,9 +1,12 @@
 """`CrowdSums`: the sums of all users' rewards, always up to date, and a sample of users."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
+from threading import Condition, Lock
 from typing import NamedTuple
+from weakref import WeakSet
 
 from treeward.bandit.item_sums import ItemSums, of_decisions
 from treeward.core.types import AnyArray
@@ -13,6 +16,7 @@ from treeward.store.base import EventStore, User, everyone, join, read_chunks, s
 SAMPLE = 1_500
 """Users that the spread of tastes is fitted to, at most."""
 _MOST_WAITING = 4_096
+_live_lock = Lock()
 
 
 class Taken(NamedTuple):
@@ -49,12 +53,36 @@ class CrowdSums:
         self._below = 1 << 64
         self._key = blake2b(store.identities.secret, digest_size=16, person=b"crowd").digest()
         self._lock, self.publishing, self.moving = runtime.lock(), runtime.lock(), runtime.lock()
+        self._recounting, self._idle, self._recordings = runtime.lock(), Condition(self._lock), 0
         self._epoch = self._recounted = store.identities.epoch
+        with _live_lock:
+            _live.add(self)
         self.number = 0
         """The number of the latest edition that was made of these sums, or that the store has."""
 
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Hold from before the store records events until they are added here: no recount reads them in between."""
+        with self._recounting, self._lock:
+            self._recordings += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._recordings -= 1
+                self._idle.notify_all()
+
     def recount(self) -> None:
         """Add up everything again, from the events in the store."""
+        if self._store.shared:  # nothing is added here: no event can count twice
+            self._recount()
+            return
+        with self._recounting:  # no recording begins
+            with self._idle:
+                self._idle.wait_for(lambda: not self._recordings)
+            self._recount()
+
+    def _recount(self) -> None:
         sums, count = ItemSums(self._half_life), 0
         with self._lock:
             self._waiting.clear()
@@ -78,22 +106,36 @@ class CrowdSums:
             return
         for user, counts in zip(users, counted, strict=True):
             if counts:
-                self._sample(user)
+                self._sample(user, epoch)
         self._add(events, 1, epoch)
 
     def forget(self, user: User, events: AnyArray) -> None:
         """Subtract a user's events; hold `moving` from before the store erases the user."""
         with self._lock:
             self.sample.pop(user, None)
+        epoch = self._store.identities.epoch
+        # If the events may not have been counted here, the epoch stays behind, and the next edition recounts.
+        if epoch != self._epoch + 1 or not self._is_alone():
+            with self._lock:
+                self.waiting += len(events)
+            return
         self._add(events, -1, self._recounted)
-        self._epoch = self._store.identities.epoch
+        items = events["item"][of_decisions(events)]
+        if self._store.shared or self._sums.count[items].min(initial=0) >= 0:
+            self._epoch = epoch
 
     def merged(self, source: User, target: User) -> None:
         """Note that one user's events are another's now; hold `moving` from before the store merges them."""
         with self._lock:
             self.sample.pop(source, None)
         self._sample(target)
-        self._epoch = self._store.identities.epoch
+        if self._store.identities.epoch == self._epoch + 1:  # otherwise the next edition recounts
+            self._epoch += 1
+
+    def _is_alone(self) -> bool:
+        """Return whether no other sums in this process are of the same store."""
+        with _live_lock:
+            return all(one is self or one._store is not self._store for one in _live)
 
     def _add(self, events: AnyArray, sign: int, epoch: int) -> None:
         with self._lock:
@@ -116,12 +158,17 @@ class CrowdSums:
             self._sums.add(events, sign)
             self._events += sign * int(of_decisions(events).sum())
 
-    def _sample(self, user: User) -> None:
-        """Add a user to the sample if their hash is among the lowest: the same users are chosen in any order."""
+    def _sample(self, user: User, epoch: int | None = None) -> None:
+        """Add a user to the sample if their hash is among the lowest: the same users are chosen in any order.
+
+        `epoch`: when the user had events; they may have been erased since.
+        """
         drawn = int.from_bytes(blake2b(spelled(user), key=self._key, digest_size=8).digest(), "little")
         if drawn >= self._below or user in self.sample:
             return
         with self._lock:
+            if epoch not in (None, self._store.identities.epoch) and not self._store.counts([user])[0]:
+                return
             self.sample[user] = drawn
             if len(self.sample) > 2 * SAMPLE:
                 self._below = sorted(self.sample.values())[SAMPLE]
@@ -145,3 +192,7 @@ class CrowdSums:
                     self.waiting = 0
                 sample = sorted(self.sample.items(), key=lambda one: one[1])[:SAMPLE]
                 return Taken(self._sums.copy(), [user for user, _ in sample], self._epoch, self._events)
+
+
+_live: WeakSet[CrowdSums] = WeakSet()
+"""All sums in this process."""

@@ -1,9 +1,9 @@
 """`Explorer`: recommend and learn, over a catalogue, its tree, a policy and a store of events."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -33,6 +33,7 @@ from treeward.explorer.runtime import Runtime
 from treeward.explorer.snapshot import SPARE, Current, Request, Setup, Snapshot
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
+from treeward.policy.compile_learning import compile_learning_ahead
 from treeward.store.base import EventStore, User
 from treeward.store.copy import is_incomplete, mark_served
 from treeward.store.memory import MemoryStore
@@ -128,7 +129,7 @@ class Explorer:
         learns: bool = True,
         counts: bool = False,
         cold: NotNegative = 0.1,
-        spare: NotNegative = 0.0,
+        spare: Annotated[float, checks.Number(low=0, high=10)] = 0.0,
         where: Where | None = None,
         memory: checks.Count = 1 << 30,
         crowd: bool | Crowd = True,
@@ -143,6 +144,7 @@ class Explorer:
         self.store: EventStore = MemoryStore() if store is None else store
         policy = Beam() if policy is None else policy
         _check(policy, self.store)
+        compile_learning_ahead(policy)
         self._current, self._publishes = Current(runtime.lock()), publishes
         keeper = keeper_for(crowd, policy, catalogue, self.store, half_life, self._current, runtime)
         if keeper is not None:
@@ -295,7 +297,7 @@ class Explorer:
         They have no mean, width and path, and a propensity of 1: this explorer could not have chosen otherwise.
         """
         [who] = checks.users("Explorer.adopt", [user])
-        if not 0 < len(items) <= 1 << SLOT_BITS:
+        if isinstance(items, str) or not isinstance(items, Collection) or not 0 < len(items) <= 1 << SLOT_BITS:
             raise InvalidArgument("Explorer.adopt", "items", "a list of at least one item", items)
         with self._current.lock:
             made = self._deciding.adopt(self._snapshot, who, items, context)

@@ -16,6 +16,7 @@ from treeward.core.errors import InvalidArgument, TreewardError, UnknownDecision
 from treeward.core.progress import Progress, silent
 from treeward.core.types import AnyArray, Integers
 from treeward.data.catalogue import Catalogue, Id
+from treeward.engine.layout import Plan
 from treeward.explorer import estimates, records
 from treeward.explorer import health as tree_health
 from treeward.explorer.filters import Exclude, Where
@@ -209,8 +210,9 @@ class Inspection:
         made = estimates.field_of(plan, state, events, self.tree, self.sizes(), node)
         told = self.events(held[:last][-1:])
         return records.Field(
-            who, last, len(held), made.opened, told[0] if told else None, self.path_to(node), self.nodes(made.node),
-            made.visible.tolist(), _short(made.mean), _short(made.width), made.visits.tolist(), _short(made.reward),
+            who, last, len(held), made.opened, told[0] if told else None, self.path_to(node),
+            self._columns(made.node, plan), made.visible.tolist(), _short(made.mean), _short(made.width),
+            made.visits.tolist(), _short(made.reward),
         )  # fmt: skip
 
     def events(self, events: AnyArray) -> list[records.Event]:
@@ -229,7 +231,9 @@ class Inspection:
     def recent_users(self, most: int) -> list[User]:
         """Return users who have events and whose state is in memory, the most recently active first."""
         with self._lock:
-            return self._decider.states.recent(most)
+            recent = self._decider.states.recent(most)
+        # Another explorer on the same store may have erased some of them.
+        return [user for user, count in zip(recent, self._store.counts(recent), strict=True) if count]
 
     def find_users(self, text: str, n: int) -> records.UserList:
         """Return at most n users whose name contains a text, the most recently active first."""
@@ -299,9 +303,13 @@ class Inspection:
 
     def nodes(self, nodes: Integers) -> records.Nodes:
         """Return nodes as columns."""
-        tree, counted = self.tree, self._item_counts is not None
-        counts = self.node_counts(nodes) if counted else None
-        crowd = self.crowd_means()[0][nodes] if self.has_crowd else np.zeros(0)
+        return self._columns(nodes, self._decider.plan)
+
+    def _columns(self, nodes: Integers, plan: Plan) -> records.Nodes:
+        """Return nodes as columns, with the crowd's means by a plan."""
+        tree = self.tree
+        counts = self.node_counts(nodes) if self._item_counts is not None else None
+        crowd = _crowd_means(plan)[0][nodes] if self.has_crowd else np.zeros(0)
         return records.Nodes(
             nodes.tolist(), tree.parent[nodes].tolist(), [_name(tree, node) for node in nodes.tolist()],
             self.sizes(nodes).tolist(), np.diff(tree.first_child)[nodes].tolist(),
@@ -313,7 +321,9 @@ class Inspection:
         return [records.NodeName(one, _name(self.tree, one)) for one in (0, *self._snapshot.path(node))]
 
     def _listed(self, rows: AnyArray) -> list[records.ListedItem]:
-        shop, counts = self.catalogue, self.item_counts(rows)
+        shop, counts = self.catalogue, records.Counts(np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows)))
+        if self._item_counts is not None:
+            counts = self.item_counts(rows)
         return [
             records.ListedItem(shop.ids[row], self._title(row), shown, earned)
             for row, shown, earned in zip(rows.tolist(), counts.shown.tolist(), counts.earned.tolist(), strict=True)
@@ -370,10 +380,7 @@ class Inspection:
 
     def crowd_means(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the expected reward of each node for a new user, and how much of it its items add to their vectors."""
-        plan = self._decider.plan
-        offset = plan.crowd.node_offset if len(plan.crowd.node_offset) else np.zeros(len(plan.nodes), dtype=np.float32)
-        means: NDArray[np.float32] = (plan.nodes @ plan.prior.theta + offset).astype(np.float32)
-        return means, offset
+        return _crowd_means(self._decider.plan)
 
     # --- health ------------------------------------------------------------------------------------------------------
 
@@ -417,6 +424,13 @@ class Inspection:
 
 def _name(tree: ItemTree, node: int) -> str:
     return estimates.node_name(tree, node)[: estimates.LONGEST_NAME]
+
+
+def _crowd_means(plan: Plan) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the expected reward of each node for a new user, and how much of it its items add to their vectors."""
+    offset = plan.crowd.node_offset if len(plan.crowd.node_offset) else np.zeros(len(plan.nodes), dtype=np.float32)
+    means: NDArray[np.float32] = (plan.nodes @ plan.prior.theta + offset).astype(np.float32)
+    return means, offset
 
 
 def _sums(values: AnyArray, ranges: Integers) -> AnyArray:

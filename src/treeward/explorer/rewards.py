@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -146,8 +147,7 @@ class Rewards:
             events = np.array([row for _, _, row, _ in rows], dtype=EVENT)
             before = np.array([count for *_, count in rows], dtype=np.int64)
             users = [user for _, user, _, _ in rows]
-            new = self._store.append(users, events, before, epoch=epoch)
-            self._added(users, events, new, epoch)
+            new = self._append(users, events, before, epoch)
             waiting = []
             for (i, _, row, _), fresh in zip(rows, new.tolist(), strict=True):
                 if fresh:
@@ -226,17 +226,22 @@ class Rewards:
     def _seconds(self) -> int:
         return self._runtime.nanoseconds() // 1_000_000_000
 
-    def _added(self, users: Sequence[User], events: AnyArray, new: NDArray[np.bool_], epoch: int) -> None:
-        """Pass on the events that the store has added in an epoch."""
-        if not new.any():
-            return
-        if not new.all():
-            users, events = [user for user, fresh in zip(users, new.tolist(), strict=True) if fresh], events[new]
+    def _append(
+        self, users: Sequence[User], events: AnyArray, known: NDArray[np.int64] | None, epoch: int
+    ) -> NDArray[np.bool_]:
+        """Append events of an epoch to the store, pass on those that were added, and return which were."""
+        with nullcontext() if self._crowd is None else self._crowd.recording():
+            new = self._store.append(users, events, known, epoch=epoch)
+            if not new.any():
+                return new
+            if not new.all():
+                users, events = [user for user, fresh in zip(users, new.tolist(), strict=True) if fresh], events[new]
+            if self._crowd is not None:
+                self._crowd.add(users, events, epoch)
         if self._item_counts is not None:
             self._item_counts.add(events)
-        if self._crowd is not None:
-            self._crowd.add(users, events, epoch)
         self.recorded(users, events)
+        return new
 
     # --- decisions without a reward ----------------------------------------------------------------------------------
 
@@ -268,9 +273,8 @@ class Rewards:
             events = np.array([row for _, row in known], dtype=EVENT)
             events["reward"], events["time"] = reward, self._seconds()
             users = [user for user, _ in known]
-            new = self._store.append(users, events, epoch=at)
+            new = self._append(users, events, None, at)
             if self._store.identities.epoch == at or new.any():
-                self._added(users, events, new, at)
                 return int(new.sum())
 
 

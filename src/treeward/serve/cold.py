@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
 from starlette import routing
@@ -135,9 +135,10 @@ def _query(kind: type[msgspec.Struct], request: Request) -> Any:
     try:
         if len(dict(pairs)) != len(pairs):
             raise ValueError("a name is given twice")
-        if any("\ufffd" in value for _, value in pairs):  # what Starlette reads where there is no UTF-8
-            raise ValueError("it is not UTF-8")
+        unquote_to_bytes(request.scope["query_string"]).decode()  # Starlette would replace what is not UTF-8
         return msgspec.convert(dict(pairs), kind, strict=False)
+    except UnicodeDecodeError:
+        raise Refused(400, "invalid", "the query: it is not UTF-8") from None
     except ValueError as error:  # msgspec's among them
         raise Refused(400, "invalid", f"the query: {error}") from None
 

@@ -1,20 +1,20 @@
 """The routes: a method of `Routes` each, whose signature says what it takes and gives, and OpenAPI shows."""
 
 import asyncio
+import gzip
 import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from msgspec import Struct
 from starlette.exceptions import HTTPException
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
 
 from treeward.core.errors import UnknownId
 from treeward.data.catalogue import Id
@@ -120,7 +120,7 @@ class Routes:
     ) -> None:
         self._served, self._access, self._hot, self._catalogue = served, access, hot, catalogue
         self._live, self._metrics, self._reports = live, metrics, Reports(served.settings.reports)
-        self._files = _PageFiles(directory=_PAGE)
+        self._files, self._compressing = _PageFiles(directory=_PAGE), asyncio.Lock()
         self._looker = ThreadPoolExecutor(1, "treeward-look")
         self._looking = 0
 
@@ -307,7 +307,7 @@ class Routes:
         return HTMLResponse(text.replace("%plotly%", PLOTLY), headers=_PAGE_HEADERS)
 
     @route("GET", "/assets/{file}", None, 404)
-    async def asset(self, file: str, request: Request) -> ASGIApp:
+    async def asset(self, file: str, request: Request) -> Response:
         """Return a file of the page."""
         # Parts of files are not served: pages never ask for them, and answers would have to be joined from many.
         request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]
@@ -315,10 +315,15 @@ class Routes:
             found = await self._files.get_response(_PLOTLY_FILE if file == PLOTLY else file, request.scope)
         except HTTPException:
             raise Refused(404, "no_route", f"there is no file {file[:80]}") from None
-        found.headers.update(_SAFE)
-        # The plotting library's name has its version in it, so browsers may keep it for good.
-        found.headers["cache-control"] = "public, max-age=31536000, immutable" if file == PLOTLY else "no-cache"
-        return GZipMiddleware(found, compresslevel=6)
+        found.headers.update(_PAGE_HEADERS | {"vary": "accept-encoding"})
+        if file == PLOTLY:  # its name has its version in it, so browsers may keep it for good
+            found.headers["cache-control"] = "public, max-age=31536000, immutable"
+        if isinstance(found, FileResponse) and "gzip" in request.headers.get("accept-encoding", ""):
+            async with self._compressing:  # one at a time, so that the first requests do not all compress
+                body = await asyncio.to_thread(_compressed, str(found.path), found.headers["etag"])
+            kept = {name: value for name, value in found.headers.items() if name != "content-length"}
+            return Response(body, headers=kept | {"content-encoding": "gzip"})
+        return found
 
     @route("GET", "/reports/{report}", None, 400, 404)
     async def report(self, report: str, query: wire.Ticket) -> Response:
@@ -378,6 +383,12 @@ class _PageFiles(StaticFiles):
         return super().lookup_path(path)
 
 
+@lru_cache(maxsize=64)
+def _compressed(path: str, etag: str) -> bytes:
+    """Return a file compressed; the ETag changes with the file."""
+    return gzip.compress(Path(path).read_bytes(), 6)
+
+
 def json_response(answer: Any, status: int = 200) -> Response:
     """Return an answer as JSON."""
     return _unkept(wire.encode(answer), "application/json", status)
@@ -397,6 +408,8 @@ def converted(kind: Any, name: str, text: str) -> Id:
     if kind is int:
         return _integer(text, name)
     if kind == User:
+        if text == "str:":
+            raise Refused(400, "invalid", "the name of a user is not empty")
         if text.startswith("str:"):
             return text[4:]
         if text.startswith("int:"):

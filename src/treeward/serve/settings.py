@@ -136,7 +136,9 @@ class Settings:
     )
     where: str = _of("condition for an item to be shown, in SQL: `stock > 0 and country in ('SE', 'NO')`", "")
     cold: NotNegative = _of("without a crowd: bonus on the score of an added item until it was shown; 0: none", 0.1)
-    spare: NotNegative = _of("free places for items to be added, as a share of those there are", 0.125)
+    spare: Annotated[float, Number(low=0, high=10)] = _of(
+        "free places for items to be added, as a share of those there are", 0.125
+    )
     rebuild: NotNegative = _of("share of items that may be added or removed before the tree is rebuilt; 0: never", 0.2)
     snapshots: str = _of("folder for rebuilt trees; by default next to the store, if that is a file", "")
     host: str = _of("address to listen on; anything but loopback needs a key", "127.0.0.1")
@@ -281,7 +283,7 @@ def read_settings(
                 "serve", "environment", name.removeprefix(PREFIX).lower(), [one for one in kinds if one != "keys"]
             )
             given[known] = parsed(known, value, name)
-    given |= {name: value for name, value in (flags or {}).items() if value is not None}
+    given |= flags or {}
     made = checks.typed("serve", "settings", given, Settings)
     made.check()
     return made

@@ -36,6 +36,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def _absolute(path: str) -> str:
+    if "\0" in path:
+        raise InvalidArgument("snapshot", "path", "one without null characters", path)
     return str(Path(path).resolve()) if path else ""
 
 

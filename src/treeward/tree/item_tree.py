@@ -157,7 +157,7 @@ class ItemTree:
         seed: Seed = 0,
         normalize: bool = True,
         max_leaf: Count | None = None,
-        threads: int | None = None,
+        threads: Count | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Cluster items bottom-up with K-Means: items to leaves, leaves to parents, parents to the root.
