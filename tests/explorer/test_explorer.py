@@ -341,6 +341,20 @@ def test_events_of_phcb_teach_hcb_every_level(shop, tree):
     assert descending._snapshot.decider.states.state.posterior.pulls[seat].tolist() == [50, 50, 50]
 
 
+def test_another_explorer_replays_a_user_who_was_merged_and_merged_back(shop, tree):
+    store = MemoryStore()
+    one, two = (explorer(shop, tree, store=store, crowd=False) for _ in range(2))
+    for reward in (0.0, 0.5, 1.0):
+        for user in ("a", "b"):
+            one.feedback({one.recommend([user])[0].id: reward})
+    two.recommend(["a"])
+    one.merge("a", "b")
+    one.merge("b", "a")
+    live = bits(two, "a")
+    two.release("a")
+    assert live == bits(two, "a")
+
+
 def test_a_merged_users_decisions_cannot_be_explained(shop, tree):
     made = explorer(shop, tree)
     [d] = made.recommend(["visitor"])

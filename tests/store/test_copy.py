@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import polars as pl
 import pytest
 
 import treeward as tw
@@ -12,10 +13,11 @@ from tests.serving import serving
 from treeward.client import Client
 from treeward.core.errors import StoreError
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.store import memory, postgres
-from treeward.store.base import everyone, read_all
+from treeward.store import MemoryStore, memory, postgres
+from treeward.store.base import everyone, merge, read_all
 from treeward.store.copy import copy, is_incomplete
 from treeward.store.events import event
+from treeward.store.numbers import number_items, number_snapshot
 from treeward.store.opening import open_store
 
 KINDS = ("file", pytest.param("database", marks=needs_postgres))
@@ -227,6 +229,38 @@ def test_metadata_is_copied(places):
     assert target.metadata.get("snapshot") == b"this one"
     source.close()
     target.close()
+
+
+def test_a_copy_follows_users_who_were_merged_and_merged_back():
+    source, target = MemoryStore(), MemoryStore()
+    source.append(["a", "b", "a"], np.concatenate([event(i, 1.0, nonce=i + 1) for i in range(3)]))
+    copy(source, target)
+    merge(source, "a", "b")
+    merge(source, "b", "a")
+    assert source.read(["a"])[0]["item"].tolist() == [1, 0, 2]
+    assert copy(source, target).complete
+    assert contents(target) == contents(source)
+
+
+def test_a_copy_that_numbered_items_or_trees_is_refused():
+    for number in (
+        lambda store, i: number_items(store, pl.Series([i])),
+        lambda store, i: number_snapshot(store, f"{i}"),
+    ):
+        source, target = MemoryStore(), MemoryStore()
+        number(source, 1)
+        copy(source, target)
+        number(target, 2)
+        with pytest.raises(StoreError, match="numbered items or trees of its own"):
+            copy(source, target)
+
+
+def test_an_incomplete_copy_is_not_copied():
+    source, target = MemoryStore(), MemoryStore()
+    source.append(["ada"], event(1, 1.0))
+    assert not copy(source, target, rounds=1).complete
+    with pytest.raises(StoreError, match="a copy that lacks events"):
+        copy(target, MemoryStore())
 
 
 @needs_postgres

@@ -20,6 +20,18 @@ def test_users_resolve_to_whom_they_became():
     assert [copy.resolve(name, 0) for name in ("visitor", "ada", "bea", "cleo")] == [None, None, None, "cleo"]
 
 
+def test_a_user_who_was_merged_and_merged_back_has_moved():
+    metadata = {"secret": b"secret", "epoch": b"0"}
+    identities = Identities(metadata)
+    assert not identities.moved_since("a", 0)
+    metadata |= identities.move("a", "b")
+    metadata |= identities.move("b", "a")
+    for one in (identities, Identities(metadata)):
+        assert one.resolve("a", 0) == "a"
+        assert [one.moved_since("a", epoch) for epoch in (0, 1, 2)] == [True, False, False]
+        assert [one.moved_since("b", epoch) for epoch in (0, 1, 2)] == [True, True, False]
+
+
 def test_users_who_differ_only_in_kind_stay_apart():
     metadata = {"secret": b"secret", "epoch": b"0"}
     identities = Identities(metadata)

@@ -582,5 +582,16 @@ def test_nothing_is_added_for_users_of_another_epoch(path):
     assert store.append(["ada"], event(1, 1.0, nonce=1), epoch=epoch).all()
     forget(store, "bob")
     assert not store.append(["ada"], event(1, 1.0, nonce=2), epoch=epoch).any()
+    store.append(["ada"], event(1, 1.0, nonce=3), within=60.0)
+    store.append(["ada"], event(1, 1.0, nonce=3), epoch=epoch)
+    assert store.status().waiting == 0  # "not added" also says that what was there before is on disk
     store.close()
-    assert SQLiteStore(path).counts(["ada"])[0] == 1
+    assert SQLiteStore(path).counts(["ada"])[0] == 2
+
+
+def test_users_beyond_64_bits_are_refused_and_the_store_goes_on(path):
+    store = SQLiteStore(path)
+    for user in (2**63, -(2**63) - 1):
+        with pytest.raises(InvalidArgument, match="integers of 64 bits"):
+            store.append([user], event(1, 1.0))
+    assert store.append([2**63 - 1], event(1, 1.0)).all()

@@ -135,7 +135,7 @@ class UserStates:
         if self._edition[seat] != self.edition:
             return False
         if self._epoch[seat] != epoch:
-            if self.store.identities.resolve(user, self._epoch[seat]) != user:  # forgotten or merged, perhaps elsewhere
+            if self.store.identities.moved_since(user, self._epoch[seat]):  # perhaps by another process
                 return False
             self._epoch[seat] = epoch
         if self._version[seat] != len(self._changed):

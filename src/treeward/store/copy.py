@@ -16,6 +16,7 @@ from treeward.core.progress import Progress, Stage, silent
 from treeward.store.base import EventStore, count_users, join
 from treeward.store.events import EVENT
 from treeward.store.identities import Identities
+from treeward.store.numbers import ITEMS, SNAPSHOTS
 
 ROUNDS = 8
 """How often a copy tries to catch up with a store that is written to."""
@@ -48,6 +49,8 @@ def copy(source: EventStore, target: EventStore, progress: Progress = silent, *,
     rounds
         How often to try to catch up.
     """
+    if is_incomplete(source):
+        raise StoreError(f"{source!r}: a copy that lacks events; `treeward store copy` finishes it")
     copied, seen = 0, _refuse_others(source, target)
     _check_names(source, target)
     for _ in range(rounds):
@@ -84,12 +87,22 @@ def _refuse_others(source: EventStore, target: EventStore) -> int:
     if value:
         if not same:
             raise StoreError(f"{target!r}: a copy of another store")
+        _refuse_numbers(source, target)
         return int(json.loads(value)["epoch"])
     new = {key for key, _ in target.metadata.list()} == set(Identities.first())
     if same or not new or next(target.users(), None):
         what = "has served traffic since it was copied" if same else "holds events of its own"
         raise StoreError(f"{target!r}: {what}; only a new store can become a copy")
     return source.identities.epoch
+
+
+def _refuse_numbers(source: EventStore, target: EventStore) -> None:
+    """Refuse a copy that gave numbers of its own to items or trees: its events would be about other ones."""
+    for prefix in (ITEMS, SNAPSHOTS):
+        # The source's last: it may give new numbers at any time, and never takes one back.
+        mine = {key for key, _ in target.metadata.list(prefix)}
+        if mine - {key for key, _ in source.metadata.list(prefix)}:
+            raise StoreError(f"{target!r}: has numbered items or trees of its own since it was copied; use a new store")
 
 
 def _check_names(source: EventStore, target: EventStore) -> None:
@@ -116,7 +129,7 @@ def _follow(identities: Identities, target: EventStore, seen: int) -> None:
     # This begins epochs in the copy; the source's metadata, which is written next, corrects that.
     for users in target.users():
         for user in users:
-            if identities.resolve(user, seen) != user:
+            if identities.moved_since(user, seen):
                 target.move(user, None)
 
 
@@ -145,7 +158,7 @@ def _compare(source: EventStore, target: EventStore, seen: int, progress: Progre
     for users in source.users():
         for user, theirs, mine in zip(users, source.read(users), target.read(users), strict=True):
             alike = mine.tobytes() == theirs[: len(mine)].tobytes()
-            if not alike and source.identities.resolve(user, seen) == user:
+            if not alike and not source.identities.moved_since(user, seen):
                 raise StoreError(f"{target!r}: the events of {user!r:.60} are not those of {source!r}: use a new store")
             same &= alike and len(mine) == len(theirs)
         stage.step(len(users))

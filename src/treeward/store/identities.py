@@ -93,6 +93,13 @@ class Identities:
             _, now, epoch = later[0]
         return now
 
+    def moved_since(self, user: User, epoch: int) -> bool:
+        """Return whether a name was forgotten or merged after an epoch: then its events are others now.
+
+        `resolve` does not tell: a user who was merged with another, and then back, has their name again.
+        """
+        return bool(self._moves) and any(move.at > epoch for move in self._moves.get(self._key(user), ()))
+
     def move(self, user: User, target: User | None) -> dict[str, bytes]:
         """Begin an epoch in which a user is another, or none, and so are all who had become them.
 

@@ -116,11 +116,10 @@ class MemoryStore:
         new = [True] * len(users)
         with self._lock:
             self._refuse()
-            if epoch is not None and epoch != self.identities.epoch:
-                return np.zeros(len(users), dtype=np.bool_)
+            outdated = epoch is not None and epoch != self.identities.epoch
             for i, (user, event, kind) in enumerate(zip(users, pieces, kinds, strict=True)):
                 log = logs.get(user)
-                if kind != SHOWN and not _is_news(log or _NONE, event, kind, known, i):
+                if outdated or (kind != SHOWN and not _is_news(log or _NONE, event, kind, known, i)):
                     new[i] = False
                 elif log is None:
                     logs[user] = bytearray(event)

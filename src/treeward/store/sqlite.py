@@ -86,6 +86,9 @@ class SQLiteStore(MemoryStore):
         unknown = [user for user in users if user not in self._numbers]  # the others were checked before
         if unknown:
             check_utf8(f"SQLiteStore.{call}", unknown)
+            for user in unknown:
+                if isinstance(user, int) and not -(1 << 63) <= user < 1 << 63:
+                    raise InvalidArgument(f"SQLiteStore.{call}", "users", "strings or integers of 64 bits", user)
 
     def _write(self, change: Change, within: float | None) -> int:
         fresh: list[tuple[object, ...]] = []
