@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread, current_thread
 
 import numpy as np
 import polars as pl
@@ -123,6 +123,123 @@ def test_an_interrupted_erasure_is_finished_when_reopened(path):
     with opened(path) as file:
         assert file.execute("SELECT count(*) FROM events").fetchone() == (0,)
         assert file.execute("SELECT count(*) FROM users").fetchone() == (0,)
+
+
+class Gate:
+    """A write that keeps the writing thread busy from `entered` until `opened`."""
+
+    def __init__(self, store):
+        self.entered, self.opened = Event(), Event()
+        store._journal.put(lambda _: self.entered.set() or self.opened.wait())
+        self.entered.wait()
+
+
+def test_events_that_are_queued_when_their_user_is_erased_are_wiped(path):
+    store, waiting, go_on = SQLiteStore(path), Event(), Event()
+    wait = store._journal.wait
+
+    def held(number=None):
+        wait(number)
+        if current_thread() is flushing:
+            waiting.set()
+            go_on.wait()
+
+    store.move("somebody", None)  # so that there is a purge to do
+    store._journal.wait, flushing = held, Thread(target=store.flush)
+    flushing.start()
+    waiting.wait()  # everything so far is on disk
+    gate = Gate(store)
+    store.append(["ada"], event(2, 0.5, nonce=9, kind=SHOWN), within=0.0)
+    store.move("ada", None)
+    go_on.set()
+    wait_until(lambda: store.status().waiting > 3 or not flushing.is_alive(), "the flush has queued its next write")
+    gate.opened.set()
+    flushing.join()
+    store.flush()
+    store.close()
+    assert check(path).problems == ()
+    assert list(everyone(SQLiteStore(path))) == []
+
+
+def test_erased_users_leave_no_trace_though_another_thread_purges(path):
+    store, entered, go_on = SQLiteStore(path), Event(), Event()
+    store.append(["ada-secret"], event(1, 1.0, nonce=0x1122334455667788))
+    store.move("ada-secret", None)
+    put = store._journal.put
+
+    def slow(*given, **named):
+        if current_thread() is other:
+            entered.set()
+            go_on.wait()
+        return put(*given, **named)
+
+    store._journal.put, other = slow, Thread(target=store.flush)
+    other.start()
+    entered.wait()
+    acquire = store._purging.acquire
+
+    class Purging:
+        def acquire(self, *, blocking):
+            if blocking:  # this thread waits for the other
+                go_on.set()
+            return acquire(blocking=blocking)
+
+        def release(self):
+            store_purging.release()
+
+    store_purging, store._purging = store._purging, Purging()
+    store.flush()
+    left = held_in(path)
+    go_on.set()
+    other.join()
+    assert (0x1122334455667788).to_bytes(8, "little") not in left
+
+
+def held_in(path):
+    """Return all bytes of a store's files."""
+    return b"".join(one.read_bytes() for one in path.parent.iterdir())
+
+
+def test_a_user_without_events_leaves_no_trace(path):
+    store = SQLiteStore(path)
+    merge(store, "visitor", "ada-secret")
+    assert b"ada-secret" in held_in(path)
+    forget(store, "ada-secret")
+    assert b"ada-secret" not in held_in(path)
+
+
+def test_a_user_whose_erasure_was_interrupted_leaves_no_trace_after_reopening(path):
+    code = f"""
+from treeward.store.sqlite import SQLiteStore
+from treeward.store.events import event
+import os
+store = SQLiteStore({str(path)!r})
+store.append(["ada-secret"], event(1, 1.0, nonce=0x1122334455667788))
+store._journal.wait(store._journal.checkpoint())
+store.move("ada-secret", None)
+store._journal.wait(store._journal.hurry())
+os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[2])
+    nonce = (0x1122334455667788).to_bytes(8, "little")
+    assert nonce in held_in(path)
+    store = SQLiteStore(path)
+    store.flush()
+    assert nonce not in held_in(path)
+    assert b"ada-secret" not in held_in(path)
+
+
+def test_salvage_leaves_out_events_of_unknown_users(path, tmp_path):
+    store = SQLiteStore(path)
+    store.append(["ada", "bob", "ada"], many(3))
+    store.close()
+    with opened(path) as file:
+        file.execute("DELETE FROM users WHERE name = 'bob'")
+    with pytest.raises(StoreDamaged, match="unknown user"):
+        SQLiteStore(path)
+    saved = salvage(path, tmp_path / "saved.db")
+    assert (saved.events, saved.users, saved.problems) == (2, 1, ("1 event(s) of unknown users are left out",))
+    assert SQLiteStore(tmp_path / "saved.db").read(["ada"])[0]["item"].tolist() == [0, 2]
 
 
 def test_delayed_exposures_are_readable_at_once_and_on_disk_soon(path):

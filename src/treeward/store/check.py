@@ -18,7 +18,7 @@ from treeward.store import write_ahead
 from treeward.store.events import AMENDED, NOTED, REWARD
 from treeward.store.journal import connect
 from treeward.store.numbers import ITEMS, SNAPSHOTS, unpack_ids
-from treeward.store.sqlite_rows import Row, add, metadata_of, read, unseal
+from treeward.store.sqlite_rows import RECORD, Row, add, metadata_of, read, unseal
 
 _TABLES = ("metadata", "users")
 
@@ -162,7 +162,8 @@ def _rescue(source: Path, target: Path, progress: Progress) -> Report:
     file, made = sqlite3.connect(source), connect(target, create=True)
     file.execute("PRAGMA trusted_schema = OFF")
     problems: list[str] = []
-    count, users, last = 0, set[int](), "none"
+    count, users, last, strangers = 0, set[int](), "none", 0
+    known = set[int]()
     try:
         made.execute("BEGIN")
         for name in _TABLES:
@@ -172,6 +173,7 @@ def _rescue(source: Path, target: Path, progress: Progress) -> Report:
                     _checked("the store", name, row)
             except sqlite3.DatabaseError as error:
                 raise StoreDamaged(f"its table of {name} cannot be read ({error}): restore a backup") from error
+            known = {0, *(row[0] for row in rows)}  # the last table's: users; 0: an erased event
             if rows:
                 made.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})", rows)
         try:
@@ -179,11 +181,17 @@ def _rescue(source: Path, target: Path, progress: Progress) -> Report:
                 if not row.whole:
                     problems.append(f"event {row.seq} is not what was written; it and all after it are left out")
                     break
-                add(made, row.seq, row.records.tobytes())
-                count, last = count + len(row.records), f"event {row.seq + len(row.records) - 1}"
-                users.update(np.unique(row.records["user"]).tolist())
+                records, there = row.records.copy(), set(np.unique(row.records["user"]).tolist())
+                strange = np.isin(records["user"], list(there - known))
+                records[strange] = np.zeros(1, dtype=RECORD)
+                add(made, row.seq, records.tobytes())
+                strangers += int(strange.sum())
+                count, last = count + int((~strange).sum()), f"event {row.seq + len(records) - 1}"
+                users |= there & known
         except sqlite3.DatabaseError as error:
             problems.append(f"after {last}: {error}; all after it is left out")
+        if strangers:
+            problems.append(f"{strangers} event(s) of unknown users are left out")
         made.execute("COMMIT")
         made.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Lock, local
 
 import numpy as np
 
@@ -60,7 +61,10 @@ class SQLiteStore(MemoryStore):
         self._retired: list[int] = []
         """Numbers of users who were erased or merged, whose events the next `flush` wipes."""
         self._erases = False
-        """Whether one of them was erased: then the write-ahead log must be emptied too."""
+        """Whether a user was erased: then the write-ahead log must be emptied too."""
+        self._purging = Lock()
+        self._owing = local()
+        """Has `purge`: whether this thread erased or merged a user since its last `flush`."""
         try:
             super().__init__()
         except BaseException:
@@ -91,11 +95,13 @@ class SQLiteStore(MemoryStore):
         one_each = len(owners) == len(records) and 0 not in change.counts
         records["user"] = owners if one_each else np.repeat(owners, change.counts)
         records["event"] = change.events
-        retired = self._numbers.pop(change.erased, None) if change.erased is not None else None
-        if retired is not None:
-            self._retired.append(retired)
-            self._erases |= not change.users
-            fresh.append(seal(retired, None, 1))
+        if change.erased is not None:
+            self._owing.purge = True
+            self._erases |= not change.users  # also if they never had events: the metadata may have had their name
+            retired = self._numbers.pop(change.erased, None)
+            if retired is not None:
+                self._retired.append(retired)
+                fresh.append(seal(retired, None, 1))
 
         def write(file: sqlite3.Connection) -> None:
             file.executemany("INSERT OR REPLACE INTO users VALUES (?, ?, ?, ?)", fresh)
@@ -114,18 +120,25 @@ class SQLiteStore(MemoryStore):
     def flush(self) -> None:
         """Return when everything so far is on disk, and erased users are wiped from it."""
         self._journal.refuse()
-        self._journal.wait(self._journal.hurry())
-        if self._purge():
-            self._journal.wait(self._journal.checkpoint())
+        # A thread that erased a user waits for another thread's purge; one that recommends does not have to.
+        owes = getattr(self._owing, "purge", False)
+        if (owes or self._retired or self._erases) and self._purging.acquire(blocking=owes):
+            try:
+                self._purge()
+            finally:
+                self._purging.release()
+            self._owing.purge = False
+        else:
+            self._journal.wait(self._journal.hurry())
 
-    def _purge(self) -> bool:
-        """Wipe the rows of retired users, a slice at a time so that other writes need not wait.
-
-        Return whether one of them was erased.
-        """
+    def _purge(self) -> None:
+        """Wipe the rows of retired users, a slice at a time so that other writes need not wait."""
         with self._lock:
+            # Together: the events of these users must be on disk before they are wiped from it.
+            last_write = self._journal.hurry()
             retired, self._retired = self._retired, []
             erases, self._erases = self._erases, False
+        self._journal.wait(last_write)
         after: int | None = 0 if retired else None
         while after is not None:
             last: list[int | None] = []
@@ -139,7 +152,8 @@ class SQLiteStore(MemoryStore):
             self._journal.wait(
                 self._journal.put(lambda file: file.executemany("DELETE FROM users WHERE number = ?", numbers))
             )
-        return erases
+        if erases:
+            self._journal.wait(self._journal.checkpoint())
 
     def status(self, *, probe: bool = False) -> Status:
         """Return the store's condition; with `probe`, fail if the file is no longer where it was."""
@@ -178,6 +192,7 @@ class SQLiteStore(MemoryStore):
                 else:
                     names[number] = name
             self._numbers = {name: number for number, name in names.items()}
+            self._erases = bool(self._retired)  # perhaps a purge was interrupted
             yield self._read_events(file, names)
         except sqlite3.DatabaseError as error:
             raise StoreDamaged(f"{self.path}: {error}; `treeward store salvage` saves what can be read") from error
