@@ -211,3 +211,23 @@ def test_read_only_installation_keeps_kernels_in_the_users_cache(environment, tm
     assert first[0] > 0
     assert again == [0]
     assert list((tmp_path / "user" / "numba").rglob("rng._fill_uniform-*.nbc"))
+
+
+def test_kernels_of_a_version_with_other_classes_are_compiled_again(environment, tmp_path):
+    """After an upgrade, kernels on disk may name a class that is gone."""
+    program = """
+from typing import NamedTuple
+from treeward.core.compiled import kernel
+class {name}(NamedTuple):
+    value: float
+@kernel
+def double(held):
+    return 2.0 * held.value
+made = {name}(1.5)
+"""
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
+    for name in ("Former", "Present"):
+        (tmp_path / "upgraded.py").write_text(program.format(name=name))
+        words = [sys.executable, "-B", "-c", "import upgraded; print(upgraded.double(upgraded.made))"]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        assert done.stdout == "3.0\n", done.stderr

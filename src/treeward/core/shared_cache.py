@@ -11,7 +11,7 @@ from hashlib import blake2b
 from time import monotonic, sleep
 from typing import Any
 
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
@@ -100,6 +100,17 @@ class SharedCache(FunctionCache):
         return found
 
 
+class TolerantIndex(IndexDataCacheFile):
+    """A list of kernels on disk that may be another version's."""
+
+    def _load_index(self) -> Any:
+        """Return the kernels on disk; none if they name classes that this version of treeward does not have."""
+        try:
+            return super()._load_index()  # type: ignore[no-untyped-call]
+        except (AttributeError, ImportError):
+            return {}
+
+
 class SharedKernel(CPUDispatcher):
     """A kernel whose cache folder several processes fill."""
 
@@ -118,3 +129,5 @@ def share(made: Any) -> None:
     cache = getattr(made, "_cache", None)
     if type(made) is CPUDispatcher and type(cache) is FunctionCache:
         made.__class__, cache.__class__ = SharedKernel, SharedCache
+        if type(cache._cache_file) is IndexDataCacheFile:
+            cache._cache_file.__class__ = TolerantIndex
