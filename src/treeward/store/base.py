@@ -96,12 +96,12 @@ class EventStore(Protocol):
         """Put one user's events behind another's, or erase them if there is no target; return these events.
 
         A new epoch begins: open decisions follow to the target, or become unknown. Every call sees this at once.
-        Nothing of an erased user is left on the disk when the next `flush` returns.
+        Nothing of an erased user is left on the disk when the next `flush` of the same thread returns.
         """
         ...
 
     def flush(self) -> None:
-        """Return when everything so far is safe, and erased users have left no trace."""
+        """Return when everything so far is safe, and users whom this thread erased have left no trace."""
         ...
 
     def status(self, *, probe: bool = False) -> Status:
