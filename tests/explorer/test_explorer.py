@@ -45,7 +45,7 @@ def test_merging_moves_events_and_open_decisions(shop, tree):
     assert made.store.counts(["ada"])[0] == 32
     assert made.store.counts(["visitor"])[0] == 0
     fresh = made.recommend(["visitor"])[0]
-    made.feedback({fresh.id: 1.0})  # whoever uses the device next is somebody else
+    made.feedback({fresh.id: 1.0})  # the next user of the device is another user
     assert (made.store.counts(["visitor"])[0], made.store.counts(["ada"])[0]) == (1, 32)
     made.publish()  # which the next one does at its start
     rebuilt = explorer(shop, tree, store=made.store)
@@ -296,7 +296,7 @@ def test_a_catalogue_without_its_last_items_still_replays(shop, tree):
     assert sum(interest.visits for interest in half.inspect.interests("ada")) == left
     store = MemoryStore()
     half = tw.Explorer(tw.Catalogue(shop.ids[:300], shop.vectors[:300]), store=store, seed=0)
-    whole = explorer(shop, tree, store=store)  # a newer replica beside an older one
+    whole = explorer(shop, tree, store=store)  # a newer replica next to an older one
     whole.feedback({d.id: 1.0 for d in whole.recommend(["ada"], n=60)})
     half.recommend(["ada"])
 

@@ -39,7 +39,7 @@ def test_similarity_in_a_nonlinear_world_falls_with_distance(world):
     pairs = np.random.default_rng(0).integers(0, len(seen), (4_000, 2))
     apart = np.linalg.norm(seen[pairs[:, 0]] - seen[pairs[:, 1]], axis=1)
     alike = (true[pairs[:, 0]] * true[pairs[:, 1]]).sum(axis=1)
-    for low, high in ((0.01, 0.6), (0.6, 1.0), (1.0, 1.4), (1.4, 2.0)):  # beside the blur, and 64 waves for all of them
+    for low, high in ((0.01, 0.6), (0.6, 1.0), (1.0, 1.4), (1.4, 2.0)):  # besides the blur; 64 waves for all of them
         mine = (apart > low) & (apart <= high)
         assert alike[mine].mean() == pytest.approx(np.exp(-((2 * apart[mine]) ** 2) / 2).mean(), abs=0.12)
     x = np.column_stack([seen, np.ones(len(seen))])

@@ -38,7 +38,7 @@ def test_replay_learns_what_the_log_rewards(world):
         assert item in slate[user, turn]
     assert "beyond random" in str(told)
     other = replay(tw.Flat(tw.EpsilonGreedy(1.0), budget=None), log, world.catalogue, seed=0)
-    assert other.random == pytest.approx(told.random, abs=2e-3)  # the same whoever chooses, but for used-up slates
+    assert other.random == pytest.approx(told.random, abs=2e-3)  # the same for every policy, except for used-up slates
     assert abs(other.mean - other.random) < 4 * other.error
     again = replay(tw.Flat(tw.LinUCB(alpha=0.1), budget=None), log, world.catalogue, seed=0)
     assert again.log.equals(told.log)
