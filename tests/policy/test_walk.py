@@ -341,7 +341,7 @@ def events_of(plan, rows):
 
 
 def same_state(one, other):
-    for a, b in zip((*one.posterior[:6], *one.board), (*other.posterior[:6], *other.board), strict=True):
+    for a, b in zip((*one.posterior[:7], *one.board), (*other.posterior[:7], *other.board), strict=True):
         np.testing.assert_array_equal(a, b)
     for a, b in ((one.visible, other.visible), (one.shown, other.shown), (one.history.places, other.history.places)):
         assert a.of(0).tolist() == b.of(0).tolist()

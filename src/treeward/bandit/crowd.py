@@ -274,6 +274,7 @@ def _augmented(vectors: Floats, last: Floats) -> Floats:
     """Return vectors at length 1, followed by a bias of 1 and a last feature."""
     made = np.empty((len(vectors), vectors.shape[1] + len(FEATURES)), dtype=np.float32)
     lengths = _lengths(vectors)
-    made[:, : -len(FEATURES)] = vectors / np.where(lengths > 0, lengths, 1.0)[:, None]
+    # By `out`: a quotient of its own, in double precision, would be written to memory and read again.
+    np.divide(vectors, np.where(lengths > 0, lengths, 1.0)[:, None], out=made[:, : -len(FEATURES)], casting="same_kind")
     made[:, -2], made[:, -1] = 1.0, _WEIGHT * last
     return made

@@ -13,7 +13,7 @@ from treeward.engine.explore import GREEDY_MEAN, SAMPLE, Candidates, dot
 from treeward.engine.history import tally
 from treeward.engine.layout import CrowdArrays, Known, Numbers
 from treeward.engine.places import leaf_at
-from treeward.engine.posterior import spread
+from treeward.engine.posterior import row_of, spread
 from treeward.engine.ragged import Lists
 from treeward.engine.sampling import copy
 from treeward.engine.trace import Trace
@@ -100,7 +100,7 @@ def describe_choice(
     copy(vector, x)
     made["mean"] = dot(x, known.theta[seat, items]) + offset_of(crowd.offset, made["place"])
     made["own"] = dot(x, known.theta[seat, items]) - dot(x, crowd.mean) if len(crowd.mean) > 0 else 0.0
-    made["width"] = np.sqrt(max(spread(known.inverse[seat, items], x, z), np.float32(0.0)))
+    made["width"] = np.sqrt(max(spread(known.inverse[row_of(known.packed, seat), items], x, z), np.float32(0.0)))
     if numbers.kind == GREEDY_MEAN:
         place = made["place"]
         visits, total = tally(known.history, seat, place, place + 1)

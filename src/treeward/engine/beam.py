@@ -12,6 +12,7 @@ from treeward.engine.crowd import offset_of
 from treeward.engine.explore import SAMPLE, Belief, Candidates, Draws, best_drawn, dot, draw
 from treeward.engine.layout import BeamArrays, Known, Search
 from treeward.engine.places import leaf_at
+from treeward.engine.posterior import row_of, unpack
 from treeward.engine.sampling import (
     FRESH,
     HALF,
@@ -49,6 +50,7 @@ def choose_by_beam(
     """
     for i in range(len(batch.seat)):
         seat, first = batch.seat[i], i * slots
+        unpack(known.packed, known.inverse, seat)
         for at in range(first, first + slots):
             if at == first or (diverse and left(screen, whole(0), len(beam.items)) <= 0):
                 close_unavailable(known.shown, beam.numbers.once, batch, i, screen, out, first, at)
@@ -77,7 +79,7 @@ def decide(
     if total <= 0:
         return -1, -1, 0, 0
     numbers, arm = beam.numbers, candidates.arm
-    belief = Belief(known.inverse[seat, 0], known.theta[seat, 0], beam.crowd.root)
+    belief = Belief(known.inverse[row_of(known.packed, seat), 0], known.theta[seat, 0], beam.crowd.root)
     theta = belief.theta
     explores, rule = may_explore(numbers, draws), later(draws, ITEM + HALF)
     copy(theta, candidates.drawn)

@@ -289,6 +289,7 @@ class Known(NamedTuple):
     """The part of a state that deciding reads."""
 
     inverse: Floats
+    packed: Floats
     theta: Floats
     history: History
     shown: Lists
@@ -321,7 +322,8 @@ class State(NamedTuple):
     @property
     def known(self) -> Known:
         """The part that deciding reads."""
-        return Known(self.posterior.inverse, self.posterior.theta, self.history, self.shown, self.short)
+        posterior = self.posterior
+        return Known(posterior.inverse, posterior.packed, posterior.theta, self.history, self.shown, self.short)
 
     @property
     def walked(self) -> Walked:
@@ -348,14 +350,17 @@ def first_board(watched: Floats, prior: Start) -> Board:
     return Board(watched @ prior.theta, np.einsum("ij,ij->i", watched @ prior.inverse, watched))
 
 
-def empty_state(plan: Plan, seats: int, events: int) -> State:
-    """Return a state for users with up to `events` events each. Call `sit` before a seat is used."""
+def empty_state(plan: Plan, seats: int, events: int, *, compact: bool = False) -> State:
+    """Return a state for users with up to `events` events each. Call `reset_users` before a seat is used.
+
+    A `compact` one is much smaller, but a user's events have to be replayed at every refresh: see `need_replay`.
+    """
     children = np.diff(plan.tree.first_child)
     # Each event opens at most one node. In the worst case these are the widest ones.
     widest = int(np.sort(children)[::-1][:events].sum()) if events else 0
     most = min(len(plan.start) + widest, int((children == 0).sum())) if plan.personal else 0
     board = len(plan.board.mean)
-    posterior = Posterior.empty(seats, plan.slots, plan.items.shape[1])
+    posterior = Posterior.empty(seats, plan.slots, plan.items.shape[1], compact=compact)
     posterior.prior_precision[:], posterior.prior_moment[:] = plan.prior.precision, plan.prior.moment
     return State(
         posterior,

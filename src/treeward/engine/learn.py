@@ -10,7 +10,7 @@ from treeward.core.types import Floats, Integers
 from treeward.engine.crowd import offset_of
 from treeward.engine.history import History, amend, record, tally
 from treeward.engine.layout import Lesson, Numbers, Plan
-from treeward.engine.posterior import BLOCK, REFRESH, Posterior, correct, fade, move, observe, refresh
+from treeward.engine.posterior import BLOCK, REFRESH, Posterior, begin, correct, fade, move, observe, pack, refresh
 from treeward.engine.ragged import Lists, insert, push
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
@@ -60,32 +60,54 @@ def replay_items(
     desk: Desk,
 ) -> int:
     """Replay events user by user, from `done` on. Return the index of a user whose seat needs more room, or -1."""
-    numbers = lesson.numbers
     for user in range(len(seats)):
         seat, first, last = seats[user], done[user], ends[user + 1]
-        desk.until[0] = 0
-        for i in range(first, last if last - first > 1 else first):
-            desk.until[0] += events.place[i] >= 0 and events.kind[i] == REWARD
-        round_down(numbers.keep, posterior, seat, desk.until)
+        desk.until[0], teaches = 0, False
         for i in range(first, last):
-            place, kind, done[user] = whole(events.place[i]), whole(events.kind[i]), i + 1
-            if place < 0:
-                continue
-            if not has_room(numbers, history, shown, seat):
-                done[user] = i
-                return user
-            if numbers.once:
-                close(numbers.rest, shown, seat, place, kind)
-            gate = whole(events.gate[i]) if len(events.gate) > 0 else -1
-            if kind == REWARD:
-                learn_item(lesson, posterior, history, short, seat, place, gate, events.reward[i], desk)
-            elif kind == CHANGE:
-                apply_gate(lesson.items[place], lesson.gates, gate, desk.x)
-                correct(posterior, seat, whole(0), desk.x, events.reward[i], desk.z)
-                amend(history, seat, place, events.reward[i])
-                if numbers.shortlist > 0:
-                    shortlist(numbers.shortlist, history, short, seat, place)
+            desk.until[0] += events.place[i] >= 0 and events.kind[i] == REWARD
+            teaches = teaches or events.kind[i] != SHOWN
+        round_down(lesson.numbers.keep, posterior, seat, desk.until)
+        begin(posterior, seat, desk.until, first == ends[user], teaches)
+        done[user] = _replay_user(lesson, posterior, history, shown, short, seat, first, last, events, desk)
+        pack(posterior, seat, teaches)
+        if done[user] < last:
+            return user
     return -1
+
+
+@inner(inline=False)
+def _replay_user(
+    lesson: Lesson,
+    posterior: Posterior,
+    history: History,
+    shown: Lists,
+    short: Lists,
+    seat: int,
+    first: int,
+    last: int,
+    events: Events,
+    desk: Desk,
+) -> int:
+    """Replay events of one user. Return the first that there is no room for, or `last`."""
+    numbers = lesson.numbers
+    for i in range(first, last):
+        place, kind = whole(events.place[i]), whole(events.kind[i])
+        if place < 0:
+            continue
+        if not has_room(numbers, history, shown, seat):
+            return i
+        if numbers.once:
+            close(numbers.rest, shown, seat, place, kind)
+        gate = whole(events.gate[i]) if len(events.gate) > 0 else -1
+        if kind == REWARD:
+            learn_item(lesson, posterior, history, short, seat, place, gate, events.reward[i], desk)
+        elif kind == CHANGE:
+            apply_gate(lesson.items[place], lesson.gates, gate, desk.x)
+            correct(posterior, seat, whole(0), desk.x, events.reward[i], desk.z)
+            amend(history, seat, place, events.reward[i])
+            if numbers.shortlist > 0:
+                shortlist(numbers.shortlist, history, short, seat, place)
+    return last
 
 
 @inner

@@ -11,9 +11,9 @@ from treeward.engine.history import History, amend, record, tally
 from treeward.engine.layout import Board, Lesson, Paths
 from treeward.engine.learn import MADE, MOVED, Desk, Events, add, apply_gate, close, has_room, round_down, shortlist
 from treeward.engine.places import holder, leaf_of
-from treeward.engine.posterior import Posterior, correct, spread
+from treeward.engine.posterior import Posterior, begin, correct, pack, row_of, spread
 from treeward.engine.ragged import Lists
-from treeward.store.events import CHANGE, REWARD
+from treeward.store.events import CHANGE, REWARD, SHOWN
 
 
 @kernel(allocates=False)
@@ -33,30 +33,56 @@ def replay_paths(
     desk: Desk,
 ) -> int:
     """Replay events like `replay_items`, for policies whose rewards also teach nodes."""
-    numbers = lesson.numbers
     for user in range(len(seats)):
-        seat = seats[user]
-        _count(numbers.personal, paths, events, done[user], ends[user + 1], desk.until)
-        round_down(numbers.keep, posterior, seat, desk.until)
-        for i in range(done[user], ends[user + 1]):
-            place, kind, done[user] = whole(events.place[i]), whole(events.kind[i]), i + 1
-            if place < 0:
-                continue
-            at = holder(paths.item_range, visible, seat, place) if numbers.personal else 0
-            if not has_room(numbers, history, shown, seat) or (
-                numbers.personal and not _expandable(paths.first_child, visible, seat, at)
-            ):
-                done[user] = i
-                return user
-            if numbers.once:
-                close(numbers.rest, shown, seat, place, kind)
-            gate = whole(events.gate[i]) if len(events.gate) > 0 else -1
-            if REWARD <= kind <= CHANGE:
-                learn_path(
-                    lesson, paths, posterior, history, short, board, visible, seat, place, at, whole(events.node[i]),
-                    gate, kind, events.reward[i], desk,
-                )  # fmt: skip
+        seat, first, last = seats[user], done[user], ends[user + 1]
+        teaches = _count(lesson.numbers.personal, paths, events, first, last, desk.until)
+        round_down(lesson.numbers.keep, posterior, seat, desk.until)
+        begin(posterior, seat, desk.until, first == ends[user], teaches)
+        done[user] = _replay_user(
+            lesson, paths, posterior, history, shown, short, board, visible, seat, first, last, events, desk
+        )
+        pack(posterior, seat, teaches)
+        if done[user] < last:
+            return user
     return -1
+
+
+@inner(inline=False)
+def _replay_user(
+    lesson: Lesson,
+    paths: Paths,
+    posterior: Posterior,
+    history: History,
+    shown: Lists,
+    short: Lists,
+    board: Board,
+    visible: Lists,
+    seat: int,
+    first: int,
+    last: int,
+    events: Events,
+    desk: Desk,
+) -> int:
+    """Replay events of one user. Return the first that there is no room for, or `last`."""
+    numbers = lesson.numbers
+    for i in range(first, last):
+        place, kind = whole(events.place[i]), whole(events.kind[i])
+        if place < 0:
+            continue
+        at = holder(paths.item_range, visible, seat, place) if numbers.personal else 0
+        if not has_room(numbers, history, shown, seat) or (
+            numbers.personal and not _expandable(paths.first_child, visible, seat, at)
+        ):
+            return i
+        if numbers.once:
+            close(numbers.rest, shown, seat, place, kind)
+        gate = whole(events.gate[i]) if len(events.gate) > 0 else -1
+        if REWARD <= kind <= CHANGE:
+            learn_path(
+                lesson, paths, posterior, history, short, board, visible, seat, place, at, whole(events.node[i]),
+                gate, kind, events.reward[i], desk,
+            )  # fmt: skip
+    return last
 
 
 @inner
@@ -120,11 +146,13 @@ def _taken_from(personal: bool, paths: Paths, visible: Lists, seat: int, place: 
 
 
 @inner
-def _count(personal: bool, paths: Paths, events: Events, first: int, last: int, until: NDArray[np.int64]) -> None:
-    """Write how many observations these events add to each slot."""
+def _count(personal: bool, paths: Paths, events: Events, first: int, last: int, until: NDArray[np.int64]) -> bool:
+    """Write how many observations these events add to each slot. Return whether there are rewards among them."""
+    teaches = False
     for slot in range(len(until)):
         until[slot] = 0
-    for i in range(first, last if last - first > 1 else first):
+    for i in range(first, last):
+        teaches = teaches or events.kind[i] != SHOWN
         if events.place[i] >= 0 and events.kind[i] == REWARD:
             until[len(until) - 1] += 1
             if personal:
@@ -134,6 +162,7 @@ def _count(personal: bool, paths: Paths, events: Events, first: int, last: int, 
                 node = leaf_of(paths.first_child, paths.item_range, place, node)
                 for slot in range(paths.level[node] - 1):
                     until[slot] += 1
+    return teaches
 
 
 @inner
@@ -157,7 +186,8 @@ def _keep_board(
 ) -> None:
     """Update the board after slot 0 has learned."""
     if how == MADE:
-        _count_board(watched, board, seat, posterior.inverse[seat, 0], posterior.theta[seat, 0], z)
+        inverse = posterior.inverse[row_of(posterior.packed, seat), 0]
+        _count_board(watched, board, seat, inverse, posterior.theta[seat, 0], z)
     elif how == MOVED:
         _shift_board(watched, board, seat, z, scale, surprise)
 

@@ -6,7 +6,9 @@ theta in float32, which are derived from the sums. Rank-1 updates of A^-1 drift,
 Therefore A^-1 and theta are recomputed every `REFRESH` updates. Changing the prior needs no events: see `rebase`.
 
 Observations before a refresh only matter through A and b. So a long log is replayed quickly and to the same bits:
-`observe` up to the last refresh, `learn` from there on.
+`observe` up to the last refresh, `learn` from there on. For the same reason users whose events can be read again need
+no sums of their own: all seats share one row of sums, which a replay uses up to its last refresh. Such a compact
+posterior also keeps only the lower triangles of A^-1, and unpacks a user's into the row that all seats share.
 """
 
 from typing import NamedTuple
@@ -38,13 +40,16 @@ class Posterior(NamedTuple):
     """Posteriors of many users. The first axis is the user's seat, the second the slot."""
 
     products: NDArray[np.float64]
-    """(seats, slots, d, d): sum x x', without the pending observations."""
+    """(seats, slots, d, d): sum x x', without the pending observations. (1, ...) if the posterior is compact."""
     pending: Floats
-    """(seats, slots, BLOCK, d): the observations since the last full block."""
+    """(seats, slots, BLOCK, d): the observations since the last full block. Or (1, ...)."""
     rewards: NDArray[np.float64]
-    """(seats, slots, d): sum r x."""
+    """(seats, slots, d): sum r x. Or (1, ...)."""
     inverse: Floats
-    """(seats, slots, d, d): A^-1."""
+    """(seats, slots, d, d): A^-1, symmetric to the bit. (1, ...) if the posterior is compact: that of the user who was
+    unpacked last."""
+    packed: Floats
+    """(seats, slots, d (d + 1) / 2): the lower triangles of A^-1, row by row. (0, ...) unless compact."""
     theta: Floats
     """(seats, slots, d)."""
     pulls: NDArray[np.int64]
@@ -57,22 +62,40 @@ class Posterior(NamedTuple):
     """(2, d, d): working memory, so only one thread may use this object at a time."""
     wide: NDArray[np.float64]
     """(BLOCK, d): working memory."""
+    step: Floats
+    """(d,): working memory."""
 
     @classmethod
-    def empty(cls, seats: int, slots: int, dim: int) -> "Posterior":
-        """Return posteriors of `seats` users. Call `reset` before a seat is used."""
+    def empty(cls, seats: int, slots: int, dim: int, *, compact: bool = False) -> "Posterior":
+        """Return posteriors of `seats` users. `reset` a seat before its use."""
+        rows = 1 if compact else seats
         return cls(
-            np.zeros((seats, slots, dim, dim)),
-            np.zeros((seats, slots, BLOCK, dim), dtype=np.float32),
-            np.zeros((seats, slots, dim)),
-            np.zeros((seats, slots, dim, dim), dtype=np.float32),
+            np.zeros((rows, slots, dim, dim)),
+            np.zeros((rows, slots, BLOCK, dim), dtype=np.float32),
+            np.zeros((rows, slots, dim)),
+            np.zeros((rows, slots, dim, dim), dtype=np.float32),
+            np.zeros((seats if compact else 0, slots, dim * (dim + 1) // 2), dtype=np.float32),
             np.zeros((seats, slots, dim), dtype=np.float32),
             np.zeros((seats, slots), dtype=np.int64),
             np.zeros((dim, dim)),
             np.zeros(dim),
             np.zeros((2, dim, dim)),
             np.zeros((BLOCK, dim)),
+            np.zeros(dim, dtype=np.float32),
         )
+
+    @property
+    def compact(self) -> bool:
+        """Whether there is one row of sums and of A^-1 for all seats."""
+        return len(self.packed) > 0
+
+    def inverse_of(self, seat: int, slot: int) -> Floats:
+        """Return (d, d): A^-1 of a seat, for readers in Python."""
+        made: Floats = self.inverse[0 if self.compact else seat, slot].copy()
+        if self.compact:
+            made[np.tril_indices(len(made))] = self.packed[seat, slot]
+            made[:] = np.tril(made) + np.tril(made, -1).T
+        return made
 
     @property
     def precision(self) -> NDArray[np.float64]:
@@ -99,22 +122,77 @@ def rebase(posterior: Posterior, start: Start) -> None:
 def reset(posterior: Posterior, seats: int | NDArray[np.int64], start: Start) -> None:
     """Reset seats to new users. The prior applies to all seats."""
     posterior.prior_precision[:], posterior.prior_moment[:] = start.precision, start.moment
-    posterior.products[seats] = posterior.rewards[seats] = 0.0
-    posterior.inverse[seats], posterior.theta[seats] = start.inverse, start.theta
+    if posterior.compact:
+        posterior.packed[seats] = start.inverse[np.tril_indices(len(start.inverse))]
+    else:
+        posterior.products[seats] = posterior.rewards[seats] = 0.0
+        posterior.inverse[seats] = start.inverse
+    posterior.theta[seats] = start.theta
     posterior.pulls[seats] = 0
+
+
+@inner
+def row_of(packed: Floats, seat: int) -> int:
+    """Return the row of the sums and of A^-1 that belongs to a seat: its own, or the one that all seats share."""
+    return seat if len(packed) == 0 else 0
+
+
+@inner(inline=False)
+def begin(posterior: Posterior, seat: int, until: NDArray[np.int64], first: bool, teaches: bool) -> None:
+    """Prepare the rows that all seats share for a user's events.
+
+    `first`: these are the first of the replay. `teaches`: there are rewards among them.
+    """
+    if len(posterior.packed) == 0 or not teaches:
+        return
+    unpack(posterior.packed, posterior.inverse, seat)
+    for slot in range(len(until)):
+        products, rewards = posterior.products[0, slot], posterior.rewards[0, slot]
+        for i in range(len(rewards) if first and until[slot] > 0 else 0):
+            rewards[i] = 0.0
+            for j in range(len(rewards)):
+                products[i, j] = 0.0
+
+
+@inner(inline=False)
+def unpack(packed: Floats, inverse: Floats, seat: int) -> None:
+    """Write A^-1 of a seat into the row that all seats share; nothing to do if each has its own."""
+    for slot in range(packed.shape[1] if len(packed) > 0 else 0):
+        whole, triangle, at = inverse[0, slot], packed[seat, slot], 0
+        for i in range(len(whole)):
+            row = whole[i]
+            for j in range(i + 1):
+                row[j] = triangle[at + j]
+            at += i + 1
+        for i in range(len(whole)):
+            for j in range(i + 1, len(whole)):
+                whole[i, j] = whole[j, i]
+
+
+@inner(inline=False)
+def pack(posterior: Posterior, seat: int, teaches: bool) -> None:
+    """Keep A^-1 of the row that all seats share as that of a seat; nothing to do if each has its own."""
+    for slot in range(posterior.packed.shape[1] if len(posterior.packed) > 0 and teaches else 0):
+        whole, triangle, at = posterior.inverse[0, slot], posterior.packed[seat, slot], 0
+        for i in range(len(whole)):
+            row = whole[i]
+            for j in range(i + 1):
+                triangle[at + j] = row[j]
+            at += i + 1
 
 
 @inner
 def observe(posterior: Posterior, seat: int, slot: int, x: Floats, reward: float) -> None:
     """Add one observation to A and b, but leave A^-1 and theta to `refresh`."""
-    rewards, pending = posterior.rewards[seat, slot], posterior.pending[seat, slot]
+    row = row_of(posterior.packed, seat)
+    rewards, pending = posterior.rewards[row, slot], posterior.pending[row, slot]
     at = posterior.pulls[seat, slot] % BLOCK
     for i in range(len(x)):
         rewards[i] += reward * x[i]
         pending[at, i] = x[i]
     posterior.pulls[seat, slot] += 1
     if at == BLOCK - 1:
-        products, wide, product = posterior.products[seat, slot], posterior.wide, posterior.work[0]
+        products, wide, product = posterior.products[row, slot], posterior.wide, posterior.work[0]
         for k in range(BLOCK):
             for i in range(len(x)):
                 wide[k, i] = pending[k, i]
@@ -144,28 +222,34 @@ def move(
     `z` receives A^-1 x from before. Return scale and surprise, by which the values of any other arm `a` change:
     mean += surprise * (a . z), width^2 -= scale * (a . z)^2.
     """
-    inverse, theta = posterior.inverse[seat, slot], posterior.theta[seat, slot]
-    dim = len(x)
+    inverse, theta = posterior.inverse[row_of(posterior.packed, seat), slot], posterior.theta[seat, slot]
+    dim, step = len(x), posterior.step
     along = spread(inverse, x, z)
     guess = np.float32(0.0)
     for i in range(dim):
         guess += x[i] * theta[i]
     scale = np.float32(1.0) / (np.float32(1.0) + along)
     surprise = (np.float32(reward) - guess) * scale
+    root = np.sqrt(scale)
     for i in range(dim):
         theta[i] += z[i] * surprise
-    for i in range(dim):
-        shrink, row = z[i] * scale, inverse[i]
+        step[i] = z[i] * root
+    for i in range(dim):  # as a product of two equal vectors it stays symmetric to the bit, so a triangle is enough
+        shrink, row = step[i], inverse[i]
         for j in range(dim):
-            row[j] -= shrink * z[j]
-    observe(posterior, seat, slot, x, reward)
+            row[j] -= shrink * step[j]
+    if len(posterior.packed) == 0:
+        observe(posterior, seat, slot, x, reward)
+    else:  # at the next refresh the whole log is replayed
+        posterior.pulls[seat, slot] += 1
     return scale, surprise
 
 
 @inner(inline=False)
 def fade(posterior: Posterior, seat: int, slot: int, keep: float) -> None:
     """Multiply the weight of all observations by `keep`. There must be no pending observation."""
-    products, rewards = posterior.products[seat, slot], posterior.rewards[seat, slot]
+    row = row_of(posterior.packed, seat)
+    products, rewards = posterior.products[row, slot], posterior.rewards[row, slot]
     for i in range(len(rewards)):
         rewards[i] *= keep
         for j in range(len(rewards)):
@@ -175,8 +259,8 @@ def fade(posterior: Posterior, seat: int, slot: int, keep: float) -> None:
 @inner(sums=True)
 def correct(posterior: Posterior, seat: int, slot: int, x: Floats, change: float, z: Floats) -> None:
     """Change the reward of an earlier observation: b += change * x, and theta with it. `z` receives A^-1 x."""
-    rewards, theta = posterior.rewards[seat, slot], posterior.theta[seat, slot]
-    spread(posterior.inverse[seat, slot], x, z)
+    rewards, theta = posterior.rewards[row_of(posterior.packed, seat), slot], posterior.theta[seat, slot]
+    spread(posterior.inverse[row_of(posterior.packed, seat), slot], x, z)
     for i in range(len(x)):
         rewards[i] += change * x[i]
         theta[i] += np.float32(change) * z[i]
@@ -210,14 +294,15 @@ def spread(inverse: Floats, x: Floats, z: Floats) -> np.float32:
 @inner(sums=True, inline=False)
 def refresh(posterior: Posterior, seat: int, slot: int) -> None:
     """Compute A^-1 and theta from A and b in float64. There must be no pending observation."""
-    products, root, exact = posterior.products[seat, slot], posterior.work[0], posterior.work[1]
+    row = row_of(posterior.packed, seat)
+    products, root, exact = posterior.products[row, slot], posterior.work[0], posterior.work[1]
     for i in range(len(products)):
         for j in range(len(products)):
             exact[i, j] = products[i, j] + posterior.prior_precision[i, j]
     factorise(exact, root)
     _invert(root)  # A = L L', so that A^-1 = M' M with M = L^-1
     gram(root, exact)
-    inverse, theta, rewards = posterior.inverse[seat, slot], posterior.theta[seat, slot], posterior.rewards[seat, slot]
+    inverse, theta, rewards = posterior.inverse[row, slot], posterior.theta[seat, slot], posterior.rewards[row, slot]
     for i in range(len(theta)):
         total = 0.0
         for j in range(len(theta)):

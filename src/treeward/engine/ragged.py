@@ -18,13 +18,28 @@ class Lists(NamedTuple):
     start: NDArray[np.int64]
     capacity: NDArray[np.int64]
     length: NDArray[np.int64]
+    taken: NDArray[np.int64]
+    """(2,): where the room of the last list ends, and how many lists never had any. Counting them would take long."""
+    first: int
+    """How much room a list gets when it is cleared for the first time."""
 
     @classmethod
     def empty(cls, seats: int, room: int) -> "Lists":
-        """Return empty lists with room for `room` values each."""
-        starts = np.arange(seats, dtype=np.int64) * room
-        rooms = np.full(seats, room, dtype=np.int64)
-        return cls(np.zeros(seats * room, dtype=np.int32), starts, rooms, np.zeros(seats, dtype=np.int64))
+        """Return lists that get room for `room` values each in `clear`.
+
+        Nothing is written before: the system hands out zeroed memory as it is touched, so unused seats cost nothing.
+        """
+        start, capacity, length = (np.zeros(seats, dtype=np.int64) for _ in range(3))
+        return cls(np.zeros(seats * room, dtype=np.int32), start, capacity, length, np.array([0, seats]), room)
+
+    def clear(self, seats: NDArray[np.int64]) -> None:
+        """Empty the lists of seats."""
+        self.length[seats] = 0
+        new = seats[self.capacity[seats] == 0]
+        if len(new) and self.first:
+            self.start[new] = self.taken[0] + self.first * np.arange(len(new))
+            self.capacity[new] = self.first
+            self.taken[:] += self.first * len(new), -len(new)
 
     def of(self, seat: int) -> Integers:
         """Return a seat's list, as a view."""
@@ -42,23 +57,24 @@ def widened(
     if lists.capacity[seat] >= need:
         return lists, list(parallel)
     room = max(least, 1 << (need - 1).bit_length())
-    top = int((lists.start + lists.capacity).max())
-    if top + room <= len(lists.values):
+    top, unused = lists.taken.tolist()
+    unused -= int(lists.capacity[seat] == 0)
+    if top + room + unused * lists.first <= len(lists.values):
         old, length = int(lists.start[seat]), int(lists.length[seat])
         for array in (lists.values, *parallel):
             array[top : top + length] = array[old : old + length]
-        lists.start[seat], lists.capacity[seat] = top, room
+        lists.start[seat], lists.capacity[seat], lists.taken[:] = top, room, (top + room, unused)
         return lists, list(parallel)
     # Lists shrink to what they need: otherwise one long list would, in time, cost every seat its length.
-    rooms = np.maximum(least, np.minimum(lists.capacity, 2 * lists.length))
+    rooms = np.where(lists.capacity > 0, np.maximum(least, np.minimum(lists.capacity, 2 * lists.length)), 0)
     rooms[seat] = room
     starts = np.concatenate([[0], np.cumsum(rooms)[:-1]])
-    size = int(1.5 * rooms.sum()) + room
+    top = int(rooms.sum())
     moved: list[AnyArray] = []
     for array in (lists.values, *parallel):
-        moved.append(np.zeros(size, dtype=array.dtype))
+        moved.append(np.zeros(top + (top + unused * lists.first), dtype=array.dtype))  # memory, once it is touched
         _move(array, lists.start, lists.length, moved[-1], starts)
-    return Lists(moved[0], starts, rooms, lists.length), moved[1:]
+    return Lists(moved[0], starts, rooms, lists.length, np.array([top, unused]), lists.first), moved[1:]
 
 
 @kernel(allocates=False)

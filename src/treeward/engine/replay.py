@@ -7,18 +7,18 @@ from treeward.engine.history import History
 from treeward.engine.layout import Plan, State
 from treeward.engine.learn import Desk, Events, replay_items
 from treeward.engine.learn_paths import replay_paths
-from treeward.engine.posterior import reset
+from treeward.engine.posterior import BLOCK, REFRESH, Posterior, reset
 from treeward.engine.ragged import widened
 
-__all__ = ["Events", "apply_events", "reset_user", "reset_users"]
+__all__ = ["Events", "apply_events", "need_replay", "reset_user", "reset_users"]
 
 
 def reset_users(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
     """Reset seats to new users."""
     reset(state.posterior, seats, plan.prior)
     state.board.mean[seats], state.board.square[seats] = plan.board.mean, plan.board.square
-    for lists in (state.history.places, state.shown, state.short):
-        lists.length[seats] = 0
+    for lists in (state.history.places, state.shown, state.short, state.visible):
+        lists.clear(seats)
     if plan.personal:
         state.visible.length[seats] = len(plan.start)
         at = state.visible.start[seats][:, np.newaxis] + np.arange(len(plan.start))
@@ -30,6 +30,15 @@ def reset_user(plan: Plan, state: State, seat: int) -> None:
     reset_users(plan, state, np.array([seat], dtype=np.int64))
 
 
+def need_replay(
+    plan: Plan, posterior: Posterior, seats: NDArray[np.int64], coming: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return of which seats all events must be replayed: they are compact, and `coming` events may need their sums."""
+    pulls, every = posterior.pulls[seats], BLOCK if plan.rules.keep < 1.0 else REFRESH
+    needs = (pulls > 0) & (pulls % every + coming[:, np.newaxis] >= every)
+    return np.asarray(needs.any(axis=1) & posterior.compact)
+
+
 def apply_events(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArray[np.int64], events: Events) -> State:
     """Apply events ends[i]:ends[i + 1] to seat i, in order. Return the state, with more room where it was needed.
 
@@ -38,6 +47,8 @@ def apply_events(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArr
     """
     done, desk, lesson = ends[:-1].copy(), Desk.empty(plan), plan.lesson
     paths = None if plan.beams else plan.paths
+    for user in _too_narrow(plan, state, seats, np.diff(ends)):  # before, as a stuck replay begins again
+        state = _widen(plan, state, int(seats[user]), int(ends[user + 1] - ends[user]))
     while True:
         what = state.posterior, state.history, state.shown, state.short
         if paths is None:
@@ -47,6 +58,16 @@ def apply_events(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArr
         if stuck < 0:
             return state
         state = _widen(plan, state, int(seats[stuck]), int(ends[stuck + 1] - done[stuck]))
+
+
+def _too_narrow(plan: Plan, state: State, seats: NDArray[np.int64], coming: NDArray[np.int64]) -> list[int]:
+    """Return which seats may lack room for their coming events."""
+    narrow = np.zeros(len(seats), dtype=np.bool_)
+    for wanted, lists in ((plan.remembers, state.history.places), (plan.once, state.shown)):
+        if wanted:
+            narrow |= lists.length[seats] + coming > lists.capacity[seats]
+    found: list[int] = np.flatnonzero(narrow).tolist()
+    return found
 
 
 def _widen(plan: Plan, state: State, seat: int, events: int) -> State:

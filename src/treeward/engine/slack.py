@@ -106,12 +106,7 @@ def _totals(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the number of items of every node, and the sums of their vectors and squared lengths."""
     count = np.diff(tree.item_range).ravel().astype(np.int64)
-    leaves = tree_arrays.leaves(tree)
-    sums = np.zeros((len(tree.parent), items.shape[1]))
-    sums[leaves] = np.add.reduceat(items, tree.item_range[leaves, 0], axis=0, dtype=np.float64)
-    for level in range(int(tree.level[-1]), 1, -1):
-        nodes = np.flatnonzero(tree.level == level)
-        np.add.at(sums, tree.parent[nodes], sums[nodes])
+    sums = tree_arrays.sums_by_node(tree, items)
     square = np.einsum("ij,ij->i", items[:, :own], items[:, :own], dtype=np.float64)
     upto = np.concatenate([[0.0], np.cumsum(square)])
     return count, sums, upto[tree.item_range[:, 1]] - upto[tree.item_range[:, 0]]

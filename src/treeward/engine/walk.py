@@ -15,6 +15,7 @@ from treeward.engine.explore import GREEDY_MEAN, Belief, Candidates, Draws
 from treeward.engine.history import tally
 from treeward.engine.layout import Board, Known, WalkArrays, Walked
 from treeward.engine.places import holder, leaf_at
+from treeward.engine.posterior import row_of, unpack
 from treeward.engine.sampling import (
     HALF,
     ITEM,
@@ -50,6 +51,7 @@ def choose_by_walk(
     """Decide `slots` times for each user of a batch, like `choose_by_beam`."""
     for i in range(len(batch.seat)):
         seat, first = batch.seat[i], i * slots
+        unpack(known.packed, known.inverse, seat)
         for at in range(first, first + slots):
             if at == first or (diverse and left(screen, whole(0), len(walk.items)) <= 0):
                 close_unavailable(known.shown, walk.numbers.once, batch, i, screen, out, first, at)
@@ -118,7 +120,7 @@ def _choose_node(
         return arm[0], 0, 0
     draws = later(draws, HALF)
     slot = 0 if numbers.personal else walk.level[arm[0]] - 2
-    belief, work = Belief(known.inverse[seat, slot], known.theta[seat, slot], walk.crowd.root), 0
+    belief, work = Belief(known.inverse[row_of(known.packed, seat), slot], known.theta[seat, slot], walk.crowd.root), 0
     if above == 0 and numbers.watches:  # the root's children are on the board
         _read_board(walked.board, seat, count, whole(1), walk.crowd.node_offset, walk.crowd.node_bonus, candidates)
         chosen = best_known(numbers, count, explores, candidates, draws)
@@ -209,7 +211,7 @@ def _choose_item(
         record_step(trace, candidates, count, total, whole(0), 1.0, 1.0)
         return arm[0], node, 0, 0
     draws, slot = later(draws, HALF), known.theta.shape[1] - 1
-    belief = Belief(known.inverse[seat, slot], known.theta[seat, slot], walk.crowd.root)
+    belief = Belief(known.inverse[row_of(known.packed, seat), slot], known.theta[seat, slot], walk.crowd.root)
     if slot == 0 and numbers.watches:  # all items are on the board
         _read_board(walked.board, seat, count, whole(0), walk.crowd.offset, walk.bonus, candidates)
         chosen = best_known(numbers, count, explores, candidates, draws)

@@ -266,12 +266,17 @@ def _through(posterior: Posterior, seats: NDArray[np.int64], gate: Floats | None
     if gate is None:
         yield
         return
-    inverse, theta = posterior.inverse[seats], posterior.theta[seats]
-    posterior.inverse[seats], posterior.theta[seats] = inverse * np.outer(gate, gate), theta * gate
+    factors = np.outer(gate, gate)
+    if posterior.compact:
+        held, factors = posterior.packed, factors[np.tril_indices(len(gate))]
+    else:
+        held = posterior.inverse
+    inverse, theta = held[seats], posterior.theta[seats]
+    held[seats], posterior.theta[seats] = inverse * factors, theta * gate
     try:
         yield
     finally:
-        posterior.inverse[seats], posterior.theta[seats] = inverse, theta
+        held[seats], posterior.theta[seats] = inverse, theta
 
 
 def _state_after(plan: Plan, events: Events) -> State:

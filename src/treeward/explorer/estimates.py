@@ -33,7 +33,7 @@ def item_name(catalogue: Catalogue, row: int) -> str:
 def estimates(posterior: Posterior, seat: int, slot: int, vectors: Floats) -> tuple[Floats, Floats]:
     """Return means and widths of arms."""
     means = vectors @ posterior.theta[seat, slot]
-    squares = np.einsum("ij,ij->i", vectors @ posterior.inverse[seat, slot], vectors)
+    squares = np.einsum("ij,ij->i", vectors @ posterior.inverse_of(seat, slot), vectors)
     return means, np.sqrt(np.maximum(squares, 0))
 
 

@@ -113,10 +113,11 @@ class Snapshot:
         policy, self.setup, self.page = setup.policy, setup, page
         grows = isinstance(catalogue, GrowingCatalogue) or spare == 0
         self.catalogue: Catalogue = catalogue if grows else GrowingCatalogue(catalogue)
-        seen = policy.catalogue_for(catalogue)
-        self.tree, seen = policy.fitted(
-            policy.grow(seen, progress=progress) if tree is None else tree, seen if tree is None else catalogue
-        )
+        if tree is None:
+            seen = policy.catalogue_for(catalogue)
+            self.tree, seen = policy.fitted(policy.grow(seen, progress=progress), seen)
+        else:
+            self.tree, seen = policy.fitted(tree, catalogue)
         plan = policy.plan_on(self.tree, seen, once=setup.once, rest=setup.rest)
         self.decider = Decider(plan, policy, catalogue, setup.store, setup.seed, setup.memory, spare)
         if spare > 0:

@@ -14,6 +14,7 @@ from treeward.engine.layout import Search
 from treeward.engine.sampling import MOST_SCORES
 from treeward.policy.base import Policy, sums_of_squares
 from treeward.tree.item_tree import ItemTree
+from treeward.tree.tree_arrays import sums_by_node
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,7 @@ def _widths(tree: ItemTree, means: int) -> NDArray[np.int64]:
 def _spread(tree: ItemTree, items: Floats, own: int) -> NDArray[np.float64]:
     """Return the root mean square distance of a node's items from its centre, per direction."""
     sizes = np.diff(tree.item_range).ravel()
-    sums = np.zeros((len(tree.parent), own))
-    sums[tree.leaves] = np.add.reduceat(items[:, :own], tree.item_range[tree.leaves, 0], axis=0, dtype=np.float64)
-    for level in range(int(tree.level[-1]), 1, -1):
-        nodes = np.flatnonzero(tree.level == level)
-        np.add.at(sums, tree.parent[nodes], sums[nodes])
+    sums = sums_by_node(tree.arrays, items[:, :own])
     middle = tree.vectors[:, :own].astype(np.float64)
     total = sums_of_squares(tree, items[:, :own])
     found = total / sizes - 2 * np.einsum("ij,ij->i", sums, middle) / sizes + np.einsum("ij,ij->i", middle, middle)

@@ -12,17 +12,17 @@ from treeward.core.errors import InvalidArgument
 from treeward.core.types import AnyArray
 from treeward.engine.history import History
 from treeward.engine.layout import Plan, State, empty_state
-from treeward.engine.posterior import BLOCK
+from treeward.engine.posterior import Posterior
 from treeward.engine.ragged import Lists
-from treeward.engine.replay import Events, apply_events, reset_users
+from treeward.engine.replay import Events, apply_events, need_replay, reset_users
 from treeward.state.contexts import Contexts
 from treeward.state.item_positions import ItemPositions
 from treeward.store.base import EventStore, User, join
 
 _FIRST_EVENTS = 8
 _NO_GATES = np.zeros(0, dtype=np.int32)
-_SHARED = {"prior_precision", "prior_moment", "work", "wide"}
-"""Arrays without a row per seat: the prior follows from the plan, the others are room to work in."""
+_KNOWN = ("theta", "pulls")
+"""Arrays of a posterior that describe a user, besides A^-1. The sums follow from the events."""
 
 
 class UserStates:
@@ -64,16 +64,17 @@ class UserStates:
         self.most = memory // self.each
         if self.most < 1:
             raise InvalidArgument("Explorer", "memory", f"at least {self.each} bytes, one user's state", memory)
-        # All seats at once: the system hands out zeroed memory as it is touched, so empty ones cost nothing.
-        self.state = empty_state(plan, self.most, _FIRST_EVENTS)
+        # All seats at once: the system hands out zeroed memory as it is touched, so unused ones cost nothing.
+        self.state = empty_state(plan, self.most, _FIRST_EVENTS, compact=True)
         self.streams = np.zeros(self.most, dtype=np.int64)
-        self._seen = [0] * self.most
-        self._epoch = [0] * self.most
-        self._edition = [0] * self.most
+        # These have an entry for every seat that was ever used.
+        self._seen: list[int] = []
+        self._epoch: list[int] = []
+        self._edition: list[int] = []
+        self._version: list[int] = []
         self.edition = 0
         """The crowd's edition that the plan knows; 0: users learn alone, or nothing was published yet."""
-        self._version = [0] * self.most
-        self._free = list(range(self.most))[::-1]
+        self._free: list[int] = []
         self._seat_of: OrderedDict[User, int] = OrderedDict()
 
     def __len__(self) -> int:
@@ -94,13 +95,20 @@ class UserStates:
             epoch = store.identities.epoch
             found = self._seats_of(users, epoch)
             newer = store.read(users, self.seen(found))
-            if store.identities.epoch == epoch:  # otherwise a user was forgotten or merged in between
+            if store.identities.epoch != epoch:  # a user was forgotten or merged in between
+                continue
+            behind = [i for i, events in enumerate(newer) if len(events)]
+            if not behind:
+                return found
+            seats, coming = found[behind], np.array([len(newer[i]) for i in behind])
+            outdated = np.flatnonzero(need_replay(self.plan, self.state.posterior, seats, coming))
+            if not len(outdated):
                 break
-        behind = [(seat, events) for seat, events in zip(found.tolist(), newer, strict=True) if len(events)]
-        for seat, events in behind:
-            self._seen[seat] += len(events)
-        if behind:
-            self._catch_up(behind)
+            for i in outdated.tolist():
+                self.drop(users[behind[i]])
+        for seat, count in zip(seats.tolist(), coming.tolist(), strict=True):
+            self._seen[seat] += count
+        self._catch_up(seats, coming, [newer[i] for i in behind])
         return found
 
     def _seats_of(self, users: Sequence[User], epoch: int) -> NDArray[np.int64]:
@@ -124,7 +132,14 @@ class UserStates:
         return found
 
     def _take_seat(self, user: User, epoch: int) -> int:
-        seat = self._free.pop() if self._free else self._seat_of.popitem(last=False)[1]
+        if self._free:
+            seat = self._free.pop()
+        elif len(self._seen) < self.most:
+            seat = len(self._seen)
+            for about in (self._seen, self._epoch, self._edition, self._version):
+                about.append(0)
+        else:
+            seat = self._seat_of.popitem(last=False)[1]
         self._seat_of[user], self._epoch[seat], self._seen[seat] = seat, epoch, 0
         self._version[seat], self._edition[seat] = len(self._changed), self.edition
         self.streams[seat] = rng.stream("user", user)
@@ -170,12 +185,9 @@ class UserStates:
         if seat is not None:
             self._free.append(seat)
 
-    def _catch_up(self, behind: list[tuple[int, AnyArray]]) -> None:
-        ends = np.zeros(len(behind) + 1, dtype=np.int64)
-        np.cumsum([len(events) for _, events in behind], out=ends[1:])
-        seats = np.array([seat for seat, _ in behind], dtype=np.int64)
-        events = behind[0][1] if len(behind) == 1 else join([events for _, events in behind])
-        seen = self.events_for_plan(events)
+    def _catch_up(self, seats: NDArray[np.int64], coming: NDArray[np.int64], newer: list[AnyArray]) -> None:
+        ends = np.concatenate([[0], np.cumsum(coming)])
+        seen = self.events_for_plan(newer[0] if len(newer) == 1 else join(newer))
         self.state = apply_events(self.plan_with_gates(), self.state, seats, ends, seen)
 
     def plan_with_gates(self) -> Plan:
@@ -212,14 +224,12 @@ def seat_bytes(plan: Plan) -> int:
     def size(made: object) -> int:
         return sum(map(size, made)) if isinstance(made, tuple) else int(getattr(made, "nbytes", 0))
 
-    return size(empty_state(plan, 2, _FIRST_EVENTS)) - size(empty_state(plan, 1, _FIRST_EVENTS))
+    one, two = (size(empty_state(plan, seats, _FIRST_EVENTS, compact=True)) for seats in (1, 2))
+    return two - one
 
 
 def state_bytes(state: State, seat: int) -> bytes:
     """Return a user's state as bytes: equal states are equal bytes."""
-    posterior = state.posterior
-    waiting = np.arange(BLOCK) < (posterior.pulls[seat] % BLOCK)[:, None]
-    posterior.pending[seat][~waiting] = 0  # nothing reads these again
     return b"".join(row.tobytes() for row in state_rows(state, seat))
 
 
@@ -231,5 +241,8 @@ def state_rows(state: State, seat: int) -> Iterator[AnyArray]:
         elif isinstance(part, History):
             yield part.places.of(seat)
             yield part.places._replace(values=part.rewards).of(seat)  # type: ignore[arg-type]  # laid out alike
+        elif isinstance(part, Posterior):
+            yield from (part.inverse_of(seat, slot) for slot in range(part.theta.shape[1]))
+            yield from (getattr(part, name)[seat] for name in _KNOWN)
         else:
-            yield from (array[seat] for name, array in part._asdict().items() if name not in _SHARED)
+            yield from (array[seat] for array in part)

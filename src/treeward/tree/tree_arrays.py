@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from treeward.core.types import AnyArray, Floats, Integers, TreeArrays, frozen
 from treeward.tree.row_groups import group
 
+_LEAVES_AT_ONCE = 256
+
 
 def assemble(parent: Integers, leaf: Integers, vectors: Floats) -> tuple[TreeArrays, Integers]:
     """Return the tree with nodes numbered breadth-first and items in leaf order.
@@ -78,6 +80,21 @@ def _fill_inner(arrays: TreeArrays) -> None:
             starts = arrays.first_child[inner] - below.start
             sums = np.add.reduceat(arrays.vectors[below].astype(np.float64), starts, axis=0)
             arrays.vectors[inner] = sums / children[inner, None]
+
+
+def sums_by_node(arrays: TreeArrays, items: Floats) -> NDArray[np.float64]:
+    """Return the sum of every node's item vectors, in double precision; `items` are in leaf order."""
+    below = leaves(arrays)
+    begin, end = arrays.item_range[below, 0], arrays.item_range[below, 1]
+    sums = np.zeros((len(arrays.parent), items.shape[1]))
+    for first in range(0, len(below), _LEAVES_AT_ONCE):  # a copy of all items in double precision would be large
+        block = slice(first, first + _LEAVES_AT_ONCE)
+        some = items[begin[first] : end[block][-1]].astype(np.float64)
+        sums[below[block]] = np.add.reduceat(some, begin[block] - begin[first], axis=0)
+    for level in range(int(arrays.level[-1]), 1, -1):
+        nodes = np.flatnonzero(arrays.level == level)
+        np.add.at(sums, arrays.parent[nodes], sums[nodes])
+    return sums
 
 
 def faults(arrays: TreeArrays) -> str | None:
