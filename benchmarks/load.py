@@ -23,6 +23,7 @@ class Load(NamedTuple):
     seconds: float
     p50: float
     p99: float
+    p999: float
     statuses: dict[int, int]
     bodies: list[bytes]
     """Some answers."""
@@ -116,8 +117,8 @@ async def _drive(host: str, port: int, path: str, bodies: Sequence[bytes], conne
         )
     await asyncio.gather(*done)
     took = time.perf_counter() - start
-    p50, p99 = np.percentile(times, (50, 99)) if times else (0.0, 0.0)
-    return Load(len(times), took, float(p50), float(p99), statuses, kept)
+    p50, p99, p999 = np.percentile(times, (50, 99, 99.9)) if times else (0.0, 0.0, 0.0)
+    return Load(len(times), took, float(p50), float(p99), float(p999), statuses, kept)
 
 
 def drive(
