@@ -13,7 +13,7 @@ from treeward.core import compile_ahead
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.engine.learn import replay_items
 from treeward.engine.learn_paths import replay_paths
-from treeward.explorer import Explorer
+from treeward.explorer.explorer import Explorer
 from treeward.policy import HCB
 from treeward.policy.compile_learning import learn_from_items
 

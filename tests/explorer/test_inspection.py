@@ -18,7 +18,7 @@ from treeward.explorer.health import Health
 from treeward.explorer.inspection import Inspection
 from treeward.explorer.records import Counts
 from treeward.serve.app import App
-from treeward.serve.server import explorer_over
+from treeward.serve.parts import explorer_over
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings
 

@@ -17,7 +17,7 @@ from treeward.data.synthetic import synthetic_catalogue
 from treeward.explorer.crowd_edition import CrowdEdition
 from treeward.explorer.crowd_keeper import NOTE
 from treeward.serve.crowd import Publisher, crowd_view
-from treeward.serve.server import explorer_over, open_explorer
+from treeward.serve.parts import explorer_over, open_explorer
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings
 from treeward.store.memory import MemoryStore

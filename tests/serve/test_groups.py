@@ -10,7 +10,7 @@ from tests.serving import serving
 from treeward.client import AsyncClient, Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.serve import wire
-from treeward.serve.server import open_explorer
+from treeward.serve.parts import open_explorer
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.commands import run as cli
 from treeward.core.errors import InvalidArgument
+from treeward.serve.parts import check
 from treeward.serve.settings import Settings, is_loopback, read_settings, table
 
 
@@ -38,7 +39,7 @@ def test_settings_are_read_in_order_and_bad_ones_are_refused(tmp_path, items):
     ):
         path.write_text(f"items = 'x'\n{text}\n")
         with pytest.raises(InvalidArgument, match=why):
-            read_settings(path, {})
+            check(read_settings(path, {}))
     with pytest.raises(InvalidArgument, match="did you mean 'port'"):
         read_settings(None, {"TREEWARD_PROT": "1"})
     with pytest.raises(InvalidArgument, match="TREEWARD_PORT"):

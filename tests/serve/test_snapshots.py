@@ -20,7 +20,7 @@ from treeward.client import Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.serve import wire
 from treeward.serve.app import App
-from treeward.serve.server import explorer_over, open_explorer, parts
+from treeward.serve.parts import explorer_over, open_explorer, parts
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings
 from treeward.serve.snapshots import Snapshot, choice_of
@@ -225,7 +225,6 @@ def test_a_snapshot_that_cannot_be_served_is_refused(shops, tmp_path):
         assert events_of(running) == 0
         for url, path, told in (
             (running.url, "/admin/snapshot", "is for operators, at `admin_port`"),
-            (running.url, "/metrics", "is for operators, at `admin_port`"),
             (running.admin, "/v1/users/ada", "is for callers, at `port`"),
         ):
             answer = httpx.get(url + path)

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 from treeward.client import Client, ServiceError
 from treeward.core.errors import InvalidArgument, StoreError, StoreVersion, UnknownDecision
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.serve.server import open_explorer
+from treeward.serve.parts import open_explorer
 from treeward.serve.settings import Settings
 from treeward.store.base import everyone, forget, merge, read_all, read_chunks
 from treeward.store.events import REWARD, SHOWN, event

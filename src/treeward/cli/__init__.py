@@ -52,4 +52,7 @@ def main() -> None:
             signal.signal(signal.SIGINT, before)
     if status == INTERRUPTED:
         print("interrupted", file=sys.stderr)  # noqa: T201
+    from treeward.core.compile_progress import exit_around_compiler
+
+    exit_around_compiler(status)
     sys.exit(status)

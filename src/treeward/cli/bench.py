@@ -16,7 +16,7 @@ from treeward.core import artefact, checks
 from treeward.core.version import __version__
 from treeward.data.interactions import Interactions
 from treeward.data.synthetic import synthetic_catalogue
-from treeward.explorer import Explorer
+from treeward.explorer.explorer import Explorer
 from treeward.policy import TREE_POLICIES
 from treeward.state.user_states import seat_bytes
 from treeward.tree.item_tree import ItemTree

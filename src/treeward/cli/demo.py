@@ -104,7 +104,7 @@ def demo(
 
 def _check_extra() -> None:
     try:
-        import treeward.serve.server  # noqa: F401
+        import treeward.serve.app  # noqa: F401
     except ImportError as error:
         raise ExtraMissing.of("demo", error.name, "serve") from error
 

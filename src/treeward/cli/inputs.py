@@ -11,6 +11,7 @@ import typer
 from treeward.bandit.changed_vectors import check_vectors
 from treeward.bandit.crowd import Crowd
 from treeward.cli.console import progress, say, timed, warn
+from treeward.cli.options import ITEMS, Columns
 from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.registry import LOADERS
 from treeward.data.catalogue import Catalogue
@@ -25,18 +26,6 @@ Data = Annotated[
         show_default=False,
     ),
 ]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        help="Which column of a table has which role, e.g. --column user=visitor --column id=sku. "
-        f"Roles of a log: {', '.join(LOG_ROLES)}; of items: {', '.join(ITEM_ROLES)}. Repeatable. "
-        "Default: columns of these names.",
-        metavar="ROLE=NAME",
-        show_default=False,
-    ),
-]
-ITEMS = "Items: a saved catalogue, a .csv, .tsv or .parquet table, or a .npy matrix of vectors."
 Items = Annotated[Path, typer.Argument(help=ITEMS, show_default=False)]
 Loader = Annotated[
     str | None,
@@ -221,8 +210,3 @@ def compare_columns(shop: Catalogue, existing: Catalogue, like: Path) -> None:
         f"{like} has no column {', '.join(more)}: a service of those items refuses new ones that have it. "
         f"{fix}Else leave it out. {like} has {', '.join(existing.schema)}."
     )
-
-
-def given_flags(**flags: Any) -> dict[str, Any]:
-    """Return the flags that were given: None would overrule a setting of the file or the environment."""
-    return {name: value for name, value in flags.items() if value is not None}

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from treeward.cli.console import progress, say
-from treeward.cli.inputs import Columns, Items, columns_of, load_items
+from treeward.cli.inputs import Items, columns_of, load_items
+from treeward.cli.options import Columns
 from treeward.cli.remote import Key, Public, remote
 from treeward.core.errors import InvalidArgument, TreewardError
 

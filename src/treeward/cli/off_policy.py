@@ -11,8 +11,7 @@ import typer
 from numpy.typing import ArrayLike, NDArray
 
 from treeward.cli.console import progress, say, show_table
-from treeward.cli.inputs import Columns, given_flags
-from treeward.cli.options import Derived, Force, expanded
+from treeward.cli.options import Columns, Derived, Force, expanded, given_flags
 from treeward.cli.store import explorer_over_copy
 from treeward.core import checks
 from treeward.core.artefact import write_file
@@ -20,6 +19,7 @@ from treeward.core.errors import ArtefactExists, DataError, InvalidArgument
 from treeward.data.catalogue import Catalogue
 from treeward.data.open_bandit import checked_log
 from treeward.data.tables import read_table
+from treeward.serve.parts import fulfilling, load_items
 from treeward.serve.settings import read_settings
 from treeward.simulate.off_policy import Estimate, OffPolicy
 from treeward.simulate.off_policy import off_policy as estimate
@@ -121,11 +121,11 @@ def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
         raise InvalidArgument(_OWNER, "LOG", rule, "an address")
     with progress() as report, explorer_over_copy(path, config, flags, report) as (explorer, settings):
         made = explorer.log()
-        begun = set(settings.load_items().ids.to_list())
+        begun = set(load_items(settings).ids.to_list())
         shop = explorer.catalogue
         rows = np.arange(len(shop))
         may = explorer.inspect.may_show(rows) & np.array([item in begun for item in shop.ids.to_list()], dtype=np.bool_)
-        may &= settings.fulfilling(shop)
+        may &= fulfilling(settings, shop)
         shown = sum(int((events["kind"] == SHOWN).sum()) for _, events in read_all(explorer.store))
     if not made.height:
         raise DataError(f"{path}: holds no decisions on these items, only {shown:,} on others{_HINT}")
@@ -134,7 +134,7 @@ def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
 
 def _of_table(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged:
     settings = read_settings(config, flags=flags)
-    shop, made = settings.load_items(), read_table(path)
+    shop, made = load_items(settings), read_table(path)
     checked_log(_OWNER, made)
     if "item" in made.columns:  # ids identify items whatever their order
         row_of = {item: row for row, item in enumerate(shop.ids.to_list())}
@@ -143,7 +143,7 @@ def _of_table(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
         made = made.with_columns(pl.Series("row", [row_of[item] for item in made["item"].to_list()], pl.Int64))
     if (made["row"] >= len(shop)).all():
         raise DataError(f"{path}: {settings.items} has none of its items{_HINT}")
-    return _Logged(made, shop, settings.fulfilling(shop), 0)
+    return _Logged(made, shop, fulfilling(settings, shop), 0)
 
 
 def _padded(target: Callable[[Any], ArrayLike], held: _Logged) -> Callable[[Any], ArrayLike]:

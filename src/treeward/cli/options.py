@@ -26,11 +26,24 @@ import typer
 
 from treeward.core.checks import rule_of
 from treeward.core.errors import InvalidArgument
+from treeward.data.column_roles import ITEM_ROLES, LOG_ROLES
 
 Command = Callable[..., None]
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 Seed = Annotated[int, typer.Option(help="Every random choice comes from this seed.", min=0)]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="Which column of a table has which role, e.g. --column user=visitor --column id=sku. "
+        f"Roles of a log: {', '.join(LOG_ROLES)}; of items: {', '.join(ITEM_ROLES)}. Repeatable. "
+        "Default: columns of these names.",
+        metavar="ROLE=NAME",
+        show_default=False,
+    ),
+]
+ITEMS = "Items: a saved catalogue, a .csv, .tsv or .parquet table, or a .npy matrix of vectors."
 
 
 class Derived:
@@ -225,3 +238,8 @@ def _plain(text: str) -> str:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def given_flags(**flags: Any) -> dict[str, Any]:
+    """Return the flags that were given: None would overrule a setting of the file or the environment."""
+    return {name: value for name, value in flags.items() if value is not None}

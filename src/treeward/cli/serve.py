@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from treeward.cli.console import console, errors, progress, say, warn
-from treeward.cli.inputs import ITEMS, Columns, given_flags
-from treeward.cli.options import Derived, expanded
+from treeward.cli.options import ITEMS, Columns, Derived, expanded, given_flags
 from treeward.core.errors import ExtraMissing, InvalidArgument, StoreError, StoreInUse, TreewardError
 from treeward.serve.settings import Settings, parsed, read_settings
 from treeward.store.opening import file_of, is_database, open_store, without_password
@@ -76,7 +75,7 @@ def serve(
 
 def _check(given: Settings, from_settings: bool) -> None:
     """Check what would be served, and print warnings about it."""
-    from treeward.serve.server import parts, unservable, warnings_about
+    from treeward.serve.parts import fulfilling, parts, unservable, warnings_about
 
     if not Path(given.items).exists():
         raise InvalidArgument("serve", "items", "a file or folder that exists", given.items)
@@ -92,7 +91,7 @@ def _check(given: Settings, from_settings: bool) -> None:
     where = without_password(settings.store)
     say(f"sound: {settings.policy} with {settings.bandit} over {settings.items}, events in {where}{why}")
     if settings.where:
-        say(f"{settings.fulfilling(made[0]).sum():,} of {len(made[0]):,} items fulfil {settings.where}")
+        say(f"{fulfilling(settings, made[0]).sum():,} of {len(made[0]):,} items fulfil {settings.where}")
 
 
 def _chosen(settings: Settings) -> tuple[Settings, str]:

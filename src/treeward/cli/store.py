@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from treeward.cli.console import errors, progress, say
-from treeward.cli.inputs import Columns, given_flags
+from treeward.cli.options import Columns, given_flags
 from treeward.core.errors import DataError, InvalidArgument, StoreError, StoreInUse
 from treeward.core.progress import Progress
 from treeward.explorer.crowd_check import check_with_crowd
@@ -121,7 +121,7 @@ def explorer_over_copy(
     store: Path, config: Path | None, flags: dict[str, Any], report: Progress
 ) -> Iterator[tuple[Explorer, Settings]]:
     """Yield the explorer that a service with these settings would have, over a copy of the store; and the settings."""
-    from treeward.serve.server import open_explorer
+    from treeward.serve.parts import open_explorer
 
     with copy_of(store) as copy:
         settings = read_settings(config, flags={**flags, "store": str(copy)})

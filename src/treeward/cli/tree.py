@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from treeward.cli.console import errors, line, progress, say, show_table, show_tree, timed
-from treeward.cli.inputs import ITEMS, Columns, Items, columns_of, load_items, load_prior
-from treeward.cli.options import Derived, Force, expanded
+from treeward.cli.inputs import Items, columns_of, load_items, load_prior
+from treeward.cli.options import ITEMS, Columns, Derived, Force, expanded
 from treeward.cli.remote import Key, is_address, remote
 from treeward.cli.store import copy_of
 from treeward.core import artefact, checks

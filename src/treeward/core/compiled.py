@@ -14,6 +14,8 @@ from numba.core import event
 from numba.core.cpu import CPUTargetOptions
 from numpy.typing import NDArray
 
+from treeward.core.compile_progress import compile_progress
+
 try:
     from treeward.core import shared_cache
 except ImportError:  # a numba that is built otherwise: every process compiles for itself
@@ -79,37 +81,36 @@ class _Teller(event.Listener):
     """Show somebody at a terminal why nothing happens, while kernels compile that are not on disk yet."""
 
     def __init__(self) -> None:
-        self._depth, self._done, self._seconds = 0, 0, 0.0
+        self._progress, self._seconds = compile_progress, 0.0
         self._since = perf_counter()
-        self._waits = False
         self._status: Any = None
 
     def on_start(self, event: Any) -> None:
         """Show the line, if this is not a kernel that another one calls."""
         if _ours(event):
-            self._depth += 1
-            if self._depth == 1:
+            self._progress.depth += 1
+            if self._progress.depth == 1:
                 self._show()
 
     def on_end(self, event: Any) -> None:
         """Count the kernel, and hide the line again."""
         if _ours(event):
-            self._depth -= 1
-            self._done += 1
-            if not self._depth:
+            self._progress.depth -= 1
+            self._progress.done += 1
+            if not self._progress.depth:
                 self._hide()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Show meanwhile that another process compiles."""
-        self._waits = True
-        if not self._depth:
+        self._progress.waits = True
+        if not self._progress.depth:
             self._show()
         try:
             yield
         finally:
-            self._waits = False
-            if not self._depth:
+            self._progress.waits = False
+            if not self._progress.depth:
                 self._hide()
 
     def _show(self) -> None:
@@ -132,8 +133,8 @@ class _Teller(event.Listener):
 
     def _text(self) -> str:
         seconds = self._seconds + perf_counter() - self._since
-        doing = "waits for another process that compiles" if self._waits else "compiles for this machine, once"
-        return f"treeward {doing} ({self._done} done, {seconds:.0f} s)"
+        doing = "waits for another process that compiles" if self._progress.waits else "compiles for this machine, once"
+        return f"treeward {doing} ({self._progress.done} done, {seconds:.0f} s)"
 
 
 def _ours(event: Any) -> bool:

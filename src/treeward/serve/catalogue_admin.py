@@ -19,6 +19,7 @@ from treeward.explorer.explorer import Explorer
 from treeward.serve import wire
 from treeward.serve.hot import HotPath
 from treeward.serve.log import Log
+from treeward.serve.parts import fulfilling
 from treeward.serve.put_items import check_ids, put_items
 from treeward.serve.replies import Refused
 from treeward.serve.service import Served, Service
@@ -115,7 +116,7 @@ class CatalogueAdmin:
     def _check_where(self, explorer: Explorer) -> None:
         """Refuse a snapshot of which nothing could be shown, as the setting `where` lets none of its items through."""
         shop, where = explorer.inspect.catalogue, self._settings.where
-        if where and not (self._settings.fulfilling(shop) & explorer.inspect.may_show(np.arange(len(shop)))).any():
+        if where and not (fulfilling(self._settings, shop) & explorer.inspect.may_show(np.arange(len(shop)))).any():
             rule = "fulfilled by at least one of its items"
             raise InvalidArgument("serve", "where", rule, f"{where}, by none of {len(shop):,}")
 

@@ -10,13 +10,16 @@ from collections.abc import Mapping
 from fcntl import ioctl
 from termios import TIOCOUTQ
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from treeward.serve import wire
-from treeward.serve.hot import HotPath, HotRoute
 from treeward.serve.replies import NOT_KEPT, Headers, Reply
+from treeward.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from treeward.serve.hot import HotPath, HotRoute
 
 _MOST_HEAD = 64 << 10
 """Bytes of a request's headers and trailers together."""
@@ -39,7 +42,7 @@ _FULL = (
 class _HotRequest(NamedTuple):
     """A hot request that is being read or answered."""
 
-    route: HotRoute[Any, Any]
+    route: "HotRoute[Any, Any]"
     headers: Headers
     start: float
     body: bytearray
@@ -52,10 +55,12 @@ class _HotRequest(NamedTuple):
 class Protocol(HttpToolsProtocol):
     """uvicorn's protocol, with a time limit for headers, which it lacks, and a fast path for the hot routes."""
 
-    hot: ClassVar[HotPath]
-    """Set by a subclass, made for one application ..."""
-    routes: ClassVar[Mapping[tuple[bytes, bytes], HotRoute[Any, Any]]]
-    """... and the routes that take the fast path on its listener."""
+    settings: ClassVar[Settings]
+    """Set by a subclass, made for one listener, as are ..."""
+    routes: ClassVar[Mapping[tuple[bytes, bytes], "HotRoute[Any, Any]"]]
+    """... the routes that take the fast path, none while the service loads ..."""
+    hot: ClassVar["HotPath"]
+    """... and what answers them."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin, unless there are too many connections."""
@@ -72,11 +77,11 @@ class Protocol(HttpToolsProtocol):
         self._caller = "-"
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
-        if len(self.connections) > self.hot.settings.max_connections:
+        if len(self.connections) > self.settings.max_connections:
             transport.write(_FULL)
             transport.close()
             return
-        self._arm(self.hot.settings.header_timeout, self._cut)
+        self._arm(self.settings.header_timeout, self._cut)
 
     async def _answering(self, scope: Any, receive: Any, send: Any) -> None:
         """Have the application answer while the connection is open; uvicorn would write to a closed one."""
@@ -118,7 +123,7 @@ class Protocol(HttpToolsProtocol):
     def _watch(self) -> None:
         """Watch answers that the kernel has no room for, even on a connection that is being closed."""
         if self._unread is None and self.transport.get_write_buffer_size():
-            self._unread = self.loop.call_later(self.hot.settings.body_timeout, self._look, self._left())
+            self._unread = self.loop.call_later(self.settings.body_timeout, self._look, self._left())
 
     def _look(self, before: int) -> None:
         """Abort a connection if nothing was read for a while; a slow reader gets the whole answer."""
@@ -144,10 +149,10 @@ class Protocol(HttpToolsProtocol):
             return
         if self._timer is None and self.timeout_keep_alive_task is None:
             if self._arriving is not None:
-                self._arm(self.hot.settings.body_timeout, self._late)
+                self._arm(self.settings.body_timeout, self._late)
             elif self._waiting is None and (self.cycle is None or self.cycle.response_complete):
                 self._in_headers = True
-                self._arm(self.hot.settings.header_timeout, self._cut)
+                self._arm(self.settings.header_timeout, self._cut)
 
     def on_response_complete(self) -> None:
         """Go on to the next request, unless this one was answered before all of it had arrived."""
@@ -203,7 +208,7 @@ class Protocol(HttpToolsProtocol):
                 going.body.extend(body)
             else:
                 self._drained += len(body)
-            if len(going.body) > self.hot.settings.max_body:
+            if len(going.body) > self.settings.max_body:
                 self._refuse(self.hot.too_large().reply)
         elif not self._closing:
             super().on_body(body)

@@ -333,8 +333,13 @@ class Routes:
 
     # --- operators ---------------------------------------------------------------------------------------------------
 
-    @route("GET", "/metrics", "admin", admin=True)
+    @route("GET", "/metrics", "read")
     async def metrics(self) -> Response:
+        """Return metrics for Prometheus; as on the admin listener, which other machines cannot reach."""
+        return await self.admin_metrics()
+
+    @route("GET", "/metrics", "admin", admin=True)
+    async def admin_metrics(self) -> Response:
         """Return metrics for Prometheus."""
         text = self._metrics.text(self._hot.recommend.waiting, self._hot.feedback.waiting)
         return _unkept(text, "text/plain; version=0.0.4; charset=utf-8")

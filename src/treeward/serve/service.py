@@ -142,18 +142,19 @@ class Service:
             for one in group:  # one of the requests cannot be fulfilled: the others can
                 self._explore([one], answers)
             return
+        self._count(made, held_out=False)
         for at, (i, _) in enumerate(group):
-            answers[i] = self._answer(made[at * first.n : (at + 1) * first.n])
+            answers[i] = wire.Recommendation(made[at * first.n : (at + 1) * first.n])
 
-    def _answer(self, made: list[Decision]) -> wire.Recommendation:
+    def _count(self, made: list[Decision], *, held_out: bool) -> None:
+        """Count decisions, and remember those that may get a default reward."""
         self.decisions += len(made)
-        self.groups.counts.add("decisions", len(made), self.groups.held_out(made[0].user))
-        self.bold += sum(one.bold for one in made)
+        self.groups.counts.add("decisions", len(made), held_out)
+        self.bold += sum([one.bold for one in made])
         if self.settings.default_reward is not None:
             epoch = self.explorer.store.identities.epoch
             with suppress(UnknownDecision):  # the user was erased meanwhile
                 self._open.add([(*self.explorer.rewards.open_event(one.id), epoch) for one in made])
-        return wire.Recommendation(made)
 
     # --- users who are not explored for ------------------------------------------------------------------------------
 
@@ -170,9 +171,9 @@ class Service:
         kinds = ["fallback"] * len(own) + ["popular"] * (len(shown) - len(own))
         made = self.explorer.adopt(asked.user, shown, context=asked.context)
         # The policy did not choose them: a propensity of 1 would mislead callers who weight by it.
-        return self._answer(
-            [replace(one, policy=kind, propensity=math.nan) for one, kind in zip(made, kinds, strict=True)]
-        )
+        made = [replace(one, policy=kind, propensity=math.nan) for one, kind in zip(made, kinds, strict=True)]
+        self._count(made, held_out=self.groups.held_out(asked.user))
+        return wire.Recommendation(made)
 
     def _fallback_items(self, asked: Request) -> list[Id]:
         """Return the caller's own items that may be shown, each once; in the mode `apprentice`, all that exist."""

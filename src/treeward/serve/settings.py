@@ -12,23 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
 
-from treeward.bandit import bandit_named, strength_of
-from treeward.bandit.rules import Bandit, Rule
 from treeward.core import checks, compile_ahead
 from treeward.core.checks import Check, Count, Natural, NotNegative, Number, Positive, Whole
 from treeward.core.errors import InvalidArgument
-from treeward.core.registry import make
-from treeward.data.catalogue import Catalogue
 from treeward.data.column_roles import ITEM_ROLES
-from treeward.data.tables import READERS
-from treeward.explorer.filters import fulfilled
-from treeward.explorer.rewards import checked_range
-from treeward.policy import TREE_POLICIES, policy_named
-from treeward.policy.base import Policy
 from treeward.store.opening import file_of, is_database
 
 PREFIX = "TREEWARD_"
@@ -163,64 +151,17 @@ class Settings:
     def check(self) -> None:
         """Refuse settings that cannot be served, before anything is loaded.
 
-        Each field follows its own rule; here are those that concern more than one.
+        Each field follows its own rule; here are those that concern more than one. `parts.check` refuses what only the
+        classes that settings name can tell: importing those takes longer than a service may take to listen.
         """
         checks.validate(self, "serve")
         if not self.items:
             raise InvalidArgument("serve", "items", "the path of a catalogue", self.items)
         self.roles()
-        self._check_rule()
-        checked_range((self.reward_low, self.reward_high))
         self._check_store()
-        if self.default_reward is not None:
-            checks.number("serve", "default_reward", self.default_reward, low=self.reward_low, high=self.reward_high)
-            if not self.window:
-                raise InvalidArgument("serve", "window", "above 0 where there is a default_reward", self.window)
+        if self.default_reward is not None and not self.window:
+            raise InvalidArgument("serve", "window", "above 0 where there is a default_reward", self.window)
         self._check_keys()
-        self.condition()
-
-    def condition(self) -> pl.Expr | None:
-        """Return the condition for items to be shown; None: all may be."""
-        try:
-            return pl.sql_expr(self.where) if self.where else None
-        except pl.exceptions.PolarsError as error:
-            rule = "a condition in SQL on the catalogue's columns, such as stock > 0"
-            raise InvalidArgument("serve", "where", rule, f"{self.where} ({str(error).splitlines()[0]})") from error
-
-    def load_items(self) -> Catalogue:
-        """Return the catalogue: a saved one, or a table whose columns have roles."""
-        table = Path(self.items).suffix.lower() in READERS  # after a rebuild, `items` is a saved catalogue
-        return Catalogue.load(self.items, columns=self.roles() if table else None)
-
-    def fulfilling(self, catalogue: Catalogue) -> NDArray[np.bool_]:
-        """Return which items fulfil `where`; refuse a condition that does not fit the catalogue's columns."""
-        condition = self.condition()
-        try:
-            return np.ones(len(catalogue), np.bool_) if condition is None else fulfilled(catalogue, condition)
-        except InvalidArgument as error:
-            rule = f"a condition on the columns {', '.join(catalogue.table.columns)}"
-            raise InvalidArgument("serve", "where", rule, f"{self.where} ({error.value})") from error
-
-    def make_bandit(self) -> Bandit:
-        """Return the bandit."""
-        kind = bandit_named("serve", "bandit", self.bandit)
-        parameter = strength_of(kind)
-        if self.strength and parameter is None:
-            raise InvalidArgument("serve", "strength", f"0: {self.bandit} declares no strength", self.strength)
-        given = {str(parameter): self.strength} if self.strength else {}
-        made: Bandit = make("serve", "bandit", self.bandit, kind, **given)
-        return made
-
-    def make_policy(self, **aids: object) -> Policy:
-        """Return the policy, with its bandit and budget; `aids` are its prior and features."""
-        kind = policy_named("serve", "policy", self.policy, TREE_POLICIES)
-        if kind.shared_state or not kind.replayable:
-            raise InvalidArgument(
-                "serve", "policy", "one whose state for a user follows from that user's events alone", self.policy
-            )
-        given = {**aids, "budget": self.budget} if self.budget else aids
-        made: Policy = make("serve", "policy", self.policy, kind, self.make_bandit(), **given)
-        return made
 
     def roles(self) -> dict[str, str]:
         """Return the column of a table of items for each role."""
@@ -229,11 +170,6 @@ class Settings:
             rule = f"each role once, as ROLE=NAME, of {', '.join(ITEM_ROLES)}"
             raise InvalidArgument("serve", "columns", rule, list(self.columns))
         return made
-
-    def _check_rule(self) -> None:
-        rule = self.make_policy().bandit.rule(1)
-        if not isinstance(rule, Rule):
-            raise InvalidArgument("serve", "bandit", "a class whose rule(dim) returns a Rule", f"{rule!r:.80}")
 
     def _check_store(self) -> None:
         if is_database(self.store):

@@ -12,6 +12,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any
 
+from treeward.core.compile_progress import exit_around_compiler
 from treeward.core.errors import StoreError, TreewardError
 from treeward.serve.groups import GroupCounts
 from treeward.serve.log import Log
@@ -63,7 +64,7 @@ class _Crew:
         """Start all workers, and restart those that die, until `end` is called."""
         try:
             for index in range(self._settings.workers):
-                self._workers.append(self._start(index))
+                self._workers.append(self._start(index, first=index == 0))
             items = self._wait_until_ready()
             if not self._ended.is_set():
                 ready(items)
@@ -103,10 +104,10 @@ class _Crew:
                 raise StoreError(problem)
         return items
 
-    def _start(self, index: int) -> tuple[BaseProcess, Connection]:
+    def _start(self, index: int, *, first: bool = False) -> tuple[BaseProcess, Connection]:
         ours, theirs = self._context.Pipe(duplex=False)
         settings = self._settings if index == 0 else replace(self._settings, admin_port=-1)
-        given = (settings, theirs, self._counts, index)
+        given = (settings, theirs, self._counts, index, first)
         process = self._context.Process(target=_work, args=given, name=f"treeward-worker-{index}")
         process.start()
         theirs.close()
@@ -121,11 +122,17 @@ class _Crew:
                 process.join()
 
 
-def _work(settings: Settings, told: Connection, held: Any, index: int) -> None:
-    """Run one worker."""
+def _work(settings: Settings, told: Connection, held: Any, index: int, first: bool) -> None:
+    """Run one worker; `first`: no other one answers yet."""
     try:
         serve(
-            settings, ready=lambda *which: told.send((which[-1], "")), counts=GroupCounts(held, index, settings.workers)
+            settings,
+            ready=lambda *which: told.send((which[-1], "")),
+            counts=GroupCounts(held, index, settings.workers),
+            listens_early=first,
         )
     except (TreewardError, OSError) as error:
         told.send(("", str(error)))
+    except KeyboardInterrupt:
+        pass
+    exit_around_compiler(0)
