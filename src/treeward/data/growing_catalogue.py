@@ -35,6 +35,7 @@ class GrowingCatalogue(Catalogue):
     def __init__(self, base: Catalogue) -> None:
         self.base, self.gone, self.pages, self.made_at = base, base.gone, base.pages, base.made_at
         self._table, self._vectors, self._text = base.table, base.vectors, base._text  # the first rows, not all
+        self._ids = base.ids
         self._tables: list[pl.DataFrame] = []
         self._parts: list[Floats] = []
         self._starts: list[int] = []
@@ -111,8 +112,8 @@ class GrowingCatalogue(Catalogue):
 
     def id_at(self, row: int) -> Id:
         """Return the id of a row, faster than by way of the whole column."""
-        late = row - len(self._table)
-        found: Id = self._late_ids[late] if late >= 0 else self._table["id"][row]
+        late = row - len(self._ids)
+        found: Id = self._late_ids[late] if late >= 0 else self._ids[row]
         return found
 
     def vector_at(self, row: int) -> Floats:

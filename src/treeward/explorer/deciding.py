@@ -96,7 +96,7 @@ class Deciding:
         events["time"] = self._runtime.nanoseconds() // 1_000_000_000
         events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
         self._store.append([user for user in users for _ in range(n)], events, within=self._within or 0.0)
-        snapshot.decider.states.skip_exposures(users, n)
+        snapshot.decider.states.add_exposures(users, n, events)
         if self._item_counts is not None:
             self._item_counts.add(events)
 
@@ -105,19 +105,26 @@ class Deciding:
     ) -> list[Decision]:
         """Return decisions as records, with sealed ids."""
         milliseconds, epoch = self._runtime.nanoseconds() // 1_000_000, self._store.identities.epoch
-        seal, id_at, path, tree = self._ids.seal, snapshot.id_at, snapshot.path, snapshot.decider.number
+        seal, id_at, tree, path_of = (
+            self._ids.seal,
+            snapshot.id_at,
+            snapshot.decider.number,
+            dict[int, tuple[int, ...]](),
+        )
         nonces, known, edition = call.nonces.tolist(), call.events.tolist(), call.edition
         out = []
         for at, made in enumerate(call.decisions.tolist()):
             _, row, _, node, mean, width, propensity, exact, scores, _, bold, own = made
             i, slot = divmod(at, n)
-            user = users[i]
+            user, path = users[i], path_of.get(node)
+            if path is None:
+                path = path_of[node] = snapshot.path(node)
             id = seal(
                 user, call.snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, milliseconds, edition, own
             )
             out.append(
                 Decision(
-                    id, user, id_at(row), slot, mean, width, propensity, exact, path(node), scores, bold, edition, tree,
+                    id, user, id_at(row), slot, mean, width, propensity, exact, path, scores, bold, edition, tree,
                     policy,
                 )
             )  # fmt: skip

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from treeward.serve.hot import HotPath, decoded
 from treeward.serve.openapi import LONGEST_ARGUMENT
-from treeward.serve.replies import NOT_KEPT, Headers, Refused
+from treeward.serve.replies import NOT_KEPT, Headers, Refused, check_json
 from treeward.serve.routes import Route, Routes, converted, json_response
 
 
@@ -101,7 +101,8 @@ class _Endpoint:
         }
         if route.takes is not None:
             body = await self._body(request)
-            given["body"] = decoded(self._decoders[method], scope["treeward.headers"].content_type, body)
+            check_json(scope["treeward.headers"].content_type)
+            given["body"] = decoded(self._decoders[method], body)
         if route.asks is not None:
             given["query"] = _query(route.asks, request)
         if route.wants_request:

@@ -13,7 +13,7 @@ from treeward.serve.batch import Batcher, Full, Then
 from treeward.serve.keys import Access
 from treeward.serve.log import Log
 from treeward.serve.metrics import Metrics
-from treeward.serve.replies import CLOSE, Headers, Refused, Reply, problem
+from treeward.serve.replies import CLOSE, Refused, Reply, problem
 from treeward.serve.service import Served
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -34,9 +34,9 @@ class HotRoute(Batcher[Body, Answer]):
         super().__init__("treeward-" + path.rpartition("/")[2], work, most, at_once)
         self.path, self._decoder = path, msgspec.json.Decoder(kind)
 
-    def decode(self, content_type: bytes | None, body: bytes) -> Body:
+    def decode(self, body: bytes) -> Body:
         """Return a body as the route's type."""
-        return decoded(self._decoder, content_type, body)
+        return decoded(self._decoder, body)
 
 
 class HotPath:
@@ -90,9 +90,9 @@ class HotPath:
         if isinstance(body, wire.RecommendRequest) and body.n > self.settings.max_batch:
             raise InvalidArgument("recommend", "n", f"at most {self.settings.max_batch}", body.n)
 
-    def ask_then(self, route: HotRoute[Any, Any], headers: Headers, body: bytes, then: "Then[Any]") -> None:
+    def ask_then(self, route: HotRoute[Any, Any], body: bytes, then: "Then[Any]") -> None:
         """Put a request into its batch, and have `then` called with the answer or the exception."""
-        asked = route.decode(headers.content_type, body)
+        asked = route.decode(body)
         self.check(asked)
         route.ask_then(asked, then)
 
@@ -125,10 +125,8 @@ class HotPath:
         return Refused(408, "timeout", f"the body took over {self.settings.body_timeout:g} s", CLOSE)
 
 
-def decoded(decoder: msgspec.json.Decoder[Body], content_type: bytes | None, body: bytes) -> Body:
-    """Return a JSON body as its type; a form, which any page can make a browser send, is refused."""
-    if content_type is None or content_type.partition(b";")[0].strip().lower() != b"application/json":
-        raise Refused(415, "not_json", "send it with Content-Type: application/json")
+def decoded(decoder: msgspec.json.Decoder[Body], body: bytes) -> Body:
+    """Return a JSON body as its type."""
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -77,6 +77,12 @@ class Access:
 
     def admit(self, headers: Headers, role: str) -> str:
         """Return the name of a caller who may now do what needs a role; refuse every other."""
+        key = self.key_of(headers, role)
+        self.let_in(key)
+        return key.name
+
+    def key_of(self, headers: Headers, role: str) -> Key:
+        """Return the key of a caller who may do what needs a role; refuse every other. Only the headers decide."""
         key = self.keys.find(headers.authorization)
         if self.keys.open is not None:
             self.check_host(headers)
@@ -85,13 +91,16 @@ class Access:
             raise Refused(401, "key", "send a key: Authorization: Bearer ...", ((b"www-authenticate", b"Bearer"),))
         if ROLES.index(key.role) < ROLES.index(role):
             raise Refused(403, "role", f"this needs a key with the role {role}")
-        wait = self._limit.wait_of(key.name, monotonic())
+        return key
+
+    def let_in(self, key: Key) -> None:
+        """Refuse a request that comes too soon after others with the same key, or while the service shuts down."""
+        wait = self._limit.wait_of(key.name, monotonic()) if self._rate else 0.0
         if wait:
             after = ((b"retry-after", b"%d" % max(1, round(wait + 0.5))),)
             raise Refused(429, "rate", f"more than {self._rate:g} requests per second", after)
         if self.draining:
             raise Refused(503, "draining", "the service is shutting down", ((b"retry-after", b"1"),))
-        return key.name
 
 
 def _check_origin(headers: Headers) -> None:

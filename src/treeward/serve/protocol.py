@@ -1,7 +1,8 @@
 """HTTP for the hot routes: from the parser straight to the batch and back, without a task per request.
 
-All other requests, and unusual ones (pipelined behind another request, with Expect or Upgrade), go uvicorn's way to
-the cold routes. For every request there are limits to the size and the time of its headers.
+Callers send the same head again and again. One that was parsed before is recognised by its bytes and not parsed again:
+see `KnownHeads`. All other requests, and unusual ones (pipelined behind another request, with Expect or Upgrade), go
+uvicorn's way to the cold routes. For every request there are limits to the size and the time of its headers.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from treeward.serve import wire
-from treeward.serve.replies import NOT_KEPT, Headers, Reply
-from treeward.serve.settings import Settings
+from treeward.serve.known_heads import KnownHead, KnownHeads
+from treeward.serve.replies import CLOSE, NOT_KEPT, Headers, Reply, check_json, new_request_id
+from treeward.serve.settings import Key, Settings
 
 if TYPE_CHECKING:
     from treeward.serve.hot import HotPath, HotRoute
@@ -30,7 +32,7 @@ _PAUSE = 0.25
 _HEAD = (
     b"content-type: application/json\r\n"
     + b"".join(b"%s: %s\r\n" % pair for pair in NOT_KEPT)
-    + b"content-length: %d\r\nx-request-id: "
+    + b"content-length: %d\r\nx-request-id: %s\r\n"
 )
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 64\r\n"
@@ -39,15 +41,23 @@ _FULL = (
 )
 
 
-class _HotRequest(NamedTuple):
-    """A hot request that is being read or answered."""
+class _Waiting(NamedTuple):
+    """A hot request that is being answered."""
 
     route: "HotRoute[Any, Any]"
-    headers: Headers
+    request_id: bytes
     start: float
-    body: bytearray
     keep_alive: bool
     caller: str
+
+
+class _Arriving(NamedTuple):
+    """A hot request that is being read."""
+
+    waiting: _Waiting
+    """What it will be."""
+    body: bytearray
+    key: Key | None
     refusal: Reply | None
     """The answer, if the caller may not do this: then the body is not kept, and a long one is not waited for."""
 
@@ -60,7 +70,9 @@ class Protocol(HttpToolsProtocol):
     routes: ClassVar[Mapping[tuple[bytes, bytes], "HotRoute[Any, Any]"]]
     """... the routes that take the fast path, none while the service loads ..."""
     hot: ClassVar["HotPath"]
-    """... and what answers them."""
+    """... what answers them ..."""
+    heads: ClassVar[KnownHeads]
+    """... and the heads of their requests that were parsed before."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin, unless there are too many connections."""
@@ -71,10 +83,15 @@ class Protocol(HttpToolsProtocol):
         self._head = 0
         self._moved = False
         self._drained = 0
-        self._arriving: _HotRequest | None = None
-        self._waiting: _HotRequest | None = None
+        self._between = True
+        """Whether the parser has seen all of a request, and nothing of the next one."""
+        self._whole: bytes | None = None
+        """What arrived at once, and may be a whole request whose head should be remembered."""
+        self._idle_since = 0.0
+        """When the last hot request was answered."""
+        self._arriving: _Arriving | None = None
+        self._waiting: _Waiting | None = None
         self._closing = False
-        self._caller = "-"
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         if len(self.connections) > self.settings.max_connections:
@@ -96,6 +113,7 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End; uvicorn would notify only the last request, which need not be the one that is being answered."""
         self._disarm()
+        self._unset_keepalive_if_required()
         if self._running is not None:
             self._running.disconnected = True
         if self._unread is not None:
@@ -137,7 +155,15 @@ class Protocol(HttpToolsProtocol):
         """Take bytes, and limit the time until the rest of a request, or the next one, must arrive."""
         if self.transport.is_closing() or (self._closing and self._arriving is None):
             return
-        self._moved = False
+        self._whole = None
+        if self._between and self._waiting is None and (self.cycle is None or self.cycle.response_complete):
+            head, _, body = data.partition(b"\r\n\r\n")
+            known = self.heads.get(head)
+            if known is not None and len(body) == known.length:
+                self._take(known, body)
+                return
+            self._whole = data
+        self._moved = self._between = False
         super().data_received(data)
         if not self._moved:  # all bytes belong to one header or trailer
             self._head += len(data)
@@ -153,6 +179,28 @@ class Protocol(HttpToolsProtocol):
             elif self._waiting is None and (self.cycle is None or self.cycle.response_complete):
                 self._in_headers = True
                 self._arm(self.settings.header_timeout, self._cut)
+
+    def _take(self, known: KnownHead, body: bytes) -> None:
+        """Answer a request whose head is known."""
+        self._disarm()
+        self._waiting = _Waiting(known.route, new_request_id(), perf_counter(), True, known.key.name)
+        try:
+            self.hot.access.let_in(known.key)
+        except Exception as error:
+            self._write(self.hot.refusal(error, self._waiting.request_id))
+            return
+        self._ask(known.route, body)
+
+    def _ask(self, route: "HotRoute[Any, Any]", body: bytes) -> None:
+        """Put a request into its batch."""
+        if route.full:
+            # Before the body is decoded, and with a pause: callers who retry at once must not slow others down.
+            self.loop.call_later(_PAUSE, self._write, self.hot.busy)
+            return
+        try:
+            self.hot.ask_then(route, body, self._answered)
+        except Exception as error:
+            self._answered(error)
 
     def on_response_complete(self) -> None:
         """Go on to the next request, unless this one was answered before all of it had arrived."""
@@ -190,14 +238,18 @@ class Protocol(HttpToolsProtocol):
             super().on_headers_complete()
             return
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        headers, caller, refusal = Headers(self.headers), "-", None
+        headers, key, refusal = Headers(self.headers), None, None
         try:
-            caller = self.hot.access.admit(headers, "write")
+            key = self.hot.access.key_of(headers, "write")
+            self.hot.access.let_in(key)
+            check_json(headers.content_type)
         except Exception as error:
             refusal = self.hot.refusal(error, headers.request_id)
             announced = next((value for name, value in self.headers if name == b"content-length"), b"0")
             self._drained = int(announced) if int(announced) > _MOST_DRAINED else 0  # a long body is not waited for
-        self._arriving = _HotRequest(route, headers, perf_counter(), bytearray(), keep_alive, caller, refusal)
+        caller = "-" if key is None else key.name
+        waiting = _Waiting(route, headers.request_id, perf_counter(), keep_alive, caller)
+        self._arriving = _Arriving(waiting, bytearray(), key, refusal)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body, up to the limit."""
@@ -223,25 +275,20 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Answer a request that has arrived completely."""
-        self._moved = True
+        self._moved = self._between = True
         going, self._arriving = self._arriving, None
         if going is None:
             if not self._closing and self._waiting is None:
                 super().on_message_complete()
             return
         self._disarm()
-        self._waiting, self._caller = going, going.caller
+        self._waiting, body = going.waiting, bytes(going.body)
         if going.refusal is not None:
             self._write(going.refusal)
             return
-        if going.route.full:
-            # Before the body is decoded, and with a pause: callers who retry at once must not slow others down.
-            self.loop.call_later(_PAUSE, self._write, self.hot.busy)
-            return
-        try:
-            self.hot.ask_then(going.route, going.headers, bytes(going.body), self._answered)
-        except Exception as error:
-            self._write(self.hot.refusal(error, going.headers.request_id))
+        if self._whole is not None and going.key is not None and going.waiting.keep_alive:
+            self.heads.learn(self._whole, self.headers, body, going.waiting.route, going.key)
+        self._ask(going.waiting.route, body)
 
     def shutdown(self) -> None:
         """Close as soon as no request waits for its answer."""
@@ -255,7 +302,7 @@ class Protocol(HttpToolsProtocol):
         if going is None:
             return
         if isinstance(answer, Exception):
-            self._write(self.hot.refusal(answer, going.headers.request_id))
+            self._write(self.hot.refusal(answer, going.request_id))
         else:
             self._write(Reply(200, wire.encode(answer)))
 
@@ -263,30 +310,41 @@ class Protocol(HttpToolsProtocol):
         going, self._waiting = self._waiting, None
         if going is None:
             return
-        close = self._closing or not going.keep_alive or any(name == b"connection" for name, _ in reply.headers)
+        status, body, headers = reply
+        close = self._closing or not going.keep_alive or (len(headers) > 0 and CLOSE[0] in headers)
         if not self.transport.is_closing():
-            head = [
-                STATUS_LINE[reply.status],
-                _HEAD % len(reply.body),
-                going.headers.request_id,
-                b"\r\n",
-            ]
-            head += [b"%s: %s\r\n" % pair for pair in reply.headers if pair[0] != b"connection"]
-            self.transport.write(b"".join([*head, b"connection: close\r\n\r\n" if close else b"\r\n", reply.body]))
+            more = b"".join([b"%s: %s\r\n" % pair for pair in headers if pair[0] != b"connection"])
+            end = b"connection: close\r\n\r\n" if close else b"\r\n"
+            self.transport.write(
+                b"".join((STATUS_LINE[status], _HEAD % (len(body), going.request_id), more, end, body))
+            )
             self._watch()
         self.server_state.total_requests += 1
+        now = perf_counter()
         if close:
             self.transport.close()
         else:
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
-        took = perf_counter() - going.start
-        self.hot.count(going.route.path, "POST", reply.status, took, self._caller, going.headers.request_id)
+            self._idle_since = now
+            if self.timeout_keep_alive_task is None:
+                self._keep_alive(self.timeout_keep_alive)
+        self.hot.count(going.route.path, "POST", status, now - going.start, going.caller, going.request_id)
+
+    def _keep_alive(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that is idle; requests with known heads don't stop the timer, which would take time."""
+        self.timeout_keep_alive_task = None
+        left = self._idle_since + self.timeout_keep_alive - perf_counter()
+        if self._waiting is None and left <= 0:
+            super().timeout_keep_alive_handler()
+        elif not self.transport.is_closing():
+            self._keep_alive(max(left, 1.0))
 
     def _refuse(self, reply: Reply) -> None:
         """Answer before all of the request has arrived, and close."""
-        self._waiting, self._arriving = self._arriving, None
+        if self._arriving is not None:
+            self._waiting, self._arriving = self._arriving.waiting, None
         self._closing = True
         self._write(reply)
 

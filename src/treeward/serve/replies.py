@@ -68,7 +68,18 @@ class Headers:
                 self.site = value
         # A caller's id goes into the log and back into a header: only harmless ones are taken.
         sound = len(given) <= 64 and given.replace(b"-", b"").isalnum()
-        self.request_id: bytes = given if sound else b"%s-%x" % (_PROCESS, next(_NUMBERS))
+        self.request_id: bytes = given if sound else new_request_id()
+
+
+def new_request_id() -> bytes:
+    """Return an id for a request that came without a sound one."""
+    return b"%s-%x" % (_PROCESS, next(_NUMBERS))
+
+
+def check_json(content_type: bytes | None) -> None:
+    """Refuse a body that is not said to be JSON, such as a form, which any page can make a browser send."""
+    if content_type is None or content_type.partition(b";")[0].strip().lower() != b"application/json":
+        raise Refused(415, "not_json", "send it with Content-Type: application/json")
 
 
 _STATUS: tuple[tuple[type[Exception], int, str], ...] = (

@@ -19,6 +19,7 @@ import uvicorn
 from treeward.core.compile_progress import LOADER
 from treeward.core.errors import ExtraMissing, InvalidArgument
 from treeward.core.progress import Progress, silent
+from treeward.serve.known_heads import KnownHeads
 from treeward.serve.log import capturing
 from treeward.serve.protocol import Protocol
 from treeward.serve.settings import Settings
@@ -138,7 +139,9 @@ class _Listener:
     def __init__(self, bound: socket.socket, starting: Starting) -> None:
         self.address = address_of(bound)
         self._bound, self._gate = bound, Gate(starting)
-        self._protocol = type("ServiceProtocol", (Protocol,), {"settings": starting.settings, "routes": {}})
+        self._protocol = type(
+            "ServiceProtocol", (Protocol,), {"settings": starting.settings, "routes": {}, "heads": KnownHeads()}
+        )
         self._server = _Server(
             uvicorn.Config(
                 self._gate, http=self._protocol, interface="asgi3", ws="none", lifespan="off",

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +19,23 @@ from treeward.engine.replay import Events, apply_events, need_replay, reset_user
 from treeward.state.contexts import Contexts
 from treeward.state.item_positions import ItemPositions
 from treeward.store.base import EventStore, User, join
+from treeward.store.events import REWARD
 
 _FIRST_EVENTS = 8
 _NO_GATES = np.zeros(0, dtype=np.int32)
 _KNOWN = ("theta", "pulls")
 """Arrays of a posterior that describe a user, besides A^-1. The sums follow from the events."""
+
+
+class _Stamp(NamedTuple):
+    """What a state was computed with; it may be outdated if any of it is another now."""
+
+    edition: int
+    """The crowd's edition."""
+    epoch: int
+    """The store's epoch."""
+    version: int
+    """How often vectors or places of items had changed."""
 
 
 class UserStates:
@@ -69,9 +82,7 @@ class UserStates:
         self.streams = np.zeros(self.most, dtype=np.int64)
         # These have an entry for every seat that was ever used.
         self._seen: list[int] = []
-        self._epoch: list[int] = []
-        self._edition: list[int] = []
-        self._version: list[int] = []
+        self._stamp: list[_Stamp] = []
         self.edition = 0
         """The crowd's edition that the plan knows; 0: users learn alone, or nothing was published yet."""
         self._free: list[int] = []
@@ -100,64 +111,64 @@ class UserStates:
             behind = [i for i, events in enumerate(newer) if len(events)]
             if not behind:
                 return found
-            seats, coming = found[behind], np.array([len(newer[i]) for i in behind])
-            outdated = np.flatnonzero(need_replay(self.plan, self.state.posterior, seats, coming))
+            parts = [newer[i] for i in behind]
+            events, counts = parts[0] if len(parts) == 1 else join(parts), np.array([len(part) for part in parts])
+            rewards = np.add.reduceat(events["kind"] == REWARD, np.cumsum(counts) - counts, dtype=np.int64)
+            outdated = np.flatnonzero(need_replay(self.plan, self.state.posterior, found[behind], rewards))
             if not len(outdated):
                 break
             for i in outdated.tolist():
                 self.drop(users[behind[i]])
-        for seat, count in zip(seats.tolist(), coming.tolist(), strict=True):
-            self._seen[seat] += count
-        self._catch_up(seats, coming, [newer[i] for i in behind])
+        self._catch_up(found[behind], counts, events)
         return found
 
     def _seats_of(self, users: Sequence[User], epoch: int) -> NDArray[np.int64]:
         """Return the users' seats; their state may be behind."""
-        for user in users:
-            seat = self._seat_of.get(user)
-            if seat is not None and not self._is_valid(user, seat, epoch):
-                self.drop(user)
-        found = np.empty(len(users), dtype=np.int64)
-        fresh: list[int] = []
-        for i, user in enumerate(users):
-            seat = self._seat_of.get(user)
-            if seat is None:
-                seat = self._take_seat(user, epoch)
-                fresh.append(seat)
+        now, stamps, seat_of = _Stamp(self.edition, epoch, len(self._changed)), self._stamp, self._seat_of
+        absent: list[int] = []
+        found: list[int] = []
+        for i, user in enumerate(users):  # before any takes a seat: those who have one shall keep it
+            seat = seat_of.get(user)
+            if seat is not None and (stamps[seat] == now or self._is_valid(user, seat, now)):
+                seat_of.move_to_end(user)
+                found.append(seat)
             else:
-                self._seat_of.move_to_end(user)
-            found[i] = seat
-        if fresh:
-            reset_users(self.plan, self.state, np.array(fresh, dtype=np.int64))
-        return found
+                self.drop(user)
+                absent.append(i)
+                found.append(-1)
+        for i in absent:
+            found[i] = self._take_seat(users[i], now)
+        if absent:
+            reset_users(self.plan, self.state, np.array([found[i] for i in absent], dtype=np.int64))
+        return np.array(found, dtype=np.int64)
 
-    def _take_seat(self, user: User, epoch: int) -> int:
+    def _take_seat(self, user: User, stamp: _Stamp) -> int:
         if self._free:
             seat = self._free.pop()
         elif len(self._seen) < self.most:
             seat = len(self._seen)
-            for about in (self._seen, self._epoch, self._edition, self._version):
-                about.append(0)
+            self._seen.append(0)
+            self._stamp.append(stamp)
         else:
             seat = self._seat_of.popitem(last=False)[1]
-        self._seat_of[user], self._epoch[seat], self._seen[seat] = seat, epoch, 0
-        self._version[seat], self._edition[seat] = len(self._changed), self.edition
+        self._seat_of[user], self._stamp[seat], self._seen[seat] = seat, stamp, 0
         self.streams[seat] = rng.stream("user", user)
         return seat
 
-    def _is_valid(self, user: User, seat: int, epoch: int) -> bool:
+    def _is_valid(self, user: User, seat: int, now: _Stamp) -> bool:
         """Return whether a state is still that of its user, by the present edition of the crowd and present items."""
-        if self._edition[seat] != self.edition:
+        then = self._stamp[seat]
+        if then.edition != now.edition:
             return False
-        if self._epoch[seat] != epoch:
-            if self.store.identities.moved_since(user, self._epoch[seat]):  # perhaps by another process
-                return False
-            self._epoch[seat] = epoch
-        if self._version[seat] != len(self._changed):
-            changed = np.concatenate(self._changed[self._version[seat] :])
+        if then.epoch != now.epoch and self.store.identities.moved_since(
+            user, then.epoch
+        ):  # perhaps by another process
+            return False
+        if then.version != now.version:
+            changed = np.concatenate(self._changed[then.version :])
             if np.isin(self.store.read([user])[0]["item"], changed).any():
                 return False
-            self._version[seat] = len(self._changed)
+        self._stamp[seat] = now
         return True
 
     def seen(self, seats: NDArray[np.int64]) -> list[int]:
@@ -169,15 +180,31 @@ class UserStates:
         known = (user for user in reversed(self._seat_of) if self._seen[self._seat_of[user]])
         return list(islice(known, min(most, self.most)))
 
-    def skip_exposures(self, users: Sequence[User], count: int) -> None:
-        """Count the last `count` events of users as seen: exposures, which change no state where items may repeat."""
-        if self.plan.once or self.store.shared:
+    def add_exposures(self, users: Sequence[User], count: int, events: AnyArray) -> None:
+        """Let states know the last `count` events of each user, exposures: their next call need not read them."""
+        if self.store.shared:
             return
-        for user, events in zip(users, self.store.counts(users), strict=True):
+        seats, current = list[int](), list[int]()
+        for i, (user, known) in enumerate(zip(users, self.store.counts(users), strict=True)):
             seat = self._seat_of.get(user)
             # If more events were added in between, the user's next call reads all of them.
-            if seat is not None and events == self._seen[seat] + count:
+            if seat is not None and known == self._seen[seat] + count:
+                seats.append(seat)
+                current.append(i)
+        if not seats:
+            return
+        if not self.plan.once:  # where items may repeat, exposures change no state
+            for seat in seats:
                 self._seen[seat] += count
+            return
+        if len(current) < len(users):
+            events = events.reshape(len(users), count)[current].ravel()
+        try:
+            self._catch_up(np.array(seats), np.full(len(seats), count), events)
+        except BaseException:  # as in `seat`
+            for i in current:
+                self.drop(users[i])
+            raise
 
     def drop(self, user: User) -> None:
         """Discard a user's state."""
@@ -185,9 +212,11 @@ class UserStates:
         if seat is not None:
             self._free.append(seat)
 
-    def _catch_up(self, seats: NDArray[np.int64], coming: NDArray[np.int64], newer: list[AnyArray]) -> None:
-        ends = np.concatenate([[0], np.cumsum(coming)])
-        seen = self.events_for_plan(newer[0] if len(newer) == 1 else join(newer))
+    def _catch_up(self, seats: NDArray[np.int64], counts: NDArray[np.int64], events: AnyArray) -> None:
+        """Let states know events: the first counts[0] belong to the first seat, and so on."""
+        for seat, count in zip(seats.tolist(), counts.tolist(), strict=True):
+            self._seen[seat] += count
+        ends, seen = np.concatenate([[0], np.cumsum(counts)]), self.events_for_plan(events)
         self.state = apply_events(self.plan_with_gates(), self.state, seats, ends, seen)
 
     def plan_with_gates(self) -> Plan:
