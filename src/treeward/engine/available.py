@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.compiled import inner
+from treeward.core.compiled import inner, whole
 from treeward.core.types import Integers
 from treeward.engine.ragged import first_at, insert
 
@@ -20,11 +20,13 @@ class Flags(NamedTuple):
     """(places,). Empty: every place is open."""
     before: NDArray[np.int64]
     """(blocks + 1,): open places before each block."""
+    bits: NDArray[np.int64]
+    """(blocks,): the flags of each block as bits, the first place in the lowest: a block is counted at once."""
 
     @classmethod
     def none(cls) -> "Flags":
         """Return flags under which every place is open."""
-        return cls(np.zeros(0, dtype=np.bool_), np.zeros(1, dtype=np.int64))
+        return cls(np.zeros(0, dtype=np.bool_), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
     @classmethod
     def of(cls, places: NDArray[np.bool_]) -> "Flags":
@@ -33,7 +35,8 @@ class Flags(NamedTuple):
         padded = np.zeros(blocks << _BLOCK_BITS, dtype=np.bool_)
         padded[: len(places)] = places
         counts = np.count_nonzero(padded.reshape(blocks, -1), axis=1)
-        return cls(padded[: len(places)], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+        before = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return cls(padded[: len(places)], before, np.packbits(padded, bitorder="little").view("<i8").astype(np.int64))
 
 
 @inner
@@ -41,6 +44,7 @@ def flip(flags: Flags, place: int, value: bool) -> None:
     """Open or close a place."""
     if flags.open[place] != value:
         flags.open[place] = value
+        flags.bits[place >> _BLOCK_BITS] ^= 1 << (place & _IN_BLOCK)
         more = 1 if value else -1
         for block in range((place >> _BLOCK_BITS) + 1, len(flags.before)):
             flags.before[block] += more
@@ -49,10 +53,25 @@ def flip(flags: Flags, place: int, value: bool) -> None:
 @inner
 def _upto(flags: Flags, place: int) -> int:
     """Return how many places before `place` are open."""
-    count: int = flags.before[place >> _BLOCK_BITS]
-    for i in range(place & ~_IN_BLOCK, place):
-        count += flags.open[i]
-    return count
+    block = place >> _BLOCK_BITS
+    return flags.before[block] + _ones(flags.bits[block] & ~(-1 << (place & _IN_BLOCK)))
+
+
+@inner
+def _ones(bits: int) -> int:
+    """Return how many bits of 64 are set, by sums of neighbours: a processor does it in one step."""
+    bits -= (bits >> 1) & 0x5555555555555555
+    bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
+    bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F
+    bits += bits >> 8
+    bits += bits >> 16
+    return (bits + (bits >> 32)) & 0x7F
+
+
+@inner
+def flagged(flags: Flags, place: int) -> bool:
+    """Return whether a place is open, where not every place is."""
+    return (flags.bits[place >> _BLOCK_BITS] >> (place & _IN_BLOCK)) & 1 != 0
 
 
 class Screen(NamedTuple):
@@ -87,7 +106,7 @@ def _offered(screen: Screen, place: int) -> bool:
     if screen.only:
         at = first_at(screen.named, len(screen.named), place)
         return at < len(screen.named) and screen.named[at] == place
-    return len(screen.flags.open) == 0 or screen.flags.open[place]
+    return len(screen.flags.open) == 0 or flagged(screen.flags, place)
 
 
 @inner
@@ -95,6 +114,16 @@ def shut(screen: Screen, place: int) -> None:
     """Close a place to the user."""
     if _offered(screen, place):
         screen.closed[0] = insert(screen.mine, screen.closed[0], place)
+
+
+@inner
+def shut_all(screen: Screen, places: Integers, first: int, last: int) -> None:
+    """Close the places first:last of a sorted list to a user to whom none is closed yet."""
+    count = whole(0)
+    for j in range(first, last):
+        screen.mine[count] = places[j]
+        count += _offered(screen, places[j])
+    screen.closed[0] = count
 
 
 @inner

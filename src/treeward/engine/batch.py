@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from treeward.core.compiled import inner, whole
 from treeward.core.types import AnyArray, Floats, Integers
-from treeward.engine.available import Screen, shut
+from treeward.engine.available import Screen, shut, shut_all
 from treeward.engine.crowd import offset_of
 from treeward.engine.explore import GREEDY_MEAN, SAMPLE, Candidates, dot
 from treeward.engine.history import tally
@@ -57,16 +57,18 @@ def nothing_closed(users: int) -> tuple[Integers, NDArray[np.int64]]:
 
 @inner
 def close_unavailable(
-    shown: Lists, once: bool, batch: Batch, i: int, screen: Screen, out: AnyArray, first: int, at: int
+    shown: Lists, numbers: Numbers, batch: Batch, i: int, screen: Screen, out: AnyArray, first: int, at: int
 ) -> None:
     """Close exactly the places that user i may not be shown, and those that the slots from `first` to `at` took."""
+    start = shown.start[batch.seat[i]]
+    end = start + shown.length[batch.seat[i]] if numbers.once else start
     screen.closed[0] = 0
+    if numbers.rest == 0:  # the list is sorted
+        shut_all(screen, shown.values, start, end)
+    for j in range(start if numbers.rest > 0 else end, end):
+        shut(screen, whole(shown.values[j]))
     for j in range(batch.ends[i], batch.ends[i + 1]):
         shut(screen, whole(batch.extra[j]))
-    if once:
-        start = shown.start[batch.seat[i]]
-        for j in range(start, start + shown.length[batch.seat[i]]):
-            shut(screen, whole(shown.values[j]))
     for j in range(first, at):
         if out[j]["place"] >= 0:  # a slot is empty if nothing was left
             shut(screen, out[j]["place"])

@@ -53,7 +53,7 @@ def choose_by_beam(
         unpack(known.packed, known.inverse, seat)
         for at in range(first, first + slots):
             if at == first or (diverse and left(screen, whole(0), len(beam.items)) <= 0):
-                close_unavailable(known.shown, beam.numbers.once, batch, i, screen, out, first, at)
+                close_unavailable(known.shown, beam.numbers, batch, i, screen, out, first, at)
             made, nonce = out[at], batch.nonce[i] + at - first
             draws = Draws(seed, batch.stream[i], nonce * ROUND)
             place, node, scores, work = decide(beam, known, seat, screen, draws, candidates, trace)

@@ -54,7 +54,7 @@ def choose_by_walk(
         unpack(known.packed, known.inverse, seat)
         for at in range(first, first + slots):
             if at == first or (diverse and left(screen, whole(0), len(walk.items)) <= 0):
-                close_unavailable(known.shown, walk.numbers.once, batch, i, screen, out, first, at)
+                close_unavailable(known.shown, walk.numbers, batch, i, screen, out, first, at)
             made, nonce = out[at], batch.nonce[i] + at - first
             draws = Draws(seed, batch.stream[i], nonce * ROUND)
             place, node, scores, work = decide(walk, known, walked, seat, screen, draws, candidates, trace)
