@@ -3,14 +3,15 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from treeward.core.types import AnyArray
 from treeward.engine.history import History
 from treeward.engine.layout import Plan, State
 from treeward.engine.learn import Desk, Events, replay_items
 from treeward.engine.learn_paths import replay_paths
 from treeward.engine.posterior import BLOCK, REFRESH, Posterior, reset
-from treeward.engine.ragged import widened
+from treeward.engine.ragged import Lists, widened
 
-__all__ = ["Events", "apply_events", "need_replay", "reset_user", "reset_users"]
+__all__ = ["Events", "apply_events", "copy_users", "need_replay", "reset_user", "reset_users"]
 
 
 def reset_users(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
@@ -58,6 +59,43 @@ def apply_events(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArr
         if stuck < 0:
             return state
         state = _widen(plan, state, int(seats[stuck]), int(ends[stuck + 1] - done[stuck]))
+
+
+def copy_users(plan: Plan, source: State, target: State, seats: NDArray[np.int64]) -> State:
+    """Copy the users in the first seats of a compact state to these seats of another one, which were reset.
+
+    Return the other state, with more room where it was needed.
+    """
+    count = len(seats)
+    for name in ("packed", "theta", "pulls"):
+        getattr(target.posterior, name)[seats] = getattr(source.posterior, name)[:count]
+    target.board.mean[seats], target.board.square[seats] = source.board.mean[:count], source.board.square[:count]
+    places, rewards = target.history
+    visible, shown, short = target.visible, target.shown, target.short
+    for i, seat in enumerate(seats.tolist()):
+        if plan.remembers:
+            places, [rewards] = _copied(source.history.places, i, places, seat, (source.history.rewards, rewards))
+        if plan.personal:
+            visible, _ = _copied(source.visible, i, visible, seat)
+        if plan.once:
+            shown, _ = _copied(source.shown, i, shown, seat)
+        if plan.rules.shortlist:
+            short, _ = _copied(source.short, i, short, seat)
+    return target._replace(history=History(places, rewards), visible=visible, shown=shown, short=short)
+
+
+def _copied(
+    source: Lists, at: int, target: Lists, seat: int, *parallel: tuple[AnyArray, AnyArray]
+) -> tuple[Lists, list[AnyArray]]:
+    """Copy a list to a seat of other lists; `parallel`: arrays parallel to the values of both."""
+    first, length = int(source.start[at]), int(source.length[at])
+    target, others = widened(target, seat, length, *(array for _, array in parallel))
+    start = int(target.start[seat])
+    arrays = [(source.values, target.values), *((mine, its) for (mine, _), its in zip(parallel, others, strict=True))]
+    for mine, its in arrays:
+        its[start : start + length] = mine[first : first + length]
+    target.length[seat] = length
+    return target, others
 
 
 def _too_narrow(plan: Plan, state: State, seats: NDArray[np.int64], coming: NDArray[np.int64]) -> list[int]:

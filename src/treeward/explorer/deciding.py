@@ -1,6 +1,7 @@
-"""`Deciding`: recommends items by a snapshot, records what was shown, and describes it; callers hold the lock."""
+"""`Deciding`: recommends items by a snapshot, records what was shown, and describes it."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,24 @@ from treeward.store.base import EventStore, User
 from treeward.store.events import EVENT, SHOWN
 
 
+class Made(NamedTuple):
+    """Decisions that were made, as arrays."""
+
+    snapshot: Snapshot
+    users: list[User]
+    n: int
+    """How many for each user."""
+    call: Call
+    numbers: NDArray[np.int32]
+    """The store's number of each item."""
+    epoch: int
+    """The store's epoch in which the users had these names."""
+    policy: str
+    """As in `Decision`."""
+
+
 class Deciding:
-    """Recommends, previews and adopts items.
+    """Recommends, previews and adopts items: callers hold the lock. `described` needs none.
 
     Parameters
     ----------
@@ -56,72 +73,69 @@ class Deciding:
         """Return which items were shown since the start, by number."""
         return self._shown
 
-    def recommend(self, snapshot: Snapshot, users: list[User], n: int, request: Request) -> list[Decision]:
+    def recommend(self, snapshot: Snapshot, users: list[User], n: int, request: Request) -> Made:
         """Choose `n` items for each user, and record them."""
-        call = snapshot.decider.decide(users, n, snapshot.closed(users, request), request.context)
-        snapshot.shown(call.decisions["place"])
-        numbers = snapshot.decider.positions.number_of_row[call.decisions["item"]]
-        most = int(numbers.max()) + 1
+        made = self._decide(snapshot, users, n, request)
+        snapshot.shown(made.call.decisions["place"])
+        most = int(made.numbers.max()) + 1
         if most > len(self._shown):
             self._shown = np.pad(self._shown, (0, most + most // 8 - len(self._shown)))
-        self._shown[numbers] = True
+        self._shown[made.numbers] = True
         if self._records:
-            self._record(snapshot, users, n, call, numbers)
-        return self._described(snapshot, users, n, call, numbers.tolist(), "explore")
+            self._record(made)
+        return made
 
-    def preview(self, snapshot: Snapshot, user: User, n: int, request: Request) -> list[Decision]:
+    def preview(self, snapshot: Snapshot, user: User, n: int, request: Request) -> Made:
         """Choose `n` items for a user, and record nothing."""
-        call = snapshot.decider.decide([user], n, snapshot.closed([user], request), request.context)
-        numbers = snapshot.decider.positions.number_of_row[call.decisions["item"]]
-        return self._described(snapshot, [user], n, call, numbers.tolist(), "explore")
+        return self._decide(snapshot, [user], n, request)
 
-    def adopt(self, snapshot: Snapshot, user: User, items: Sequence[Id], context: Context | None) -> list[Decision]:
+    def _decide(self, snapshot: Snapshot, users: list[User], n: int, request: Request) -> Made:
+        call = snapshot.decider.decide(users, n, snapshot.closed(users, request), request.context)
+        numbers = snapshot.decider.positions.number_of_row[call.decisions["item"]]
+        return Made(snapshot, users, n, call, numbers, self._store.identities.epoch, "explore")
+
+    def adopt(self, snapshot: Snapshot, user: User, items: Sequence[Id], context: Context | None) -> Made:
         """Record items that another system chose."""
         rows = np.array([snapshot.catalogue.row(item) for item in items])
         removed = next((item for item in items if item not in snapshot), None)
         if removed is not None:
             raise UnknownId(f"the item {removed!r} was removed")
         call, numbers = snapshot.decider.adopt(user, rows, context), snapshot.decider.positions.number_of_row[rows]
+        made = Made(snapshot, [user], len(rows), call, numbers, self._store.identities.epoch, "adopted")
         if self._records:
-            self._record(snapshot, [user], len(rows), call, numbers)
-        return self._described(snapshot, [user], len(rows), call, numbers.tolist(), "adopted")
+            self._record(made)
+        return made
 
-    def _record(self, snapshot: Snapshot, users: list[User], n: int, call: Call, numbers: NDArray[np.int32]) -> None:
+    def _record(self, made: Made) -> None:
         """Add the exposures to the store."""
-        made = call.decisions
-        events = np.zeros(len(made), dtype=EVENT)
-        events["item"], events["node"], events["own"] = numbers, made["node"], made["own"]
-        events["nonce"] = np.repeat(call.nonces, n) + np.tile(np.arange(n), len(users))
+        snapshot, users, n, call, numbers, _, _ = made
+        chosen = call.decisions
+        events = np.zeros(len(chosen), dtype=EVENT)
+        events["item"], events["node"], events["own"] = numbers, chosen["node"], chosen["own"]
+        events["nonce"] = call.nonces if n == 1 else np.repeat(call.nonces, n) + np.tile(np.arange(n), len(users))
         events["kind"], events["snapshot"] = SHOWN, call.snapshot
         events["time"] = self._runtime.nanoseconds() // 1_000_000_000
-        events["reward"] = np.where(made["exact"], made["propensity"], -made["propensity"])
-        self._store.append([user for user in users for _ in range(n)], events, within=self._within or 0.0)
+        events["reward"] = np.where(chosen["exact"], chosen["propensity"], -chosen["propensity"])
+        owners = users if n == 1 else [user for user in users for _ in range(n)]
+        self._store.append(owners, events, within=self._within or 0.0)
         snapshot.decider.states.add_exposures(users, n, events)
         if self._item_counts is not None:
             self._item_counts.add(events)
 
-    def _described(
-        self, snapshot: Snapshot, users: list[User], n: int, call: Call, numbers: list[int], policy: str
-    ) -> list[Decision]:
-        """Return decisions as records, with sealed ids."""
-        milliseconds, epoch = self._runtime.nanoseconds() // 1_000_000, self._store.identities.epoch
-        seal, id_at, tree, path_of = (
-            self._ids.seal,
-            snapshot.id_at,
-            snapshot.decider.number,
-            dict[int, tuple[int, ...]](),
-        )
+    def described(self, made: Made) -> list[Decision]:
+        """Return decisions as records, with sealed ids; needs no lock."""
+        snapshot, users, n, call, numbers, epoch, policy = made
+        milliseconds = self._runtime.nanoseconds() // 1_000_000
+        seal, id_at, tree = self._ids.seal, snapshot.id_at, snapshot.decider.number
         nonces, known, edition = call.nonces.tolist(), call.events.tolist(), call.edition
-        out = []
-        for at, made in enumerate(call.decisions.tolist()):
-            _, row, _, node, mean, width, propensity, exact, scores, _, bold, own = made
+        path_of, out = dict[int, tuple[int, ...]](), []
+        for at, (one, number) in enumerate(zip(call.decisions.tolist(), numbers.tolist(), strict=True)):
+            _, row, _, node, mean, width, propensity, exact, scores, _, bold, own = one
             i, slot = divmod(at, n)
             user, path = users[i], path_of.get(node)
             if path is None:
                 path = path_of[node] = snapshot.path(node)
-            id = seal(
-                user, call.snapshot, numbers[at], node, slot, nonces[i], known[i], epoch, milliseconds, edition, own
-            )
+            id = seal(user, call.snapshot, number, node, slot, nonces[i], known[i], epoch, milliseconds, edition, own)
             out.append(
                 Decision(
                     id, user, id_at(row), slot, mean, width, propensity, exact, path, scores, bold, edition, tree,

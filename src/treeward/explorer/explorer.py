@@ -34,6 +34,7 @@ from treeward.explorer.snapshot import SPARE, Current, Request, Setup, Snapshot
 from treeward.policy.base import Policy
 from treeward.policy.beam import Beam
 from treeward.policy.compile_learning import compile_learning_ahead
+from treeward.state.replay_aside import Replay
 from treeward.store.base import EventStore, User
 from treeward.store.copy import is_incomplete, mark_served
 from treeward.store.memory import MemoryStore
@@ -270,7 +271,29 @@ class Explorer:
             made = self._deciding.recommend(snapshot, who, n, Request(exclude, allow, where, diverse, context))
         if self._deciding.flushes:
             self.store.flush()
-        return made
+        return self._deciding.described(made)
+
+    def has_at_hand(self, user: User) -> bool:
+        """Return whether a user's state is in memory, or is computed in no time; see `prepare`."""
+        return self._snapshot.decider.states.has_at_hand(user)
+
+    def prepare(self, users: Collection[User]) -> None:
+        """Compute the states of users who are not in memory, while other threads recommend.
+
+        `recommend` would do it as well, but other calls wait for that.
+        """
+        with self._current.lock:
+            states = self._snapshot.decider.states
+            absent = [user for user in dict.fromkeys(users) if not states.has_at_hand(user)]
+        if not absent:
+            return
+        replay = Replay(states, absent)
+        with self._current.lock:
+            replay.begin()
+        replay.run()
+        with self._current.lock:
+            if states is self._snapshot.decider.states:
+                replay.finish()
 
     def preview(
         self,
@@ -289,7 +312,8 @@ class Explorer:
             snapshot = self._snapshot
             most = min(len(snapshot.decider.positions), 1 << SLOT_BITS)
             n = checks.integer("Explorer.preview", "n", n, low=1, high=most)
-            return self._deciding.preview(snapshot, who, n, Request(exclude, allow, where, diverse, context))
+            made = self._deciding.preview(snapshot, who, n, Request(exclude, allow, where, diverse, context))
+        return self._deciding.described(made)
 
     def adopt(self, user: User, items: Sequence[Id], *, context: Context | None = None) -> list[Decision]:
         """Treat items that another system chose for a user as decisions, so that feedback to them is learned from.
@@ -303,7 +327,7 @@ class Explorer:
             made = self._deciding.adopt(self._snapshot, who, items, context)
         if self._deciding.flushes:
             self.store.flush()
-        return made
+        return self._deciding.described(made)
 
     # --- learning ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Collects requests of many connections, and answers them together in a thread of their own."""
+"""Collects requests of many connections, and answers them together in threads of their own."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,95 +9,57 @@ from typing import Generic, TypeVar
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
 Then = Callable[[Answered | Exception], None]
+Work = Callable[[Sequence[Asked]], Sequence[Answered | Exception]]
 
 
 class Full(Exception):
     """Too many requests are waiting."""
 
 
-class Batcher(Generic[Asked, Answered]):
-    """Hands the requests of one turn of the event loop, and all that arrive while the thread is busy, to one call.
+class _Lane(Generic[Asked, Answered]):
+    """One thread, and the requests that wait for it.
 
     Parameters
     ----------
     name
         Of the thread.
     work
-        Takes requests and returns as many answers; an answer that is an exception is raised for its request.
-    most
-        How many requests may wait; `Full` is raised for more.
+        Takes requests and returns as many answers.
     at_once
         How many one call gets at most.
+    deliver
+        Is called on the event loop with requests and their answers.
     """
 
     def __init__(
         self,
         name: str,
-        work: Callable[[Sequence[Asked]], Sequence[Answered | Exception]],
-        most: int,
-        at_once: int = 256,
+        work: Work[Asked, Answered],
+        at_once: int,
+        deliver: Callable[[list[tuple[Asked, Then[Answered]]], Sequence[Answered | Exception]], None],
     ) -> None:
-        self._work, self._most, self._at_once = work, most, at_once
+        self._work, self._at_once, self._deliver = work, at_once, deliver
         self._queue: SimpleQueue[list[tuple[Asked, Then[Answered]]] | None] = SimpleQueue()
         self._fresh: list[tuple[Asked, Then[Answered]]] = []
-        self.waiting = 0
         self._busy = Lock()
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # there is none before the start
         self._thread = Thread(target=self._run, name=name, daemon=True)
 
-    def start(self) -> None:
-        """Begin to answer; called on the event loop."""
-        self._loop = asyncio.get_running_loop()
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to answer."""
+        self._loop = loop
         self._thread.start()
 
-    @property
-    def full(self) -> bool:
-        """Whether no further request may wait."""
-        return self.waiting >= self._most
-
-    def ask_then(self, asked: Asked, then: "Then[Answered]") -> None:
-        """Have `then` called, on the event loop, with the answer or the exception; cheaper than a future."""
-        if self.full:
-            raise Full
-        self.waiting += 1
+    def add(self, asked: Asked, then: "Then[Answered]") -> None:
+        """Add a request to those of this turn of the event loop."""
         if not self._fresh:
             self._loop.call_soon(self._hand_over)
         self._fresh.append((asked, then))
 
-    def ask(self, asked: Asked) -> "asyncio.Future[Answered]":
-        """Return a future of the answer."""
-        future: asyncio.Future[Answered] = self._loop.create_future()
-
-        def settle(answer: Answered | Exception) -> None:
-            if future.cancelled():
-                return
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-
-        self.ask_then(asked, settle)
-        return future
-
-    def ask_many(self, many: Sequence[Asked]) -> "list[asyncio.Future[Answered]]":
-        """Return futures of the answers, if there is room for all of them; an empty queue accepts any batch."""
-        if self.waiting and self.waiting + len(many) > self._most:
-            raise Full
-        most, self._most = self._most, self.waiting + len(many)
-        try:
-            return [self.ask(asked) for asked in many]
-        finally:
-            self._most = most
-
-    async def passed(self) -> None:
-        """Return when the requests that are being answered now have been."""
-
-        def wait() -> None:
-            with self._busy:
-                pass
-
-        await asyncio.to_thread(wait)
-        await asyncio.sleep(0)
+    def pass_by(self) -> None:
+        """Wait for the requests that are being answered now."""
+        with self._busy:
+            pass
 
     def close(self) -> None:
         """Answer the waiting requests, and end the thread."""
@@ -132,6 +94,98 @@ class Batcher(Generic[Asked, Answered]):
                 except Exception as error:
                     answers = [error] * len(batch)
                 self._loop.call_soon_threadsafe(self._deliver, batch, answers)
+
+
+class Batcher(Generic[Asked, Answered]):
+    """Hands the requests of one turn of the event loop, and all that arrive while the thread is busy, to one call.
+
+    Parameters
+    ----------
+    name
+        Of the thread.
+    work
+        Takes requests and returns as many answers; an answer that is an exception is raised for its request.
+    most
+        How many requests may wait; `Full` is raised for more.
+    at_once
+        How many one call gets at most.
+    slow
+        Says which requests take long: a second thread answers them, so that the others need not wait for them.
+    slow_work
+        What that thread does instead of `work`, with fewer requests per call.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Work[Asked, Answered],
+        most: int,
+        at_once: int = 256,
+        *,
+        slow: Callable[[Asked], bool] | None = None,
+        slow_work: Work[Asked, Answered] | None = None,
+    ) -> None:
+        self._most, self._slow = most, slow
+        self.waiting = 0
+        self._lane = _Lane(name, work, at_once, self._deliver)
+        self._slow_lane = _Lane(f"{name}-slow", slow_work or work, max(1, at_once // 8), self._deliver)
+        self._lanes = [self._lane] if slow is None else [self._lane, self._slow_lane]
+        self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # there is none before the start
+
+    def start(self) -> None:
+        """Begin to answer; called on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        for lane in self._lanes:
+            lane.start(self._loop)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further request may wait."""
+        return self.waiting >= self._most
+
+    def ask_then(self, asked: Asked, then: "Then[Answered]") -> None:
+        """Have `then` called, on the event loop, with the answer or the exception; cheaper than a future."""
+        if self.waiting >= self._most:
+            raise Full
+        lane = self._slow_lane if self._slow is not None and self._slow(asked) else self._lane
+        lane.add(asked, then)
+        self.waiting += 1
+
+    def ask(self, asked: Asked) -> "asyncio.Future[Answered]":
+        """Return a future of the answer."""
+        future: asyncio.Future[Answered] = self._loop.create_future()
+
+        def settle(answer: Answered | Exception) -> None:
+            if future.cancelled():
+                return
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        self.ask_then(asked, settle)
+        return future
+
+    def ask_many(self, many: Sequence[Asked]) -> "list[asyncio.Future[Answered]]":
+        """Return futures of the answers, if there is room for all of them; an empty queue accepts any batch."""
+        if self.waiting and self.waiting + len(many) > self._most:
+            raise Full
+        most, self._most = self._most, self.waiting + len(many)
+        try:
+            return [self.ask(asked) for asked in many]
+        finally:
+            self._most = most
+
+    async def passed(self) -> None:
+        """Return when the requests that are being answered now have been."""
+        for lane in self._lanes:
+            await asyncio.to_thread(lane.pass_by)
+        await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Answer the waiting requests, and end the threads."""
+        for lane in self._lanes:
+            lane.close()
 
     def _deliver(self, batch: "list[tuple[Asked, Then[Answered]]]", answers: Sequence[Answered | Exception]) -> None:
         self.waiting -= len(batch)

@@ -30,8 +30,12 @@ class HotRoute(Batcher[Body, Answer]):
         work: Callable[[Sequence[Body]], Sequence[Answer | Exception]],
         most: int,
         at_once: int,
+        *,
+        slow: Callable[[Body], bool] | None = None,
+        slow_work: Callable[[Sequence[Body]], Sequence[Answer | Exception]] | None = None,
     ) -> None:
-        super().__init__("treeward-" + path.rpartition("/")[2], work, most, at_once)
+        name = "treeward-" + path.rpartition("/")[2]
+        super().__init__(name, work, most, at_once, slow=slow, slow_work=slow_work)
         self.path, self._decoder = path, msgspec.json.Decoder(kind)
 
     def decode(self, body: bytes) -> Body:
@@ -46,8 +50,10 @@ class HotPath:
         self.settings, self.access, self._metrics, self._log = served.settings, access, metrics, log
         most = self.settings.max_waiting
         self.recommend = HotRoute(
-            "/v1/recommend", wire.RecommendRequest, lambda asks: served.service.recommend(asks), most, 256
-        )
+            "/v1/recommend", wire.RecommendRequest, lambda asks: served.service.recommend(asks), most, 256,
+            slow=lambda asked: served.service.must_replay(asked),
+            slow_work=lambda asks: served.service.replay_and_recommend(asks),
+        )  # fmt: skip
         self.feedback = HotRoute(
             "/v1/feedback", wire.FeedbackRequest, lambda all: served.service.feedback(all), most, 4096
         )

@@ -126,6 +126,17 @@ class Service:
                 self._explore(list(call.values()), answers)
         return [answer for answer in answers if answer is not None]
 
+    def must_replay(self, asked: Request) -> bool:
+        """Return whether a user's events have to be replayed first, which takes a while. It needs no lock."""
+        return self.settings.mode != "apprentice" and not self.explorer.has_at_hand(asked.user)
+
+    def replay_and_recommend(self, requests: Sequence[Request]) -> list[wire.Recommendation | Exception]:
+        """Answer requests for users whose events have to be replayed; others may be answered in the meantime."""
+        held_out = self.groups.held_out if self.settings.holdout else lambda user: False
+        with suppress(TreewardError):  # then `recommend` fails too, and says why
+            self.explorer.prepare([asked.user for asked in requests if not held_out(asked.user)])
+        return self.recommend(requests)
+
     def _explore(self, group: list[tuple[int, Request]], answers: list[wire.Recommendation | Exception | None]) -> None:
         """Decide for requests of different users with equal filters, in one call."""
         first = group[0][1]

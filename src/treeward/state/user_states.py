@@ -15,7 +15,7 @@ from treeward.engine.history import History
 from treeward.engine.layout import Plan, State, empty_state
 from treeward.engine.posterior import Posterior
 from treeward.engine.ragged import Lists
-from treeward.engine.replay import Events, apply_events, need_replay, reset_users
+from treeward.engine.replay import Events, apply_events, copy_users, need_replay, reset_users
 from treeward.state.contexts import Contexts
 from treeward.state.item_positions import ItemPositions
 from treeward.store.base import EventStore, User, join
@@ -27,7 +27,7 @@ _KNOWN = ("theta", "pulls")
 """Arrays of a posterior that describe a user, besides A^-1. The sums follow from the events."""
 
 
-class _Stamp(NamedTuple):
+class Stamp(NamedTuple):
     """What a state was computed with; it may be outdated if any of it is another now."""
 
     edition: int
@@ -82,7 +82,7 @@ class UserStates:
         self.streams = np.zeros(self.most, dtype=np.int64)
         # These have an entry for every seat that was ever used.
         self._seen: list[int] = []
-        self._stamp: list[_Stamp] = []
+        self._stamp: list[Stamp] = []
         self.edition = 0
         """The crowd's edition that the plan knows; 0: users learn alone, or nothing was published yet."""
         self._free: list[int] = []
@@ -90,6 +90,13 @@ class UserStates:
 
     def __len__(self) -> int:
         return len(self._seat_of)
+
+    def has_at_hand(self, user: User) -> bool:
+        """Return whether a user's state is here, or is computed in no time; may be called without a lock."""
+        seat = self._seat_of.get(user)
+        if seat is not None and self._stamp[seat].edition == self.edition:
+            return True
+        return not self.store.shared and self.store.counts([user])[0] <= _FIRST_EVENTS
 
     def seat(self, users: Sequence[User]) -> NDArray[np.int64]:
         """Return the users' seats, with their state up to date; at most `most` users at a time."""
@@ -124,7 +131,7 @@ class UserStates:
 
     def _seats_of(self, users: Sequence[User], epoch: int) -> NDArray[np.int64]:
         """Return the users' seats; their state may be behind."""
-        now, stamps, seat_of = _Stamp(self.edition, epoch, len(self._changed)), self._stamp, self._seat_of
+        now, stamps, seat_of = self.now(epoch), self._stamp, self._seat_of
         absent: list[int] = []
         found: list[int] = []
         for i, user in enumerate(users):  # before any takes a seat: those who have one shall keep it
@@ -142,7 +149,7 @@ class UserStates:
             reset_users(self.plan, self.state, np.array([found[i] for i in absent], dtype=np.int64))
         return np.array(found, dtype=np.int64)
 
-    def _take_seat(self, user: User, stamp: _Stamp) -> int:
+    def _take_seat(self, user: User, stamp: Stamp) -> int:
         if self._free:
             seat = self._free.pop()
         elif len(self._seen) < self.most:
@@ -155,7 +162,7 @@ class UserStates:
         self.streams[seat] = rng.stream("user", user)
         return seat
 
-    def _is_valid(self, user: User, seat: int, now: _Stamp) -> bool:
+    def _is_valid(self, user: User, seat: int, now: Stamp) -> bool:
         """Return whether a state is still that of its user, by the present edition of the crowd and present items."""
         then = self._stamp[seat]
         if then.edition != now.edition:
@@ -235,6 +242,20 @@ class UserStates:
             trees, gates = self._contexts.trees_of(trees), self._contexts.gates_of(trees)
         nodes = np.where(trees == self._snapshot, events["node"], np.int32(-1))
         return Events(events["kind"].copy(), places, nodes, events["reward"].copy(), gates)
+
+    def now(self, epoch: int) -> Stamp:
+        """Return what a state is computed with at present."""
+        return Stamp(self.edition, epoch, len(self._changed))
+
+    def adopt(self, users: Sequence[User], counts: Sequence[int], state: State, stamp: Stamp) -> None:
+        """Take over states that were computed elsewhere: `state` has the users in its first seats."""
+        for user in users:
+            self.drop(user)
+        seats = np.array([self._take_seat(user, stamp) for user in users], dtype=np.int64)
+        reset_users(self.plan, self.state, seats)
+        self.state = copy_users(self.plan, state, self.state, seats)
+        for seat, count in zip(seats.tolist(), counts, strict=True):
+            self._seen[seat] = count
 
     def install(self, plan: Plan, edition: int) -> None:
         """Use another edition of the crowd: every user is replayed from their events at their next call."""
