@@ -287,5 +287,5 @@ def _beyond(
     if search.ladder.shape[1] > 0 and theta[last] > 0:
         more += theta[last] * (search.ladder[level, begin + gone] - popular)
     if len(crest) > 0:
-        more += crest[node, min(gone, crest.shape[1] - 1)]
+        more += crest[min(gone, len(crest) - 1), node]
     return np.float32(more)

@@ -67,7 +67,8 @@ class CrowdArrays(NamedTuple):
     node_bonus: Floats
     """(nodes,): added to a node's score because the shared taste is uncertain; see `Plan.bonus`."""
     crest: Floats
-    """(nodes, k): the highest sums of offset and bonus of the items under each node, in descending order."""
+    """(k, nodes): the highest sums of offset and bonus of the items under each node, in descending order. Mostly the
+    first one is read, of all children of a node: so those lie side by side."""
     top: NDArray[np.int64]
     """(few,): the places that score best for a new user, best first. A beam always considers them."""
     liked: Floats

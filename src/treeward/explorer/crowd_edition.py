@@ -131,7 +131,7 @@ class CrowdEdition(NamedTuple):
             offset,
             node_offset,
             node_bonus,
-            crest,
+            np.ascontiguousarray(crest.T),
             top,
             rows_together(top, plan.items, offset, bonus),
             root,
