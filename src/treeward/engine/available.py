@@ -54,7 +54,8 @@ def flip(flags: Flags, place: int, value: bool) -> None:
 def _upto(flags: Flags, place: int) -> int:
     """Return how many places before `place` are open."""
     block = place >> _BLOCK_BITS
-    return flags.before[block] + _ones(flags.bits[block] & ~(-1 << (place & _IN_BLOCK)))
+    count: int = flags.before[block] + _ones(flags.bits[block] & ~(-1 << (place & _IN_BLOCK)))
+    return count
 
 
 @inner
@@ -71,7 +72,8 @@ def _ones(bits: int) -> int:
 @inner
 def flagged(flags: Flags, place: int) -> bool:
     """Return whether a place is open, where not every place is."""
-    return (flags.bits[place >> _BLOCK_BITS] >> (place & _IN_BLOCK)) & 1 != 0
+    bits: int = flags.bits[place >> _BLOCK_BITS] >> (place & _IN_BLOCK)
+    return bits & 1 != 0
 
 
 class Screen(NamedTuple):

@@ -216,9 +216,10 @@ def _items(
 @inner
 def _well_liked(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Candidates) -> int:
     """Rank the items that the crowd likes best, which suit most new users. Return how many are kept."""
-    kept, plain, top = whole(0), clear(screen), beam.crowd.top
+    kept, plain, top, dim = whole(0), clear(screen), beam.crowd.top, len(theta)
     for i in range(len(top)):
-        worth = dot(beam.items[top[i]], theta) + offset_of(beam.crowd.offset, top[i]) + offset_of(beam.bonus, top[i])
+        row = beam.crowd.liked[i]
+        worth = dot(theta, row) + row[dim] + row[dim + 1]
         if (kept < beam.numbers.item_budget or worth > candidates.mean[kept - 1]) and (
             plain or is_open(screen, top[i])
         ):
@@ -286,5 +287,5 @@ def _beyond(
     if search.ladder.shape[1] > 0 and theta[last] > 0:
         more += theta[last] * (search.ladder[level, begin + gone] - popular)
     if len(crest) > 0:
-        more += crest[node, min(gone, crest.shape[1] - 1)]
+        more += crest[min(gone, len(crest) - 1), node]
     return np.float32(more)

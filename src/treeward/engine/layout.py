@@ -67,9 +67,13 @@ class CrowdArrays(NamedTuple):
     node_bonus: Floats
     """(nodes,): added to a node's score because the shared taste is uncertain; see `Plan.bonus`."""
     crest: Floats
-    """(nodes, k): the highest sums of offset and bonus of the items under each node, in descending order."""
+    """(k, nodes): the highest sums of offset and bonus of the items under each node, in descending order. Mostly the
+    first one is read, of all children of a node: so those lie side by side."""
     top: NDArray[np.int64]
     """(few,): the places that score best for a new user, best first. A beam always considers them."""
+    liked: Floats
+    """(few, d + 2): of each of them the vector, the offset and the bonus. Side by side they stay in the processor's
+    cache, while the same rows among those of all items would be fetched from memory for every decision."""
     root: Floats
     """(d, d): M, for Thompson sampling. The shared taste varies as P^-1 M z in units of the noise, where z is normal
     and P is the precision of the prior. A user's theta then varies as A^-1 M z. (0, 0): the user's own posterior is
@@ -80,7 +84,17 @@ class CrowdArrays(NamedTuple):
         """Return the arrays of a plan whose users are learned alone."""
         nothing = np.zeros(0, dtype=np.float32)
         none = np.zeros(0, dtype=np.int64)
-        return cls(nothing, nothing, nothing, nothing, nothing.reshape(0, 0), none, nothing.reshape(0, 0))
+        table = nothing.reshape(0, 0)
+        return cls(nothing, nothing, nothing, nothing, table, none, table, table)
+
+
+def rows_together(places: NDArray[np.int64], items: Floats, offset: Floats, bonus: Floats) -> Floats:
+    """Return `CrowdArrays.liked` of some places."""
+    made = np.zeros((len(places), items.shape[1] + 2), dtype=np.float32)
+    made[:, :-2], made[:, -2] = items[places], offset[places]
+    if len(bonus):
+        made[:, -1] = bonus[places]
+    return made
 
 
 class Numbers(NamedTuple):

@@ -162,11 +162,8 @@ def unpack(packed: Floats, inverse: Floats, seat: int) -> None:
         for i in range(len(whole)):
             row = whole[i]
             for j in range(i + 1):
-                row[j] = triangle[at + j]
+                row[j] = whole[j, i] = triangle[at + j]
             at += i + 1
-        for i in range(len(whole)):
-            for j in range(i + 1, len(whole)):
-                whole[i, j] = whole[j, i]
 
 
 @inner(inline=False)

@@ -15,7 +15,7 @@ from treeward.core.errors import ArtefactCorrupt
 from treeward.core.types import AnyArray, Floats
 from treeward.engine.crowd import CREST, crests
 from treeward.engine.explore import SAMPLE, UCB
-from treeward.engine.layout import CrowdArrays, Plan, first_board
+from treeward.engine.layout import CrowdArrays, Plan, first_board, rows_together
 
 VERSION = 2
 _HEAD = struct.Struct("<4sI")
@@ -125,13 +125,15 @@ class CrowdEdition(NamedTuple):
         if worth is not offset:
             crests(worth, open, *tree, crest, np.empty(nodes, dtype=np.float32))
         root = self.taste.root(rule.ridge) if plan.kind == SAMPLE else CrowdArrays.none().root
+        top = _best(worth + plan.items @ start.theta, open)
         arrays = CrowdArrays(
             start.theta.copy(),
             offset,
             node_offset,
             node_bonus,
-            crest,
-            _best(worth + plan.items @ start.theta, open),
+            np.ascontiguousarray(crest.T),
+            top,
+            rows_together(top, plan.items, offset, bonus),
             root,
         )
         board = first_board(plan.watched, start)

@@ -18,7 +18,7 @@ from treeward.engine.available import Flags, Screen
 from treeward.engine.batch import DECISION, Batch, nothing_closed
 from treeward.engine.decide import Chooser, bound_chooser, chooser
 from treeward.engine.explore import Candidates
-from treeward.engine.layout import Plan, State, empty_state, scratch
+from treeward.engine.layout import Plan, State, empty_state, rows_together, scratch
 from treeward.engine.posterior import Posterior
 from treeward.engine.replay import Events, apply_events, reset_users
 from treeward.engine.sampling import MOST_STEPS
@@ -151,6 +151,7 @@ class Decider:
             plan.crowd.offset[self._replaced] = 0.0
             if len(plan.bonus):
                 plan.bonus[self._replaced] = edition.new_item_bonus(plan.items[self._replaced], self._rule)
+            _renew_liked(plan)
         self.plan = plan = plan._replace(gates=self.contexts.gates)
         self.states.install(plan, edition.number)
         self._kernel = self._bound(plan)
@@ -166,6 +167,7 @@ class Decider:
             self.plan.crowd.offset[places] = 0.0
             self.plan.bonus[places] = self.edition.new_item_bonus(vectors, self._rule)
             self._replaced += places.tolist()
+            _renew_liked(self.plan)
 
     # --- deciding ----------------------------------------------------------------------------------------------------
 
@@ -258,6 +260,12 @@ class Decider:
         lanes = rng.lanes(self._seed, streams, nonces)
         batch = Batch(seats, lanes, np.zeros(len(seats), dtype=np.int64), closed.extra, closed.ends)
         (kernel or self._kernel)(state, batch, n, closed.diverse, screen, self._seed, *room, out)
+
+
+def _renew_liked(plan: Plan) -> None:
+    """Copy again what is kept apart of the items that the crowd likes best: some places hold other items now."""
+    crowd = plan.crowd
+    crowd.liked[:] = rows_together(crowd.top, plan.items, crowd.offset, plan.bonus)
 
 
 @contextmanager
