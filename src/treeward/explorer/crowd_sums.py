@@ -51,7 +51,8 @@ class CrowdSums:
         """How many events were added since the last edition."""
         self.sample: dict[User, int] = {}
         self._below = 1 << 64
-        self._key = blake2b(store.identities.secret, digest_size=16, person=b"crowd").digest()
+        key = blake2b(store.identities.secret, digest_size=16, person=b"crowd").digest()
+        self._fresh = blake2b(digest_size=8, key=key)
         self._lock, self.publishing, self.moving = runtime.lock(), runtime.lock(), runtime.lock()
         self._recounting, self._idle, self._recordings = runtime.lock(), Condition(self._lock), 0
         self._epoch = self._recounted = store.identities.epoch
@@ -163,8 +164,12 @@ class CrowdSums:
 
         `epoch`: when the user had events; they may have been erased since.
         """
-        drawn = int.from_bytes(blake2b(spelled(user), key=self._key, digest_size=8).digest(), "little")
-        if drawn >= self._below or user in self.sample:
+        if user in self.sample:
+            return
+        hasher = self._fresh.copy()
+        hasher.update(spelled(user))
+        drawn = int.from_bytes(hasher.digest(), "little")
+        if drawn >= self._below:
             return
         with self._lock:
             if epoch not in (None, self._store.identities.epoch) and not self._store.counts([user])[0]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +27,8 @@ Given = str | tuple[User, Id]
 """What a reward is for: a decision id, or a user and an item."""
 Row = tuple[int, int, float, int, int, int, int, float]
 """An event, field by field."""
-
-
-class _Known(NamedTuple):
-    """What is known of a decision."""
-
-    user: User
-    """Whose it is now."""
-    decision: SealedDecision
-    before: list[float]
-    """Its reward and the changes made to it."""
+_Known = tuple[User, SealedDecision, list[float]]
+"""What is known of a decision: whose it is now, what its id says, and its reward with the changes made to it."""
 
 
 class Rewards:
@@ -100,13 +92,12 @@ class Rewards:
         own.
         """
         outcomes: list[Outcome | TreewardError] = ["duplicate"] * len(rows)
-        waiting = list(range(len(rows)))
+        waiting: Sequence[int] = range(len(rows))
         while waiting:  # rows for one decision are recorded one after the other
-            seen: set[Given] = set()
-            now, later = list[int](), list[int]()
-            for i in waiting:
-                (later if rows[i][0] in seen else now).append(i)
-                seen.add(rows[i][0])
+            first = {rows[i][0]: i for i in reversed(waiting)}
+            now, later = waiting, list[int]()
+            if len(first) < len(waiting):
+                now, later = sorted(first.values()), [i for i in waiting if first[rows[i][0]] != i]
             given: list[tuple[Given, float]] = []
             valid: list[int] = []
             for i in now:
@@ -129,14 +120,15 @@ class Rewards:
     def _record(self, given: Sequence[tuple[Given, float]], *, strict: bool) -> list[Outcome | TreewardError]:
         """Record rewards for different decisions; `strict`: raise the first error, and record nothing."""
         outcomes: list[Outcome | TreewardError] = ["duplicate"] * len(given)
-        waiting = list(range(len(given)))
+        waiting: Sequence[int] = range(len(given))
         while waiting:  # again if the same decisions were changed in between, or users were forgotten
             epoch = self._store.identities.epoch
             rows: list[tuple[int, User, Row, int]] = []
+            now = self._runtime.nanoseconds()
             known = self._known([given[i][0] for i in waiting])
             for i, of in zip(waiting, known, strict=True):
                 try:
-                    made = self._event_of(*given[i], of)
+                    made = self._event_of(*given[i], of, now)
                 except TreewardError as error:
                     if strict:
                         raise
@@ -148,46 +140,50 @@ class Rewards:
             before = np.array([count for *_, count in rows], dtype=np.int64)
             users = [user for _, user, _, _ in rows]
             new = self._append(users, events, before, epoch)
-            waiting = []
+            again: list[int] = []
             for (i, _, row, _), fresh in zip(rows, new.tolist(), strict=True):
                 if fresh:
                     outcomes[i] = "changed" if row[5] in (CHANGE, AMENDED) else "recorded"
                 else:
-                    waiting.append(i)
+                    again.append(i)
+            waiting = again
         return outcomes
 
     def _known(self, given: Sequence[Given]) -> list[_Known | TreewardError | None]:
         """Return what is known of decisions, read at once: an error for an invalid id, None for a user and an item."""
         found: list[_Known | TreewardError | None] = [None] * len(given)
         valid: list[tuple[int, User, SealedDecision]] = []
+        decision_of = self.decision_of
         for i, of in enumerate(given):
             if isinstance(of, tuple):
                 continue
             try:
-                valid.append((i, *self.decision_of(of)))
+                user, decision = decision_of(of)
             except TreewardError as error:
                 found[i] = error
+            else:
+                valid.append((i, user, decision))
         users, nonces = [user for _, user, _ in valid], [decision.nonce for _, _, decision in valid]
         before = self._store.read(users, nonces=nonces) if valid else []
         for (i, user, decision), events in zip(valid, before, strict=True):
-            found[i] = _Known(user, decision, events["reward"].tolist())
+            found[i] = user, decision, events["reward"].tolist() if len(events) else []
         return found
 
     def _event_of(
-        self, of: Given, reward: float, known: "_Known | TreewardError | None"
+        self, of: Given, reward: float, known: _Known | TreewardError | None, now: int
     ) -> tuple[User, Row, int] | None:
         """Return whose event a reward makes, the event, and how many rewards came before; None: nothing new."""
         if isinstance(of, tuple):
             return self._event_for(*of, reward)
-        if not isinstance(known, _Known):
+        if not isinstance(known, tuple):
             assert known is not None
             raise known
-        user, decision, before = known
-        milliseconds = self._runtime.nanoseconds() // 1_000_000
-        if self._window is not None and milliseconds > decision.time + self._window * 1_000:
+        user, (snapshot, item, node, slot, call, _, _, time, _, own, _), before = known
+        if self._window is not None and now // 1_000_000 > time + self._window * 1_000:
             raise FeedbackLate(f"the decision {of[:12]}... was made more than {self._window:g} seconds ago")
-        target = decision.item, decision.node, decision.nonce, decision.snapshot, decision.own
-        return self._event(of, user, target, before, reward)
+        if not before:  # the usual case, without further calls
+            return user, (item, node, reward, call + slot, snapshot, self._reward, now // 1_000_000_000, own), 0
+        return self._event(of, user, (item, node, call + slot, snapshot, own), before, reward)
 
     def _event_for(self, user: User, item: Id, reward: float) -> tuple[User, Row, int] | None:
         """Return the event of a reward for the latest decision that showed an item, or for the item itself.

@@ -68,10 +68,15 @@ class Groups:
 
     def add_rewards(self, users: Sequence[User], amounts: Sequence[float], first: Sequence[bool]) -> None:
         """Count rewards and changes of rewards; `first`: which are the first of their decision."""
+        earned, rewards = [0.0, 0.0], [0, 0]
         for user, amount, new in zip(users, amounts, first, strict=True):
             out = self.held_out(user)
-            self.counts.add("earned", amount, out)
-            self.counts.add("rewards", float(new), out)
+            earned[out] += amount
+            rewards[out] += new
+        for out in (False, True):
+            if earned[out] or rewards[out]:
+                self.counts.add("earned", earned[out], out)
+                self.counts.add("rewards", rewards[out], out)
 
     def lift(self) -> wire.Lift:
         """Compare the groups by all events of the store, at most once a minute."""

@@ -18,7 +18,7 @@ from treeward.data.catalogue import Id
 from treeward.explorer import records
 from treeward.explorer.explorer import Explorer
 from treeward.explorer.records import Decision
-from treeward.explorer.rewards import Given
+from treeward.explorer.rewards import Given, Outcome
 from treeward.serve import wire
 from treeward.serve.crowd import Publisher
 from treeward.serve.groups import GroupCounts, Groups
@@ -33,6 +33,8 @@ from treeward.store.sqlite import SQLiteStore
 Request = wire.RecommendRequest
 _SECONDS_POPULAR_HOLDS = 60.0
 _HISTORY = 100
+_OUTCOMES: tuple[Outcome, ...] = ("recorded", "changed", "duplicate")
+_ANSWERS = {outcome: wire.FeedbackAnswer(outcome, outcome == "duplicate") for outcome in _OUTCOMES}
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -242,25 +244,27 @@ class Service:
 
     def feedback(self, rewards: Sequence[wire.FeedbackRequest]) -> list[wire.FeedbackAnswer | Exception]:
         """Record rewards, each for itself; they are on disk when this returns."""
-        answers: dict[int, wire.FeedbackAnswer | Exception] = {}
-        rows: dict[int, tuple[Given, float]] = {}
+        wrong: dict[int, Exception] = {}
+        rows: list[tuple[Given, float]] = []
         for i, one in enumerate(rewards):
-            if isinstance(one.decision_id, str) and one.user is UNSET and one.item is UNSET:
-                rows[i] = one.decision_id, one.reward
-            elif one.decision_id is UNSET and isinstance(one.user, str | int) and isinstance(one.item, str | int):
-                rows[i] = (one.user, one.item), one.reward
+            id, user, item = one.decision_id, one.user, one.item
+            if user is UNSET and item is UNSET and isinstance(id, str):
+                rows.append((id, one.reward))
+            elif id is UNSET and isinstance(user, str | int) and isinstance(item, str | int):
+                rows.append(((user, item), one.reward))
             else:
                 rule = "named by decision_id alone, or by user and item"
-                answers[i] = InvalidArgument("feedback", "decision", rule, "neither, or both")
-        for i, outcome in zip(rows, self.explorer.rewards.record_each(list(rows.values())), strict=True):
-            if isinstance(outcome, str):
-                answers[i] = wire.FeedbackAnswer(outcome, outcome == "duplicate")
-            else:
-                answers[i] = outcome
-        return [answers[i] for i in range(len(rewards))]
+                wrong[i] = InvalidArgument("feedback", "decision", rule, "neither, or both")
+        answers: list[wire.FeedbackAnswer | Exception] = [
+            _ANSWERS[outcome] if isinstance(outcome, str) else outcome
+            for outcome in self.explorer.rewards.record_each(rows)
+        ]
+        for i, error in wrong.items():  # in order: every answer before it is in its place
+            answers.insert(i, error)
+        return answers
 
     def _count_rewards(self, users: Sequence[User], events: AnyArray) -> None:
-        first = np.isin(events["kind"], (REWARD, NOTED)).tolist()
+        first = [kind in (REWARD, NOTED) for kind in events["kind"].tolist()]
         self.groups.add_rewards(users, events["reward"].tolist(), first)
 
     def expire(self) -> int:

@@ -25,7 +25,7 @@ def spelled(user: User) -> bytes:
 
 def user_of(name: bytes) -> User:
     """Return the user who is spelled so."""
-    return int(name[1:]) if name[:1] == b"i" else bytes(name[1:]).decode(errors="surrogatepass")
+    return int(name[1:]) if name[:1] == b"i" else str(name[1:], "utf-8", "surrogatepass")
 
 
 def check_users(owner: str, users: Sequence[User]) -> None:

@@ -1,18 +1,19 @@
-"""One SQLite file, and the one thread that writes to it: the writes of many callers share a commit."""
+"""One SQLite file, and the threads that write to it, one at a time: the writes of many callers share a commit."""
 
 import contextlib
 import os
 import secrets
 import sqlite3
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread, get_ident, main_thread
 from time import monotonic
 from typing import NamedTuple
 
 from treeward.core.errors import StoreDamaged, StoreError, StoreFailed, StoreInUse, StoreVersion
 from treeward.store import write_ahead
-from treeward.store.sqlite_rows import SCHEMA, add
+from treeward.store.sqlite_rows import MOST_BYTES, SCHEMA, add
 
 APPLICATION = 0x74726565
 """The application id in the header of our SQLite files."""
@@ -21,8 +22,9 @@ VERSION = 5
 _STATISTICS = {("table", "sqlite_stat1"), ("table", "sqlite_stat4")}
 """The tables that ANALYZE adds."""
 Write = Callable[[sqlite3.Connection], object]
-_LOG_BYTES = 2 << 20
-"""The size of the write-ahead log, estimated, at which it is moved into the file."""
+_LOG_BYTES = 4 << 20
+"""The size of the write-ahead log, estimated, at which a commit waits until it was moved into the file. From half of it
+on, the log is moved as soon as nothing waits to be written."""
 _BYTES_PER_COMMIT = 4 << 12
 """An estimate of what a commit adds to the log, besides its events."""
 
@@ -135,10 +137,15 @@ def _problem(path: Path, error: sqlite3.Error) -> StoreError:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return what distinguishes a file from another one of the same name; None if there is no file."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _may_write() -> bool:
+    """Return whether this thread may write what it waits for. Ctrl-C would end a commit of the main thread halfway."""
+    return get_ident() != main_thread().ident
 
 
 class _Entry(NamedTuple):
@@ -155,6 +162,9 @@ class _Entry(NamedTuple):
 class Journal:
     """A queue of writes: commits all that are waiting at once, in order, and tells when one is on disk.
 
+    A thread that waits for a write writes itself, unless another thread does at that moment: to hand work over and back
+    takes longer than a fast disk. A thread of the journal writes what nobody waits for.
+
     After a failed commit nothing more is written: only opening the file again shows what the disk holds.
 
     Parameters
@@ -170,6 +180,7 @@ class Journal:
         self.new = not path.exists()
         """Whether the file was created here."""
         self.connection = connect(path, create=create)
+        self._log = write_ahead.log_of(path)
         self._files: tuple[tuple[int, int] | None, ...] = ()
         """The file and its write-ahead log: device and inode."""
         self._marked = True
@@ -182,7 +193,13 @@ class Journal:
         self._queue: list[_Entry] = []
         self._number = self._done = 0
         self.closed = False
-        self._changed = Condition()
+        lock = Lock()
+        self._changed, self._wanted = Condition(lock), Condition(lock)
+        """For those who wait for a write, and for the journal's thread."""
+        self._writing = False
+        """Whether a thread writes at present."""
+        self._wakes = inf
+        """When the journal's thread looks at the queue next; -inf: as soon as nobody writes."""
         self._thread: Thread | None = None
 
     def start(self) -> None:
@@ -193,29 +210,43 @@ class Journal:
         self._thread = Thread(target=self._run, name="treeward-writer", daemon=True)
         self._thread.start()
 
-    def put(self, write: Write | None = None, records: bytes = b"", *, alone: bool = False, within: float = 0.0) -> int:
-        """Queue a write and events, and return the number to wait for; it may be delayed by `within` seconds."""
+    def put(
+        self, write: Write | None = None, records: bytes = b"", *, alone: bool = False, within: float | None = 0.0
+    ) -> int:
+        """Queue a write and events, and return the number to wait for.
+
+        The write may be delayed by `within` seconds; None: the same thread waits for it next.
+        """
         with self._changed:
             self.refuse()
             self._number += 1
-            self._queue.append(_Entry(self._number, write, records, alone, monotonic() + within))
-            self._changed.notify_all()
+            due = monotonic() + (within or 0.0)
+            self._queue.append(_Entry(self._number, write, records, alone, due))
+            if alone or (due < self._wakes and (within is not None or not _may_write())):
+                self._wanted.notify()
             return self._number
 
     def wait(self, number: int | None = None) -> None:
         """Return when the write of that number, or everything so far, is on disk; raise `StoreFailed` if it is not."""
-        with self._changed:
-            upto = self._number if number is None else number
-            while self._done < upto and self.failed is None:
-                self._changed.wait()
-            if self._done < upto:
-                self.refuse()
+        upto = number
+        while True:
+            with self._changed:
+                upto = self._number if upto is None else upto
+                if self._done >= upto:
+                    return
+                if self.failed is not None:
+                    self.refuse()
+                if self._writing or not self._queue or self._queue[0].alone or not _may_write():
+                    self._changed.wait()
+                    continue
+                batch = self._take()
+            self._write(batch)
 
     def hurry(self) -> int:
         """Begin with all delayed writes now, and return the number of the last."""
         with self._changed:
             self._queue = [entry._replace(due=0.0) for entry in self._queue]
-            self._changed.notify_all()
+            self._wanted.notify()
             return self._number
 
     def probe(self) -> None:
@@ -260,7 +291,7 @@ class Journal:
         """Write what is waiting, and release the file."""
         with self._changed:
             self.closed = True
-            self._changed.notify_all()
+            self._wanted.notify()
         if self._thread is not None:
             self._thread.join()
         write_ahead.close(self.connection, self.path)
@@ -273,57 +304,79 @@ class Journal:
             raise StoreFailed(f"{self.path}: the store is closed")
 
     def _next(self) -> list[_Entry]:
-        """Wait for writes, and return those of the next commit; none at the end."""
+        """Wait until a write is due, and return those of the next commit; none at the end."""
         with self._changed:
-            while True:
-                if self._queue:
-                    left = min(entry.due for entry in self._queue) - monotonic()
-                    if left <= 0 or self.closed:
+            while self.failed is None:
+                now, due = monotonic(), min((entry.due for entry in self._queue), default=inf)
+                if not self._writing:
+                    if due <= now or (self.closed and self._queue):
+                        return self._take()
+                    if self.closed:
                         break
-                    self._changed.wait(left)
-                elif self.closed:
-                    return []
-                else:
-                    self._changed.wait()
-            count = next((i for i, entry in enumerate(self._queue) if entry.alone), len(self._queue)) or 1
-            batch, self._queue = self._queue[:count], self._queue[count:]
-            return batch
+                    if self._logged > _LOG_BYTES // 2:  # a calm moment
+                        self._writing = True
+                        return [_Entry(self._done, lambda _: self._checkpoint(), b"", True, now)]
+                self._wakes = -inf if self._writing else due
+                self._wanted.wait(None if self._writing or due == inf else due - now)
+        return []
+
+    def _take(self) -> list[_Entry]:
+        """Return the writes of the next commit, which the caller must write now."""
+        count = next((i for i, entry in enumerate(self._queue) if entry.alone), len(self._queue)) or 1
+        batch, self._queue = self._queue[:count], self._queue[count:]
+        self._writing = True
+        return batch
 
     def _run(self) -> None:
         while batch := self._next():
-            try:
-                self._commit(batch)
-                self._logged += _BYTES_PER_COMMIT + sum(len(entry.records) for entry in batch)
-                self._still_there()
-                if self._logged > _LOG_BYTES:
-                    self._checkpoint()
-            except Exception as error:
-                why = str(error) if isinstance(error, StoreFailed) else f"could not be written ({error})"
-                with self._changed:
-                    self.failed = StoreFailed(f"{self.path}: {why}; restart to recover")
-                    self._changed.notify_all()
-                return
-            with self._changed:
+            self._write(batch)
+
+    def _write(self, batch: list[_Entry]) -> None:
+        """Write what was taken from the queue, and tell those who wait."""
+        failed: BaseException | None = None
+        try:
+            self._logged += _BYTES_PER_COMMIT + sum([len(entry.records) for entry in batch])
+            self._commit(batch)
+            self._still_there()
+            if self._logged > _LOG_BYTES:
+                self._checkpoint()
+        except BaseException as error:
+            failed = error
+        with self._changed:
+            if failed is None:
                 self._done = batch[-1].number
                 self.commits += 1
-                self._changed.notify_all()
+            else:
+                why = str(failed) if isinstance(failed, StoreFailed) else f"could not be written ({failed})"
+                self.failed = StoreFailed(f"{self.path}: {why}; restart to recover")
+            self._writing = False
+            self._changed.notify_all()
+            if self._wakes == -inf or failed is not None or self._logged > _LOG_BYTES // 2:
+                self._wanted.notify()
+        if failed is not None and not isinstance(failed, Exception):
+            raise failed
 
     def _commit(self, batch: list[_Entry]) -> None:
         if batch[0].alone and batch[0].write is not None:
             batch[0].write(self.connection)
             return
-        self.connection.execute("BEGIN IMMEDIATE")
-        if not self._marked:
-            self.connection.execute(write_ahead.MARK)
-            self._marked = True
-        for entry in batch:
-            if entry.write is not None:
-                entry.write(self.connection)
+        writes = [entry.write for entry in batch if entry.write is not None]
         # One row for all events: every statement releases the interpreter lock, and getting it back takes time.
         records = b"".join([entry.records for entry in batch])
+        if not writes and not records:
+            return
+        single = self._marked and not writes and len(records) <= MOST_BYTES
+        if not single:  # a single statement is a transaction of its own
+            self.connection.execute("BEGIN IMMEDIATE")
+            if not self._marked:
+                self.connection.execute(write_ahead.MARK)
+                self._marked = True
+            for write in writes:
+                write(self.connection)
         if records:
             self.next_seq = add(self.connection, self.next_seq, records)
-        self.connection.execute("COMMIT")
+        if not single:
+            self.connection.execute("COMMIT")
 
     def checkpoint(self) -> int:
         """Move everything from the log into the file, so that the log can be emptied; return the write's number."""
@@ -335,7 +388,7 @@ class Journal:
         self._logged, self._marked = 0, False
 
     def _identities(self) -> tuple[tuple[int, int] | None, ...]:
-        return _identity(self.path), _identity(write_ahead.log_of(self.path))
+        return _identity(self.path), _identity(self._log)
 
     def _still_there(self) -> None:
         """Raise if the file or its log was removed or replaced; first save what a deleted log holds."""

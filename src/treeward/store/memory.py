@@ -22,8 +22,9 @@ _KEYS_AT_ONCE = 64
 _SIZE = EVENT.itemsize
 _KINDS = {str, int}
 _NO_NONCE = bytes(8)
-_NONCE = slice(EVENT.fields["nonce"][1], EVENT.fields["nonce"][1] + 8)  # type: ignore[index]
-_KIND = EVENT.fields["kind"][1]  # type: ignore[index]
+_NONCE_AT: int = EVENT.fields["nonce"][1]  # type: ignore[index]
+_NONCE = slice(_NONCE_AT, _NONCE_AT + 8)
+_KIND_AFTER_NONCE: int = EVENT.fields["kind"][1] - _NONCE_AT  # type: ignore[index]
 
 
 class Change(NamedTuple):
@@ -117,9 +118,11 @@ class MemoryStore:
         with self._lock:
             self._refuse()
             outdated = epoch is not None and epoch != self.identities.epoch
-            for i, (user, event, kind) in enumerate(zip(users, pieces, kinds, strict=True)):
+            if outdated:
+                new, pieces = [False] * len(users), []
+            for i, (user, event, kind) in enumerate(zip(users, pieces, kinds, strict=False)):
                 log = logs.get(user)
-                if outdated or (kind != SHOWN and not _is_news(log or _NONE, event, kind, known, i)):
+                if kind != SHOWN and not _is_news(log or _NONE, event, kind, known, i):
                     new[i] = False
                 elif log is None:
                     logs[user] = bytearray(event)
@@ -282,9 +285,9 @@ def _has_reward(log: bytes | bytearray, nonce: bytes) -> bool:
     The search begins at the end, where it nearly always is: a log may be long.
     """
     at = log.rfind(nonce)
-    while at >= 0 and (at - _NONCE.start) % _SIZE:  # those bytes, but not as a nonce
+    while at >= 0 and at % _SIZE != _NONCE_AT:  # those bytes, but not as a nonce
         at = log.rfind(nonce, 0, at + 7)
-    return at >= 0 and log[at + _KIND - _NONCE.start] != SHOWN
+    return at >= 0 and log[at + _KIND_AFTER_NONCE] != SHOWN
 
 
 def _rewards(log: bytes | bytearray, nonce: int) -> AnyArray:

@@ -110,7 +110,7 @@ class SQLiteStore(MemoryStore):
             file.executemany("INSERT OR REPLACE INTO users VALUES (?, ?, ?, ?)", fresh)
             put_metadata(file, change.metadata)
 
-        return self._journal.put(write if fresh or change.metadata else None, records.tobytes(), within=within or 0.0)
+        return self._journal.put(write if fresh or change.metadata else None, records.tobytes(), within=within)
 
     def _number(self, user: User, fresh: list[tuple[object, ...]]) -> int:
         number = self._numbers.get(user)

@@ -21,7 +21,8 @@ SCHEMA = (
     "CREATE TABLE events (seq INTEGER PRIMARY KEY, records BLOB NOT NULL, crc INTEGER NOT NULL)",
 )
 _SEQ = struct.Struct("<q")
-_MOST = 50_000
+MOST_BYTES = 50_000 * RECORD.itemsize
+"""The size of the longest row."""
 _AT_ONCE = 1_000
 
 
@@ -68,9 +69,8 @@ def metadata_of(path: object, row: tuple[Any, ...]) -> tuple[str, bytes]:
 
 def add(file: sqlite3.Connection, seq: int, records: bytes) -> int:
     """Write records from number `seq` on, and return the next number."""
-    size = RECORD.itemsize * _MOST
-    for start in range(0, len(records), size):
-        part = records[start : start + size]
+    for start in range(0, len(records), MOST_BYTES):
+        part = records[start : start + MOST_BYTES]
         file.execute("INSERT INTO events VALUES (?, ?, ?)", (seq, part, checksum(seq, part)))
         seq += len(part) // RECORD.itemsize
     return seq
