@@ -8,6 +8,7 @@ import gc
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -52,11 +53,24 @@ def listening(host: str, port: int, *, shared: bool = False, name: str = "port")
     return made
 
 
-def address_of(listener: socket.socket) -> str:
+def tls_of(settings: Settings) -> ssl.SSLContext | None:
+    """Return what encrypts the public listener; None: nothing does. Versions before TLS 1.2 are refused."""
+    if not settings.tls_cert:
+        return None
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        made.load_cert_chain(settings.tls_cert, settings.tls_key, password=lambda: "")  # never asks at the terminal
+    except (OSError, ValueError) as error:
+        rule = f"a certificate chain in PEM that fits the key {settings.tls_key}, which has no password"
+        raise InvalidArgument("serve", "tls_cert", rule, f"{settings.tls_cert} ({error})") from error
+    return made
+
+
+def address_of(listener: socket.socket, *, encrypted: bool = False) -> str:
     """Return the address of a socket, as it is typed into a browser."""
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
-    return f"http://{shown}:{port}"
+    return f"{'https' if encrypted else 'http'}://{shown}:{port}"
 
 
 def serve(
@@ -87,8 +101,8 @@ def serve(
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, settings.max_connections + 512)), hard))
-    starting, loaded = Starting(settings), Future["App"]()
-    listeners = [_Listener(listening(settings.host, settings.port, shared=settings.workers > 1), starting)]
+    starting, loaded, tls = Starting(settings), Future["App"](), tls_of(settings)
+    listeners = [_Listener(listening(settings.host, settings.port, shared=settings.workers > 1), starting, tls)]
     if settings.admin_port >= 0:
         listeners.append(_Listener(listening("127.0.0.1", settings.admin_port, name="admin_port"), starting))
 
@@ -136,8 +150,8 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop]:
 class _Listener:
     """One bound socket with uvicorn's server, and the application that answers, which is replaced once it is loaded."""
 
-    def __init__(self, bound: socket.socket, starting: Starting) -> None:
-        self.address = address_of(bound)
+    def __init__(self, bound: socket.socket, starting: Starting, tls: ssl.SSLContext | None = None) -> None:
+        self.address = address_of(bound, encrypted=tls is not None)
         self._bound, self._gate = bound, Gate(starting)
         self._protocol = type(
             "ServiceProtocol", (Protocol,), {"settings": starting.settings, "routes": {}, "heads": KnownHeads()}
@@ -147,6 +161,7 @@ class _Listener:
                 self._gate, http=self._protocol, interface="asgi3", ws="none", lifespan="off",
                 proxy_headers=False, access_log=False, log_config=None, log_level="error", server_header=False,
                 date_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_SECONDS_TO_DRAIN, backlog=2048,
+                ssl_context_factory=None if tls is None else lambda config, default: tls,
             )
         )  # fmt: skip
         self._task: asyncio.Task[None] | None = None

@@ -134,6 +134,10 @@ class Settings:
     admin_port: Annotated[int, Whole(-1, 65535)] = _of(
         "port of metrics and admin routes, on loopback; 0: any free one; -1: none", 8001
     )
+    tls_cert: Annotated[str, Existing("file")] = _of(
+        "certificate chain in PEM: `port` is then answered by https; none by default", ""
+    )
+    tls_key: Annotated[str, Existing("file")] = _of("its private key in PEM, without a password", "")
     keys: tuple[Key, ...] = _of("tables with `name`, `role` and `sha256`; see `treeward key new`", ())
     workers: Annotated[int, Whole(1, 256)] = _of(
         "processes behind one port; more than 1 needs a database as the store", 1
@@ -162,6 +166,8 @@ class Settings:
         if self.default_reward is not None and not self.window:
             raise InvalidArgument("serve", "window", "above 0 where there is a default_reward", self.window)
         self._check_keys()
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise InvalidArgument("serve", "tls_key", "given where tls_cert is, and only there", self.tls_key)
 
     def roles(self) -> dict[str, str]:
         """Return the column of a table of items for each role."""
