@@ -2,7 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 
 from treeward.core import rng
 from treeward.core.errors import NothingLeft, StoreError
+from treeward.core.parallel import cores
 from treeward.core.types import AnyArray, Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.embed.features import Context
@@ -37,6 +40,8 @@ from treeward.store.numbers import number_items, number_snapshot
 
 SLOT_BITS = 16
 """The low bits of a call's nonce are left to its slots."""
+_MOST_THREADS, _LEAST_PER_THREAD = 4, 12
+"""How many threads decide for the users of one call, and for how many users it takes one more."""
 _HELD, _HELD_BYTES = 32, 64 << 20
 """How many editions of the crowd are kept to explain decisions by; fewer if they take more bytes than that."""
 
@@ -125,6 +130,8 @@ class Decider:
         leaves = np.diff(plan.tree.first_child) == 0
         self._largest = int(np.diff(plan.tree.item_range[leaves]).max())
         self._room = scratch(plan), Trace.empty(MOST_STEPS)
+        self._rooms: list[tuple[Floats, Candidates, Trace]] = []
+        """What further threads need, one after the other: a matrix to unpack A^-1 into, and working memory."""
         nobody = np.zeros(0, dtype=np.int64)
         self._nobody = Batch(nobody, nobody, nobody, *nothing_closed(0))
         self._kernel = self._bound(plan)
@@ -255,11 +262,43 @@ class Decider:
             most += int(state.shown.length[seats].max())
         if closed.diverse:
             most = min(most + n * self._largest, len(self.plan.items))
-        mine = np.zeros(most, dtype=np.int32), np.zeros(1, dtype=np.int64)
-        screen = Screen(closed.named, closed.only, closed.flags, *mine)
-        lanes = rng.lanes(self._seed, streams, nonces)
-        batch = Batch(seats, lanes, np.zeros(len(seats), dtype=np.int64), closed.extra, closed.ends)
-        (kernel or self._kernel)(state, batch, n, closed.diverse, screen, self._seed, *room, out)
+        lanes, none = rng.lanes(self._seed, streams, nonces), np.zeros(len(seats), dtype=np.int64)
+
+        def choose(first: int, last: int, state: State, room: tuple[Candidates, Trace]) -> None:
+            mine = np.zeros(most, dtype=np.int32), np.zeros(1, dtype=np.int64)
+            screen = Screen(closed.named, closed.only, closed.flags, *mine)
+            some = slice(first, last)
+            batch = Batch(seats[some], lanes[some], none[some], closed.extra, closed.ends[first : last + 1])
+            decisions = out[first * n : last * n]
+            (kernel or self._kernel)(state, batch, n, closed.diverse, screen, self._seed, *room, decisions)
+
+        threads = min(_MOST_THREADS, cores(), len(seats) // _LEAST_PER_THREAD)
+        if threads < 2:
+            choose(0, len(seats), state, room)
+            return
+        bounds = [len(seats) * k // threads for k in range(threads + 1)]
+        others = [
+            _helpers().submit(choose, bounds[k], bounds[k + 1], *self._apart(k, state)) for k in range(1, threads)
+        ]
+        try:
+            choose(0, bounds[1], state, room)
+        finally:
+            wait(others)  # they use what the caller has locked
+        for other in others:
+            other.result()
+
+    def _apart(self, number: int, state: State) -> tuple[State, tuple[Candidates, Trace]]:
+        """Return the state and the working memory that one of several threads uses."""
+        while len(self._rooms) < number:
+            self._rooms.append((np.zeros_like(state.posterior.inverse), scratch(self.plan), Trace.empty(MOST_STEPS)))
+        inverse, candidates, trace = self._rooms[number - 1]
+        return state._replace(posterior=state.posterior._replace(inverse=inverse)), (candidates, trace)
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    """Return the threads that decide together with the one that calls."""
+    return ThreadPoolExecutor(_MOST_THREADS - 1, thread_name_prefix="treeward-decide")
 
 
 def _renew_liked(plan: Plan) -> None:
