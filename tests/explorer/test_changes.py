@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 import treeward as tw
+from treeward.data.synthetic import synthetic_catalogue
 from treeward.engine.available import Flags
+from treeward.engine.layout import rows_together
 from treeward.state.user_states import state_bytes
 from treeward.store.events import REWARD
 from treeward.tree import tree_arrays
@@ -194,6 +196,7 @@ def check_room(now, room):
     """Assert that what is kept up is what one would count."""
     tree, open_places = now.decider.plan.tree, room.flags.open
     assert Flags.of(open_places).before.tolist() == room.flags.before.tolist()
+    assert Flags.of(open_places).bits.tolist() == room.flags.bits.tolist()
     assert (tree.items[open_places] >= 0).all()
     assert (room.taken == (tree.items >= 0)).all()
     leaves = tree_arrays.leaves(tree)
@@ -379,3 +382,18 @@ def test_a_new_catalogue_includes_earlier_changes(tmp_path):
     store.metadata.put({"change/000000000099": b"rubbish"})
     with pytest.raises(tw.TreewardError, match="page 99"):
         tw.Explorer(shop, store=store)
+
+
+def test_what_is_kept_apart_of_the_best_liked_items_follows_new_ones():
+    explorer = tw.Explorer(synthetic_catalogue(300, dim=6, seed=0), store=tw.MemoryStore(), seed=0)
+    explorer.feedback({d.id: float(d.item % 2) for d in explorer.recommend(["ada", "bob"], 20)})
+    explorer.publish()
+    decider = explorer._snapshot.decider
+    places, vectors = decider.plan.crowd.top[:3], decider.plan.items[decider.plan.crowd.top[:3]]
+    for change in (lambda: None, lambda: decider.place_new_items(places, vectors)):
+        change()
+        plan = decider.plan
+        expected = rows_together(plan.crowd.top, plan.items, plan.crowd.offset, plan.bonus)
+        assert len(plan.crowd.top) > 3
+        np.testing.assert_array_equal(plan.crowd.liked, expected)
+    assert not plan.crowd.liked[:3, -2].any()

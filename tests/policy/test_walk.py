@@ -7,7 +7,7 @@ import treeward as tw
 from tests import naive
 from treeward.bandit import EpsilonGreedy, LinUCB, Thompson
 from treeward.core.errors import InvalidArgument
-from treeward.engine.available import Flags, Screen, flip, is_open, left, nth, opened, shut
+from treeward.engine.available import Flags, Screen, flip, is_open, left, nth, opened, shut, shut_all
 from treeward.engine.batch import DECISION, Batch
 from treeward.engine.decide import chooser
 from treeward.engine.history import History, amend, record, tally
@@ -301,10 +301,15 @@ def test_filters_keep_open_items(named, kind, closed, first, length, turned):
             flip(flags, place, not flags.open[place])
         named = named ^ turned
         assert Flags.of(flags.open).before.tolist() == flags.before.tolist()
+        assert Flags.of(flags.open).bits.tolist() == flags.bits.tolist()
     listed = np.array(sorted(named) if kind == "only" else [], dtype=np.int32)
     screen = Screen(listed, kind == "only", flags, np.zeros(210, dtype=np.int32), np.zeros(1, dtype=np.int64))
     for place in closed:
         shut(screen, place)
+    together = screen._replace(mine=np.zeros(210, dtype=np.int32), closed=np.zeros(1, dtype=np.int64))
+    shut_all(together, np.array(sorted(set(closed)), dtype=np.int32), 0, len(set(closed)))
+    count = int(together.closed[0])
+    assert together.mine[:count].tolist() == screen.mine[: screen.closed[0]].tolist()
     last = min(201, first + length)
     there = [p for p in range(first, last) if (kind == "all" or p in named) and p not in closed]
     assert left(screen, first, last) == len(there)
