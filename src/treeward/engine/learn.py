@@ -110,6 +110,15 @@ def _replay_user(
     return last
 
 
+@kernel(allocates=False)
+def close_shown(rest: int, shown: Lists, seats: NDArray[np.int64], places: Integers) -> None:
+    """Close the places that were just shown, as a replay of exposures would; there must be room."""
+    for i in range(len(seats)):
+        for j in range(places.shape[1]):
+            if places[i, j] >= 0:
+                close(rest, shown, seats[i], whole(places[i, j]), whole(SHOWN))
+
+
 @inner
 def learn_item(
     lesson: Lesson,

@@ -3,15 +3,15 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.types import AnyArray
+from treeward.core.types import AnyArray, Integers
 from treeward.engine.history import History
 from treeward.engine.layout import Plan, State
-from treeward.engine.learn import Desk, Events, replay_items
+from treeward.engine.learn import Desk, Events, close_shown, replay_items
 from treeward.engine.learn_paths import replay_paths
 from treeward.engine.posterior import BLOCK, REFRESH, Posterior, reset
 from treeward.engine.ragged import Lists, widened
 
-__all__ = ["Events", "apply_events", "copy_users", "need_replay", "reset_user", "reset_users"]
+__all__ = ["Events", "add_shown", "apply_events", "copy_users", "need_replay", "reset_user", "reset_users"]
 
 
 def reset_users(plan: Plan, state: State, seats: NDArray[np.int64]) -> None:
@@ -59,6 +59,15 @@ def apply_events(plan: Plan, state: State, seats: NDArray[np.int64], ends: NDArr
         if stuck < 0:
             return state
         state = _widen(plan, state, int(seats[stuck]), int(ends[stuck + 1] - done[stuck]))
+
+
+def add_shown(plan: Plan, state: State, seats: NDArray[np.int64], places: Integers) -> State:
+    """Apply exposures of items at `places`, (seats, n), where items rest. It is `apply_events`, but faster."""
+    coming = np.full(len(seats), places.shape[1])
+    for user in _too_narrow(plan, state, seats, coming):
+        state = _widen(plan, state, int(seats[user]), places.shape[1])
+    close_shown(plan.rest, state.shown, seats, places)
+    return state
 
 
 def copy_users(plan: Plan, source: State, target: State, seats: NDArray[np.int64]) -> State:

@@ -118,7 +118,8 @@ class Deciding:
         events["reward"] = np.where(chosen["exact"], chosen["propensity"], -chosen["propensity"])
         owners = users if n == 1 else [user for user in users for _ in range(n)]
         self._store.append(owners, events, within=self._within or 0.0)
-        snapshot.decider.states.add_exposures(users, n, events)
+        places = snapshot.decider.positions.place_of_row[chosen["item"]]
+        snapshot.decider.states.add_exposures(users, places.reshape(len(users), n))
         if self._item_counts is not None:
             self._item_counts.add(events)
 

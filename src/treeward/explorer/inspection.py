@@ -367,11 +367,8 @@ class Inspection:
 
     def totals(self) -> records.Totals:
         """Return how many items were ever shown, and the rewards since the start."""
-        with self._lock:
-            snapshot = self._snapshot
-            counts = self.item_counts(snapshot.rows[snapshot.open_places] if snapshot.can_change else slice(None))
         assert self._item_counts is not None
-        return records.Totals(int(np.count_nonzero(counts.shown)), self._item_counts.rewards, self._item_counts.earned)
+        return records.Totals(self._item_counts.covered(), self._item_counts.rewards, self._item_counts.earned)
 
     @property
     def has_crowd(self) -> bool:

@@ -24,6 +24,7 @@ class ItemCounts:
         """Rewards that were added since the store was counted ..."""
         self.earned = 0.0
         """... and their sum, with changes to earlier rewards; forgetting a user subtracts nothing."""
+        self._covered = 0
         self._waiting: deque[tuple[AnyArray, int]] = deque()
         self._lock = runtime.lock()
 
@@ -48,6 +49,11 @@ class ItemCounts:
             self._grow(int(numbers.max(initial=-1)) + 1)
             return self._shown[numbers], self._earned[numbers]
 
+    def covered(self) -> int:
+        """Return how many different items were shown, without looking at all of them."""
+        self._count_waiting()
+        return self._covered
+
     def _grow(self, size: int) -> None:
         if size > len(self._shown):
             more = max(size, len(self._shown) + len(self._shown) // 8) - len(self._shown)
@@ -62,7 +68,10 @@ class ItemCounts:
     def _count(self, events: AnyArray, sign: int) -> None:
         numbers, shown, reward = events["item"], events["kind"] == SHOWN, events["reward"]
         self._grow(int(numbers.max(initial=-1)) + 1)
+        items = np.unique(numbers[shown])
+        before = np.count_nonzero(self._shown[items] > 0)
         np.add.at(self._shown, numbers[shown], sign)
+        self._covered += int(np.count_nonzero(self._shown[items] > 0) - before)
         np.add.at(self._earned, numbers[~shown], sign * reward[~shown])
         if sign > 0:
             self.rewards += int(np.isin(events["kind"], (REWARD, NOTED)).sum())

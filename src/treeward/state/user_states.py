@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from treeward.core import rng
 from treeward.core.errors import InvalidArgument
-from treeward.core.types import AnyArray
+from treeward.core.types import AnyArray, Integers
 from treeward.engine.history import History
 from treeward.engine.layout import Plan, State, empty_state
 from treeward.engine.posterior import Posterior
 from treeward.engine.ragged import Lists
-from treeward.engine.replay import Events, apply_events, copy_users, need_replay, reset_users
+from treeward.engine.replay import Events, add_shown, apply_events, copy_users, need_replay, reset_users
 from treeward.state.contexts import Contexts
 from treeward.state.item_positions import ItemPositions
 from treeward.store.base import EventStore, User, join
@@ -187,27 +187,25 @@ class UserStates:
         known = (user for user in reversed(self._seat_of) if self._seen[self._seat_of[user]])
         return list(islice(known, min(most, self.most)))
 
-    def add_exposures(self, users: Sequence[User], count: int, events: AnyArray) -> None:
-        """Let states know the last `count` events of each user, exposures: their next call need not read them."""
+    def add_exposures(self, users: Sequence[User], places: Integers) -> None:
+        """Let states know the latest events of users, exposures of items at `places`, (users, n).
+
+        Their next call need not read them then.
+        """
         if self.store.shared:
             return
-        seats, current = list[int](), list[int]()
+        count, seen, seats, current = places.shape[1], self._seen, list[int](), list[int]()
         for i, (user, known) in enumerate(zip(users, self.store.counts(users), strict=True)):
             seat = self._seat_of.get(user)
             # If more events were added in between, the user's next call reads all of them.
-            if seat is not None and known == self._seen[seat] + count:
+            if seat is not None and known == seen[seat] + count:
+                seen[seat] = known
                 seats.append(seat)
                 current.append(i)
-        if not seats:
+        if not seats or not self.plan.once:  # where items may repeat, exposures change no state
             return
-        if not self.plan.once:  # where items may repeat, exposures change no state
-            for seat in seats:
-                self._seen[seat] += count
-            return
-        if len(current) < len(users):
-            events = events.reshape(len(users), count)[current].ravel()
         try:
-            self._catch_up(np.array(seats), np.full(len(seats), count), events)
+            self.state = add_shown(self.plan, self.state, np.array(seats), places[current])
         except BaseException:  # as in `seat`
             for i in current:
                 self.drop(users[i])
