@@ -282,18 +282,14 @@ class Explorer:
 
         `recommend` would do it as well, but other calls wait for that.
         """
-        with self._current.lock:
-            states = self._snapshot.decider.states
-            absent = [user for user in dict.fromkeys(users) if not states.has_at_hand(user)]
-        if not absent:
-            return
-        replay = Replay(states, absent)
-        with self._current.lock:
-            replay.begin()
-        replay.run()
-        with self._current.lock:
-            if states is self._snapshot.decider.states:
-                replay.finish()
+        snapshot = self._current.snapshot
+        states = snapshot.decider.states
+        absent = [user for user in dict.fromkeys(users) if not states.has_at_hand(user)]
+        if absent:
+            replay = Replay(states, absent)
+            with self._current.lock:
+                if snapshot is self._current.snapshot:
+                    replay.finish()
 
     def preview(
         self,

@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
 Then = Callable[[Answered | Exception], None]
-Work = Callable[[Sequence[Asked]], Sequence[Answered | Exception]]
 
 
 class Full(Exception):
@@ -23,22 +22,14 @@ class _Lane(Generic[Asked, Answered]):
     ----------
     name
         Of the thread.
-    work
-        Takes requests and returns as many answers.
+    handle
+        Is called with requests, and what to call with the answer to each.
     at_once
         How many one call gets at most.
-    deliver
-        Is called on the event loop with requests and their answers.
     """
 
-    def __init__(
-        self,
-        name: str,
-        work: Work[Asked, Answered],
-        at_once: int,
-        deliver: Callable[[list[tuple[Asked, Then[Answered]]], Sequence[Answered | Exception]], None],
-    ) -> None:
-        self._work, self._at_once, self._deliver = work, at_once, deliver
+    def __init__(self, name: str, handle: Callable[[list[tuple[Asked, Then[Answered]]]], None], at_once: int) -> None:
+        self._handle, self._at_once = handle, at_once
         self._queue: SimpleQueue[list[tuple[Asked, Then[Answered]]] | None] = SimpleQueue()
         self._fresh: list[tuple[Asked, Then[Answered]]] = []
         self._busy = Lock()
@@ -46,7 +37,7 @@ class _Lane(Generic[Asked, Answered]):
         self._thread = Thread(target=self._run, name=name, daemon=True)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to answer."""
+        """Begin to take requests."""
         self._loop = loop
         self._thread.start()
 
@@ -56,13 +47,17 @@ class _Lane(Generic[Asked, Answered]):
             self._loop.call_soon(self._hand_over)
         self._fresh.append((asked, then))
 
+    def put(self, batch: list[tuple[Asked, Then[Answered]]]) -> None:
+        """Add requests; may be called by another thread."""
+        self._queue.put(batch)
+
     def pass_by(self) -> None:
-        """Wait for the requests that are being answered now."""
+        """Wait for the requests that are being handled now."""
         with self._busy:
             pass
 
     def close(self) -> None:
-        """Answer the waiting requests, and end the thread."""
+        """Handle the waiting requests, and end the thread."""
         self._hand_over()
         self._queue.put(None)
         if self._thread.is_alive():
@@ -86,14 +81,9 @@ class _Lane(Generic[Asked, Answered]):
                 ended = more is None
                 left = left + (more or [])
             batch, left = left[: self._at_once], left[self._at_once :]
-            if not batch:
-                continue
-            with self._busy:
-                try:
-                    answers: Sequence[Answered | Exception] = self._work([asked for asked, _ in batch])
-                except Exception as error:
-                    answers = [error] * len(batch)
-                self._loop.call_soon_threadsafe(self._deliver, batch, answers)
+            if batch:
+                with self._busy:
+                    self._handle(batch)
 
 
 class Batcher(Generic[Asked, Answered]):
@@ -110,33 +100,32 @@ class Batcher(Generic[Asked, Answered]):
     at_once
         How many one call gets at most.
     slow
-        Says which requests take long: a second thread answers them, so that the others need not wait for them.
-    slow_work
-        What that thread does instead of `work`, with fewer requests per call.
+        Says which requests need a preparation that takes long ...
+    prepare
+        ... which a second thread does, so that other requests need not wait for it. It never raises.
     """
 
     def __init__(
         self,
         name: str,
-        work: Work[Asked, Answered],
+        work: Callable[[Sequence[Asked]], Sequence[Answered | Exception]],
         most: int,
         at_once: int = 256,
         *,
-        slow: Callable[[Asked], bool] | None = None,
-        slow_work: Work[Asked, Answered] | None = None,
+        slow: Callable[[Asked], bool] = lambda asked: False,
+        prepare: Callable[[Sequence[Asked]], None] = lambda asked: None,
     ) -> None:
-        self._most, self._slow = most, slow
+        self._work, self._most, self._slow, self._prepare = work, most, slow, prepare
         self.waiting = 0
-        self._lane = _Lane(name, work, at_once, self._deliver)
-        self._slow_lane = _Lane(f"{name}-slow", slow_work or work, max(1, at_once // 8), self._deliver)
-        self._lanes = [self._lane] if slow is None else [self._lane, self._slow_lane]
+        self._lane = _Lane(name, self._answer, at_once)
+        self._slow_lane = _Lane(f"{name}-prepare", self._prepare_then_answer, max(1, at_once // 16))
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # there is none before the start
 
     def start(self) -> None:
         """Begin to answer; called on the event loop."""
         self._loop = asyncio.get_running_loop()
-        for lane in self._lanes:
-            lane.start(self._loop)
+        self._lane.start(self._loop)
+        self._slow_lane.start(self._loop)
 
     @property
     def full(self) -> bool:
@@ -147,8 +136,7 @@ class Batcher(Generic[Asked, Answered]):
         """Have `then` called, on the event loop, with the answer or the exception; cheaper than a future."""
         if self.waiting >= self._most:
             raise Full
-        lane = self._slow_lane if self._slow is not None and self._slow(asked) else self._lane
-        lane.add(asked, then)
+        (self._slow_lane if self._slow(asked) else self._lane).add(asked, then)
         self.waiting += 1
 
     def ask(self, asked: Asked) -> "asyncio.Future[Answered]":
@@ -178,14 +166,24 @@ class Batcher(Generic[Asked, Answered]):
 
     async def passed(self) -> None:
         """Return when the requests that are being answered now have been."""
-        for lane in self._lanes:
-            await asyncio.to_thread(lane.pass_by)
+        await asyncio.to_thread(self._lane.pass_by)
         await asyncio.sleep(0)
 
     def close(self) -> None:
         """Answer the waiting requests, and end the threads."""
-        for lane in self._lanes:
-            lane.close()
+        self._slow_lane.close()
+        self._lane.close()
+
+    def _prepare_then_answer(self, batch: "list[tuple[Asked, Then[Answered]]]") -> None:
+        self._prepare([asked for asked, _ in batch])
+        self._lane.put(batch)
+
+    def _answer(self, batch: "list[tuple[Asked, Then[Answered]]]") -> None:
+        try:
+            answers: Sequence[Answered | Exception] = self._work([asked for asked, _ in batch])
+        except Exception as error:
+            answers = [error] * len(batch)
+        self._loop.call_soon_threadsafe(self._deliver, batch, answers)
 
     def _deliver(self, batch: "list[tuple[Asked, Then[Answered]]]", answers: Sequence[Answered | Exception]) -> None:
         self.waiting -= len(batch)

@@ -31,11 +31,11 @@ class HotRoute(Batcher[Body, Answer]):
         most: int,
         at_once: int,
         *,
-        slow: Callable[[Body], bool] | None = None,
-        slow_work: Callable[[Sequence[Body]], Sequence[Answer | Exception]] | None = None,
+        slow: Callable[[Body], bool] = lambda body: False,
+        prepare: Callable[[Sequence[Body]], None] = lambda bodies: None,
     ) -> None:
         name = "treeward-" + path.rpartition("/")[2]
-        super().__init__(name, work, most, at_once, slow=slow, slow_work=slow_work)
+        super().__init__(name, work, most, at_once, slow=slow, prepare=prepare)
         self.path, self._decoder = path, msgspec.json.Decoder(kind)
 
     def decode(self, body: bytes) -> Body:
@@ -52,7 +52,7 @@ class HotPath:
         self.recommend = HotRoute(
             "/v1/recommend", wire.RecommendRequest, lambda asks: served.service.recommend(asks), most, 256,
             slow=lambda asked: served.service.must_replay(asked),
-            slow_work=lambda asks: served.service.replay_and_recommend(asks),
+            prepare=lambda asks: served.service.replay(asks),
         )  # fmt: skip
         self.feedback = HotRoute(
             "/v1/feedback", wire.FeedbackRequest, lambda all: served.service.feedback(all), most, 4096

@@ -132,12 +132,11 @@ class Service:
         """Return whether a user's events have to be replayed first, which takes a while. It needs no lock."""
         return self.settings.mode != "apprentice" and not self.explorer.has_at_hand(asked.user)
 
-    def replay_and_recommend(self, requests: Sequence[Request]) -> list[wire.Recommendation | Exception]:
-        """Answer requests for users whose events have to be replayed; others may be answered in the meantime."""
+    def replay(self, requests: Sequence[Request]) -> None:
+        """Bring the states of users into memory, so that `recommend` need not; it says why if that fails."""
         held_out = self.groups.held_out if self.settings.holdout else lambda user: False
-        with suppress(TreewardError):  # then `recommend` fails too, and says why
+        with suppress(Exception):
             self.explorer.prepare([asked.user for asked in requests if not held_out(asked.user)])
-        return self.recommend(requests)
 
     def _explore(self, group: list[tuple[int, Request]], answers: list[wire.Recommendation | Exception | None]) -> None:
         """Decide for requests of different users with equal filters, in one call."""

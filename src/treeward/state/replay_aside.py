@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from treeward.engine.layout import Plan, State, empty_state
-from treeward.engine.replay import Events, apply_events, reset_users
-from treeward.state.user_states import Stamp, UserStates
+from treeward.engine.layout import empty_state
+from treeward.engine.replay import apply_events, reset_users
+from treeward.state.user_states import UserStates
 from treeward.store.base import User, join
 
 _ROOM = 128
@@ -14,7 +14,7 @@ _ROOM = 128
 
 
 class Replay:
-    """The replay of some users' events. Its steps are called in order; `begin` and `finish` hold the explorer's lock.
+    """The replay of some users' events, which needs no lock until it is finished.
 
     Parameters
     ----------
@@ -26,34 +26,20 @@ class Replay:
 
     def __init__(self, states: UserStates, users: Sequence[User]) -> None:
         self._states, self._users = states, list(users)[: states.most]
-        self._epoch = states.store.identities.epoch
-        self._read = states.store.read(self._users)
-        self._stamp: Stamp | None = None
-        self._plan: Plan | None = None
-        self._events: Events | None = None
-        self._state: State | None = None
-
-    def begin(self) -> None:
-        """Note by which plan and which items the events are replayed."""
-        states = self._states
-        self._stamp, self._plan = states.now(self._epoch), states.plan_with_gates()
-        self._events = states.events_for_plan(join(self._read))
-
-    def run(self) -> None:
-        """Replay the events; needs no lock."""
-        assert self._plan is not None
-        assert self._events is not None
-        count = len(self._users)
-        state = empty_state(self._plan, count, _ROOM, compact=True)
-        seats = np.arange(count, dtype=np.int64)
-        reset_users(self._plan, state, seats)
-        ends = np.concatenate([[0], np.cumsum([len(events) for events in self._read])])
-        self._state = apply_events(self._plan, state, seats, ends, self._events)
+        self._stamp = states.now(states.store.identities.epoch)  # before anything is read that may change
+        plan = states.plan
+        read = states.store.read(self._users)
+        self._counts = [len(events) for events in read]
+        events = join(read)
+        seen = states.events_for_plan(events)
+        self._unknown = events["item"][seen.place < 0]
+        self._state = empty_state(plan, len(self._users), _ROOM, compact=True)
+        seats = np.arange(len(self._users), dtype=np.int64)
+        reset_users(plan, self._state, seats)
+        self._state = apply_events(plan, self._state, seats, np.concatenate([[0], np.cumsum(self._counts)]), seen)
 
     def finish(self) -> None:
-        """Give the users their seats, unless anything has changed that the states depend on."""
+        """Give the users their seats, unless what the states depend on has changed; callers hold the lock."""
         states = self._states
-        assert self._state is not None
-        assert self._stamp is not None
-        if self._stamp == states.now(states.store.identities.epoch):
-            states.adopt(self._users, [len(events) for events in self._read], self._state, self._stamp)
+        if self._stamp == states.now(states.store.identities.epoch) and not states.knows_any(self._unknown):
+            states.adopt(self._users, self._counts, self._state, self._stamp)

@@ -92,9 +92,12 @@ class UserStates:
         return len(self._seat_of)
 
     def has_at_hand(self, user: User) -> bool:
-        """Return whether a user's state is here, or is computed in no time; may be called without a lock."""
+        """Return whether a user's state is here, or is computed in no time; may be called without a lock.
+
+        Where requests have contexts, all states are taken to be here: what contexts mean is learned with the lock held.
+        """
         seat = self._seat_of.get(user)
-        if seat is not None and self._stamp[seat].edition == self.edition:
+        if self._contexts.any or (seat is not None and self._stamp[seat].edition == self.edition):
             return True
         return not self.store.shared and self.store.counts([user])[0] <= _FIRST_EVENTS
 
@@ -244,6 +247,10 @@ class UserStates:
     def now(self, epoch: int) -> Stamp:
         """Return what a state is computed with at present."""
         return Stamp(self.edition, epoch, len(self._changed))
+
+    def knows_any(self, numbers: AnyArray) -> bool:
+        """Return whether the catalogue has any of these items."""
+        return bool((self._positions.places(numbers) >= 0).any())
 
     def adopt(self, users: Sequence[User], counts: Sequence[int], state: State, stamp: Stamp) -> None:
         """Take over states that were computed elsewhere: `state` has the users in its first seats."""
