@@ -1,6 +1,7 @@
 """Feedback, decision ids and ingested logs."""
 
 import math
+import string
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -127,6 +128,40 @@ def test_sealed_decisions_are_read_back_unchanged(user, slot, call):
     assert ticket.nonce == (call << 16) + slot
     with pytest.raises(UnknownDecision):
         DecisionIds(b"K" * 32).unseal(sealer.seal(user, *ticket[:-1]))
+
+
+def test_an_id_has_one_spelling():
+    sealer = DecisionIds(b"k" * 32)
+    found = [
+        sealer.seal("ada" + "x" * (call % 3), 3, 5, -1, 0, call, 12, 4, 1_700_000_000_000, 6, 0.25)
+        for call in range(200)
+    ]
+    assert {len(id) % 4 for id in found} == {0, 2, 3}
+    assert set("-_") <= set("".join(found))
+    letters = string.ascii_letters + string.digits + "-_"
+    for id in found:
+        assert sealer.unseal(id).user.startswith("ada")
+        others = {id.replace("-", "+"), id.replace("_", "/"), f"{id}=", f"{id}==", f"{id}A", id[:-1]}
+        others |= {f"{id[:9]}{sign}{id[9:]}" for sign in "=\n *é"} | {id[:-1] + letter for letter in letters}
+        for other in others - {id}:
+            with pytest.raises(UnknownDecision):
+                sealer.unseal(other)
+
+
+def test_rows_for_one_decision_are_recorded_one_after_the_other(shop, tree):
+    made = explorer(shop, tree, on_repeat="last", exposures="all")
+    d, other = made.recommend(["ada"], 2)
+    item, nonce = ("ada", d.item), made.rewards.ids.unseal(d.id).nonce
+    rows = [
+        (d.id, 0.25), ("no id", 1.0), (other.id, 1.0), (d.id, 0.75), (item, 0.5), (d.id, 0.75), (d.id, 9.0),
+        (item, 0.5),
+    ]  # fmt: skip
+    told = made.rewards.record_each(rows)
+    outcomes = ["recorded", "recorded", "changed", "changed", "duplicate", "duplicate"]
+    assert [one for one in told if isinstance(one, str)] == outcomes
+    assert [type(told[i]) for i in (1, 6)] == [UnknownDecision, InvalidArgument]
+    assert made.store.read(["ada"], nonces=[nonce])[0]["reward"].tolist() == [0.25, 0.25, 0.25]
+    assert made.rewards.record_each([]) == []
 
 
 def test_ingested_events_count_for_their_items(shop, tree):

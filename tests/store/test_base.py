@@ -9,7 +9,7 @@ import pytest
 import treeward
 from treeward.core.errors import InvalidArgument
 from treeward.store.base import EventStore, merge, read_rewards
-from treeward.store.events import EVENT, event
+from treeward.store.events import EVENT, SHOWN, event
 from treeward.store.memory import MemoryStore
 from treeward.store.metadata import Metadata, begin
 
@@ -51,6 +51,41 @@ def test_events_that_were_read_do_not_keep_a_log_from_growing():
     store.append(["bob"], event(3, 0.5))
     assert [len(events) for [events] in held[:2]] == [1, 1]
     assert (len(moved), store.counts(["ada", "bob"])) == (2, [0, 3])
+
+
+def test_a_nonce_is_found_only_where_a_nonce_is():
+    """The bytes of a nonce may occur in other fields, and across two events."""
+    store, nonce = MemoryStore(), 0x1122334455667788
+    spread = event(1, 0.0, nonce=5)
+    raw = spread.view(np.uint8)
+    places = range(len(raw) - 8)
+    for at in places:
+        one = raw.copy()
+        one[at : at + 8] = np.frombuffer(nonce.to_bytes(8, "little"), dtype=np.uint8)
+        made = one.view(EVENT)
+        user = f"u{at}"
+        is_its_own = bool(made["nonce"][0] == nonce)
+        store.extend([user], np.array([2]), np.concatenate([made, event(2, 0.0, nonce=9)]))
+        assert len(store.read([user], nonces=[nonce])[0]) == is_its_own
+        assert store.append([user], event(3, 1.0, nonce=nonce)).all() != is_its_own
+        assert not store.append([user], event(3, 1.0, nonce=nonce)).any()
+    across = np.concatenate([event(1, 0.0, own=1.5), event(2, 0.0, kind=SHOWN)])
+    straddling = int.from_bytes(across.tobytes()[31:39], "little", signed=True)
+    store.extend(["ada"], np.array([2]), across)
+    assert store.append(["ada", "ada"], np.concatenate([event(3, 1.0, nonce=straddling)] * 2)).tolist() == [True, False]
+
+
+def test_rewards_of_many_users_in_one_call_are_told_apart():
+    store = MemoryStore()
+    users = ["bob", "ada", 7, "bob", "7", "ada", "bob"]
+    events = np.concatenate([event(i, 1.0, nonce=nonce) for i, nonce in enumerate((1, 1, 1, 2, 1, 1, 1))])
+    assert store.append(users, events).tolist() == [True] * 5 + [False] * 2
+    mixed = np.concatenate(
+        [event(9, 0.3, nonce=3, kind=SHOWN), event(9, 1.0, nonce=3), event(9, 0.3, nonce=3, kind=SHOWN)]
+    )
+    assert store.append(["bob", "bob", "bob"], mixed).all()
+    assert store.append(["bob"], event(9, 1.0, nonce=4), epoch=99).tolist() == [False]
+    assert store.counts(["bob", "ada", 7, "7"]) == [5, 1, 1, 1]
 
 
 def test_metadata_is_listed_by_key_however_it_was_written():

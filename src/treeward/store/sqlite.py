@@ -92,10 +92,12 @@ class SQLiteStore(MemoryStore):
 
     def _write(self, change: Change, within: float | None) -> int:
         fresh: list[tuple[object, ...]] = []
-        owners = [self._number(user, fresh) if count else 0
-                  for user, count in zip(change.users, change.counts, strict=True)]  # fmt: skip
+        one_each = len(change.users) == len(change.events) and 0 not in change.counts
+        owners = [self._numbers.get(user, 0) for user in change.users]
+        if 0 in owners or not one_each:
+            owners = [self._number(user, fresh) if count else 0
+                      for user, count in zip(change.users, change.counts, strict=True)]  # fmt: skip
         records = np.empty(len(change.events), dtype=RECORD)
-        one_each = len(owners) == len(records) and 0 not in change.counts
         records["user"] = owners if one_each else np.repeat(owners, change.counts)
         records["event"] = change.events
         if change.erased is not None:
