@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.compiled import inner
+from treeward.core.lazy_memory import lazy_zeros
 from treeward.engine.ragged import Lists, first_at
 
 
@@ -24,7 +25,7 @@ class History(NamedTuple):
     @classmethod
     def empty(cls, seats: int, events: int) -> "History":
         """Return histories with room for `events` events per seat."""
-        return cls(Lists.empty(seats, events), np.zeros(seats * events))
+        return cls(Lists.empty(seats, events), lazy_zeros((seats * events,), np.float64))
 
 
 @inner(sums=True)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from treeward.core.lazy_memory import lazy_zeros
 from treeward.core.types import Floats, Integers, TreeArrays
 from treeward.engine.explore import UCB, Candidates
 from treeward.engine.history import History
@@ -378,7 +379,7 @@ def empty_state(plan: Plan, seats: int, events: int, *, compact: bool = False) -
     posterior.prior_precision[:], posterior.prior_moment[:] = plan.prior.precision, plan.prior.moment
     return State(
         posterior,
-        Board(np.zeros((seats, board), dtype=np.float32), np.zeros((seats, board), dtype=np.float32)),
+        Board(lazy_zeros((seats, board), np.float32), lazy_zeros((seats, board), np.float32)),
         History.empty(seats, events if plan.remembers else 0),
         Lists.empty(seats, max(most, len(plan.start)) if plan.personal else 0),
         Lists.empty(seats, min(events, plan.rest or events) if plan.once else 0),

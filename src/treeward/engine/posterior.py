@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.compiled import gram, inner
+from treeward.core.lazy_memory import lazy_zeros
 from treeward.core.types import AnyArray, Floats
 
 BLOCK = 32
@@ -74,9 +75,9 @@ class Posterior(NamedTuple):
             np.zeros((rows, slots, BLOCK, dim), dtype=np.float32),
             np.zeros((rows, slots, dim)),
             np.zeros((rows, slots, dim, dim), dtype=np.float32),
-            np.zeros((seats if compact else 0, slots, dim * (dim + 1) // 2), dtype=np.float32),
-            np.zeros((seats, slots, dim), dtype=np.float32),
-            np.zeros((seats, slots), dtype=np.int64),
+            lazy_zeros((seats if compact else 0, slots, dim * (dim + 1) // 2), np.float32),
+            lazy_zeros((seats, slots, dim), np.float32),
+            lazy_zeros((seats, slots), np.int64),
             np.zeros((dim, dim)),
             np.zeros(dim),
             np.zeros((2, dim, dim)),

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core.compiled import inner, kernel
+from treeward.core.lazy_memory import lazy_zeros
 from treeward.core.types import AnyArray, Integers
 
 LEAST = 8
@@ -27,10 +28,10 @@ class Lists(NamedTuple):
     def empty(cls, seats: int, room: int) -> "Lists":
         """Return lists that get room for `room` values each in `clear`.
 
-        Nothing is written before: the system hands out zeroed memory as it is touched, so unused seats cost nothing.
+        Nothing is written before, so unused seats cost nothing.
         """
-        start, capacity, length = (np.zeros(seats, dtype=np.int64) for _ in range(3))
-        return cls(np.zeros(seats * room, dtype=np.int32), start, capacity, length, np.array([0, seats]), room)
+        start, capacity, length = (lazy_zeros((seats,), np.int64) for _ in range(3))
+        return cls(lazy_zeros((seats * room,), np.int32), start, capacity, length, np.array([0, seats]), room)
 
     def clear(self, seats: NDArray[np.int64]) -> None:
         """Empty the lists of seats."""
@@ -60,21 +61,25 @@ def widened(
     top, unused = lists.taken.tolist()
     unused -= int(lists.capacity[seat] == 0)
     if top + room + unused * lists.first <= len(lists.values):
-        old, length = int(lists.start[seat]), int(lists.length[seat])
+        old, count = int(lists.start[seat]), int(lists.length[seat])
         for array in (lists.values, *parallel):
-            array[top : top + length] = array[old : old + length]
+            array[top : top + count] = array[old : old + count]
         lists.start[seat], lists.capacity[seat], lists.taken[:] = top, room, (top + room, unused)
         return lists, list(parallel)
     # Lists shrink to what they need: otherwise one long list would, in time, cost every seat its length.
-    rooms = np.where(lists.capacity > 0, np.maximum(least, np.minimum(lists.capacity, 2 * lists.length)), 0)
+    # Nothing is written for seats beyond the last one that was ever used: there may be millions of them.
+    used = max(seat, int(np.flatnonzero(lists.capacity)[-1:].sum())) + 1
+    start, capacity, length = lists.start[:used], lists.capacity[:used], lists.length[:used]
+    rooms = np.where(capacity > 0, np.maximum(least, np.minimum(capacity, 2 * length)), 0)
     rooms[seat] = room
-    starts = np.concatenate([[0], np.cumsum(rooms)[:-1]])
+    starts = np.cumsum(rooms) - rooms
     top = int(rooms.sum())
     moved: list[AnyArray] = []
     for array in (lists.values, *parallel):
-        moved.append(np.zeros(top + (top + unused * lists.first), dtype=array.dtype))  # memory, once it is touched
-        _move(array, lists.start, lists.length, moved[-1], starts)
-    return Lists(moved[0], starts, rooms, lists.length, np.array([top, unused]), lists.first), moved[1:]
+        moved.append(lazy_zeros((top + top + unused * lists.first,), array.dtype))
+        _move(array, start, length, moved[-1], starts)
+    start[:], capacity[:], lists.taken[:] = starts, rooms, (top, unused)
+    return lists._replace(values=moved[0]), moved[1:]
 
 
 @kernel(allocates=False)

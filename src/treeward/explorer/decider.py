@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
+from os import register_at_fork
 from typing import NamedTuple
 
 import numpy as np
@@ -299,6 +300,9 @@ class Decider:
 def _helpers() -> ThreadPoolExecutor:
     """Return the threads that decide together with the one that calls."""
     return ThreadPoolExecutor(_MOST_THREADS - 1, thread_name_prefix="treeward-decide")
+
+
+register_at_fork(after_in_child=_helpers.cache_clear)  # a child process has none of these threads
 
 
 def _renew_liked(plan: Plan) -> None:

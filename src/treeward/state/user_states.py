@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from treeward.core import rng
 from treeward.core.errors import InvalidArgument
+from treeward.core.lazy_memory import lazy_zeros
 from treeward.core.types import AnyArray, Integers
 from treeward.engine.history import History
 from treeward.engine.layout import Plan, State, empty_state
@@ -79,7 +80,7 @@ class UserStates:
             raise InvalidArgument("Explorer", "memory", f"at least {self.each} bytes, one user's state", memory)
         # All seats at once: the system hands out zeroed memory as it is touched, so unused ones cost nothing.
         self.state = empty_state(plan, self.most, _FIRST_EVENTS, compact=True)
-        self.streams = np.zeros(self.most, dtype=np.int64)
+        self.streams: NDArray[np.int64] = lazy_zeros((self.most,), np.int64)
         # These have an entry for every seat that was ever used.
         self._seen: list[int] = []
         self._stamp: list[Stamp] = []
