@@ -27,6 +27,7 @@ from treeward.data.synthetic import synthetic_catalogue
 from treeward.engine.crowd import CREST, crests
 from treeward.explorer.crowd_edition import CrowdEdition
 from treeward.explorer.crowd_keeper import NOTE
+from treeward.explorer.runtime import Runtime
 from treeward.explorer.snapshot import Snapshot
 from treeward.policy import TREE_POLICIES
 from treeward.store.base import everyone, forget
@@ -519,7 +520,8 @@ def test_a_half_life_follows_changing_tastes(shop, monkeypatch):
         explorer = explorer_of(shop, half_life=half_life)
         for epoch, good in enumerate((lambda item: item % 5 == 0, lambda item: item % 5 == 1)):
             seconds = (100 + 10 * epoch) * day
-            monkeypatch.setattr(explorer.rewards, "_seconds", lambda seconds=seconds: seconds)
+            clock = Runtime(nanoseconds=lambda seconds=seconds: seconds * 1_000_000_000)
+            monkeypatch.setattr(explorer.rewards, "_runtime", clock)
             play(explorer, 500, users=250, first=500 * epoch, good=good)
         share[half_life] = np.mean([explorer.recommend([f"n{i}"])[0].item % 5 == 1 for i in range(40)])
     assert share[1.0] > share[None] + 0.3

@@ -323,11 +323,14 @@ def test_an_error_that_follows_a_swallowed_ctrl_c_is_an_interruption(monkeypatch
         raise RuntimeError("no compiled object yet")
 
     monkeypatch.setattr("treeward.cli.app.app", compiling)
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert (end.value.code, capsys.readouterr().err.strip()) == (130, "interrupted")
-    assert signal.getsignal(signal.SIGINT) is before
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert (end.value.code, capsys.readouterr().err.strip()) == (130, "interrupted")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, inherited)
 
 
 def _raise(error):

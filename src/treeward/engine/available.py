@@ -120,7 +120,7 @@ def shut(screen: Screen, place: int) -> None:
 
 @inner
 def shut_all(screen: Screen, places: Integers, first: int, last: int) -> None:
-    """Close the places first:last of a sorted list to a user to whom none is closed yet."""
+    """Close the places first:last of a sorted list to a user who has no closed place yet."""
     count = whole(0)
     for j in range(first, last):
         screen.mine[count] = places[j]

@@ -273,7 +273,8 @@ class Decider:
             decisions = out[first * n : last * n]
             (kernel or self._kernel)(state, batch, n, closed.diverse, screen, self._seed, *room, decisions)
 
-        threads = min(_MOST_THREADS, cores(), len(seats) // _LEAST_PER_THREAD)
+        threads = len(seats) // _LEAST_PER_THREAD
+        threads = min(_MOST_THREADS, cores(), threads) if threads > 1 else 1
         if threads < 2:
             choose(0, len(seats), state, room)
             return

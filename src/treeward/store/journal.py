@@ -163,7 +163,7 @@ class Journal:
     """A queue of writes: commits all that are waiting at once, in order, and tells when one is on disk.
 
     A thread that waits for a write writes itself, unless another thread does at that moment: to hand work over and back
-    takes longer than a fast disk. A thread of the journal writes what nobody waits for.
+    takes longer than a fast disk. A thread of the journal does the writes without a waiting caller.
 
     After a failed commit nothing more is written: only opening the file again shows what the disk holds.
 
