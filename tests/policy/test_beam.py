@@ -415,14 +415,13 @@ def test_multiplications_are_counted(bandit, products, shop):
 
 def test_filters_of_items_combine():
     flags = Flags.of(~np.isin(np.arange(9), [2, 5]))
-    nothing, room = np.zeros(0, np.int32), (np.zeros(4, np.int32), np.zeros(1, np.int64))
-    screen = Screen(nothing, False, flags, *room)
+    screen = Screen.of(np.zeros(0, np.int32), False, flags, 4)
     for place in (7, 2, 0):
         shut(screen, place)
     out = np.zeros(10, dtype=np.int64)
     assert out[: opened(screen, 0, 9, out)].tolist() == [1, 3, 4, 6, 8]
     assert [place for place in range(9) if is_open(screen, place)] == [1, 3, 4, 6, 8]
-    only = Screen(np.array([2, 5, 7], np.int32), True, Flags.none(), np.zeros(4, np.int32), np.zeros(1, np.int64))
+    only = Screen.of(np.array([2, 5, 7], np.int32), True, Flags.none(), 4)
     shut(only, 5)
     assert out[: opened(only, 0, 9, out)].tolist() == [2, 7] == [place for place in range(9) if is_open(only, place)]
     assert left(only, 0, 9) == 2

@@ -303,10 +303,10 @@ def test_filters_keep_open_items(named, kind, closed, first, length, turned):
         assert Flags.of(flags.open).before.tolist() == flags.before.tolist()
         assert Flags.of(flags.open).bits.tolist() == flags.bits.tolist()
     listed = np.array(sorted(named) if kind == "only" else [], dtype=np.int32)
-    screen = Screen(listed, kind == "only", flags, np.zeros(210, dtype=np.int32), np.zeros(1, dtype=np.int64))
+    screen = Screen.of(listed, kind == "only", flags, 210)
     for place in closed:
         shut(screen, place)
-    together = screen._replace(mine=np.zeros(210, dtype=np.int32), closed=np.zeros(1, dtype=np.int64))
+    together = Screen.of(listed, kind == "only", flags, 210)
     shut_all(together, np.array(sorted(set(closed)), dtype=np.int32), 0, len(set(closed)))
     count = int(together.closed[0])
     assert together.mine[:count].tolist() == screen.mine[: screen.closed[0]].tolist()

@@ -11,6 +11,8 @@ from treeward.engine.ragged import first_at, insert
 
 _BLOCK_BITS = 6
 _IN_BLOCK = (1 << _BLOCK_BITS) - 1
+_MARKS = 64
+_LAST_MARK = (_MARKS << 6) - 1
 
 
 class Flags(NamedTuple):
@@ -88,12 +90,19 @@ class Screen(NamedTuple):
     """Places that are open to all and closed to this user; there is room for more."""
     closed: NDArray[np.int64]
     """(1,): how many of them there are."""
+    marks: NDArray[np.int64]
+    """A bit for each of them, by its lowest digits. Most places have an unset bit, and so need not be looked for."""
 
     @classmethod
     def open(cls, room: int = 0) -> "Screen":
         """Return a screen under which everything is open, with room for `room` places to close."""
-        nothing, closed = np.zeros(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
-        return cls(nothing, False, Flags.none(), np.zeros(room, dtype=np.int32), closed)
+        return cls.of(np.zeros(0, dtype=np.int32), False, Flags.none(), room)
+
+    @classmethod
+    def of(cls, named: Integers, only: bool, flags: Flags, room: int) -> "Screen":
+        """Return a screen on which nothing is closed to the user yet, with room for `room` places to close."""
+        marks = np.zeros(_MARKS, dtype=np.int64)
+        return cls(named, only, flags, np.zeros(room, dtype=np.int32), np.zeros(1, dtype=np.int64), marks)
 
 
 @inner
@@ -112,10 +121,24 @@ def _offered(screen: Screen, place: int) -> bool:
 
 
 @inner
+def begin_screen(screen: Screen) -> None:
+    """Close nothing to the user any more, so that the screen can serve the next user."""
+    screen.closed[0] = 0
+    for word in range(len(screen.marks)):
+        screen.marks[word] = 0
+
+
+@inner
+def _mark(screen: Screen, place: int) -> None:
+    screen.marks[(place & _LAST_MARK) >> 6] |= whole(1) << (place & 63)
+
+
+@inner
 def shut(screen: Screen, place: int) -> None:
     """Close a place to the user."""
     if _offered(screen, place):
         screen.closed[0] = insert(screen.mine, screen.closed[0], place)
+        _mark(screen, place)
 
 
 @inner
@@ -124,6 +147,7 @@ def shut_all(screen: Screen, places: Integers, first: int, last: int) -> None:
     count = whole(0)
     for j in range(first, last):
         screen.mine[count] = places[j]
+        _mark(screen, whole(places[j]))
         count += _offered(screen, places[j])
     screen.closed[0] = count
 
@@ -131,9 +155,10 @@ def shut_all(screen: Screen, places: Integers, first: int, last: int) -> None:
 @inner
 def is_open(screen: Screen, place: int) -> bool:
     """Return whether a place is open to the user."""
-    at = first_at(screen.mine, screen.closed[0], place)
-    if at < screen.closed[0] and screen.mine[at] == place:
-        return False
+    if (screen.marks[(place & _LAST_MARK) >> 6] >> (place & 63)) & 1 != 0:
+        at = first_at(screen.mine, screen.closed[0], place)
+        if at < screen.closed[0] and screen.mine[at] == place:
+            return False
     return _offered(screen, place)
 
 
@@ -149,16 +174,17 @@ def offered(screen: Screen, begin: int, end: int) -> int:
 
 
 @inner
-def taken(screen: Screen, begin: int, end: int) -> int:
-    """Return how many of the places begin:end are closed to this user only."""
+def closed_between(screen: Screen, begin: int, end: int) -> tuple[int, int]:
+    """Return where in `Screen.mine` the places begin:end start and stop."""
     count = screen.closed[0]
-    return first_at(screen.mine, count, end) - first_at(screen.mine, count, begin)
+    return first_at(screen.mine, count, begin), first_at(screen.mine, count, end)
 
 
 @inner
 def left(screen: Screen, begin: int, end: int) -> int:
     """Return how many of the places begin:end are open."""
-    return offered(screen, begin, end) - taken(screen, begin, end)
+    first, last = closed_between(screen, begin, end)
+    return offered(screen, begin, end) - (last - first)
 
 
 @inner

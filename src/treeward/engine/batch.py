@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from treeward.core.compiled import inner, whole
 from treeward.core.types import AnyArray, Floats, Integers
-from treeward.engine.available import Screen, shut, shut_all
+from treeward.engine.available import Screen, begin_screen, shut, shut_all
 from treeward.engine.crowd import offset_of
 from treeward.engine.explore import GREEDY_MEAN, SAMPLE, Candidates, dot
 from treeward.engine.history import tally
@@ -62,7 +62,7 @@ def close_unavailable(
     """Close exactly the places that user i may not be shown, and those that the slots from `first` to `at` took."""
     start = shown.start[batch.seat[i]]
     end = start + shown.length[batch.seat[i]] if numbers.once else start
-    screen.closed[0] = 0
+    begin_screen(screen)
     if numbers.rest == 0:  # the list is sorted
         shut_all(screen, shown.values, start, end)
     for j in range(start if numbers.rest > 0 else end, end):

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from treeward.core import rng
 from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import AnyArray, Floats, Integers
-from treeward.engine.available import Screen, clear, is_open, left, nth, offered, taken
+from treeward.engine.available import Screen, clear, closed_between, is_open, left, nth, offered
 from treeward.engine.batch import Batch, close_taken, close_unavailable, describe_choice
 from treeward.engine.crowd import offset_of
 from treeward.engine.explore import SAMPLE, Belief, Candidates, Draws, best_drawn, dot, draw
@@ -160,15 +160,19 @@ def find(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Candidates
             first, last = whole(first_child[node]), whole(first_child[node + 1])
             if first == last:  # a leaf among inner nodes waits for them
                 kept = _offer(new, new_rank, kept, follow, node, old_rank[i])
+            at, stop = closed_between(screen, whole(beam.item_range[node, 0]), whole(beam.item_range[node, 1]))
             for child in range(first, last):
                 begin, end = whole(beam.item_range[child, 0]), whole(beam.item_range[child, 1])
                 middle, size, gone = dot(beam.vectors[child], theta), end - begin, whole(0)
+                mine = at
+                while at < stop and screen.mine[at] < end:  # the children's places follow one another
+                    at += 1
                 popular = beam.vectors[child, len(theta) - 1]
                 rank = middle + _beyond(
                     search, beam.crowd.crest, theta, length, level, child, popular, begin, size, gone
                 )
                 if not plain and (kept < follow or rank > new_rank[kept - 1]):  # closed items can only lower the rank
-                    size, gone = offered(screen, begin, end), taken(screen, begin, end)
+                    size, gone = offered(screen, begin, end), at - mine
                     if gone >= size:
                         continue
                     rank = middle + _beyond(

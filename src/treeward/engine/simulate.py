@@ -10,7 +10,7 @@ from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import Floats, Integers
 from treeward.engine import beam as beams
 from treeward.engine import walk as walks
-from treeward.engine.available import Screen, shut
+from treeward.engine.available import Screen, begin_screen, shut
 from treeward.engine.explore import Candidates, Draws
 from treeward.engine.layout import (
     BeamArrays,
@@ -95,7 +95,7 @@ def rounds_by_beam(
 ) -> None:
     """Run the user in seat 0 through all rounds, by a beam."""
     seat, gate = whole(0), whole(-1)
-    screen.closed[0] = 0
+    begin_screen(screen)
     for turn in range(len(rounds.rewards)):
         _open_rested(beam.numbers, screen, rounds.shown, turn)
         draws = Draws(rounds.seed, rounds.stream, turn * ROUND)
@@ -122,7 +122,7 @@ def rounds_by_walk(
 ) -> None:
     """Run the user in seat 0 through all rounds, by a walk."""
     seat, gate = whole(0), whole(-1)
-    screen.closed[0] = 0
+    begin_screen(screen)
     for turn in range(len(rounds.rewards)):
         _open_rested(walk.numbers, screen, rounds.shown, turn)
         draws = Draws(rounds.seed, rounds.stream, turn * ROUND)
@@ -141,7 +141,7 @@ def rounds_by_walk(
 def _open_rested(numbers: Numbers, screen: Screen, shown: Integers, turn: int) -> None:
     """Where items come back after a while, close only those that were shown lately."""
     if numbers.rest > 0:
-        screen.closed[0] = 0
+        begin_screen(screen)
         for i in range(max(0, turn - numbers.rest), turn):
             shut(screen, whole(shown[i]))
 

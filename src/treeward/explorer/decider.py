@@ -266,8 +266,7 @@ class Decider:
         lanes, none = rng.lanes(self._seed, streams, nonces), np.zeros(len(seats), dtype=np.int64)
 
         def choose(first: int, last: int, state: State, room: tuple[Candidates, Trace]) -> None:
-            mine = np.zeros(most, dtype=np.int32), np.zeros(1, dtype=np.int64)
-            screen = Screen(closed.named, closed.only, closed.flags, *mine)
+            screen = Screen.of(closed.named, closed.only, closed.flags, most)
             some = slice(first, last)
             batch = Batch(seats[some], lanes[some], none[some], closed.extra, closed.ends[first : last + 1])
             decisions = out[first * n : last * n]

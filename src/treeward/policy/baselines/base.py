@@ -15,7 +15,7 @@ from treeward.core.compiled import kernel, whole
 from treeward.core.errors import InvalidArgument
 from treeward.core.types import Integers
 from treeward.data.catalogue import Catalogue
-from treeward.engine.available import Screen, left, nth, shut
+from treeward.engine.available import Screen, begin_screen, left, nth, shut
 from treeward.engine.explore import SAMPLE, UCB, Draws
 from treeward.engine.layout import Plan
 from treeward.engine.ragged import insert
@@ -337,7 +337,7 @@ def _left(
 
 @kernel(allocates=False, inline=True)
 def _close(screen: Screen, shown: Integers, counts: NDArray[np.int64], user: int) -> None:
-    screen.closed[0] = 0
+    begin_screen(screen)
     if shown.shape[1] > 0:
         for j in range(counts[user]):
             shut(screen, whole(shown[user, j]))
