@@ -23,6 +23,7 @@ from treeward.experiment.report import write_report
 from treeward.experiment.run import Outcome, run
 from treeward.experiment.summary import paired, scores, tidy
 from treeward.policy.session import TreeSession
+from treeward.simulate.synthetic import vivid
 
 Row = tuple[str, str, str, bool]
 OPTIONS = {"movielens-small": {"positive": 0.5}}
@@ -116,18 +117,18 @@ def cost_of_a_decision() -> list[Row]:
 
 
 def without_a_prior(items: int = 100_000, users: int = 100, rounds: int = 200) -> list[Row]:
-    """Compare with exact LinUCB: clicks, each item once, three synthetic worlds, paired by user."""
+    """Compare with exact LinUCB: clicks, repeats allowed, three synthetic worlds of strong tastes, paired by user."""
     arms = {"exact": tw.Flat(budget=None), "beam": tw.Beam(), "by means alone": tw.Beam(directions=0)}
     earned: dict[str, list[np.ndarray]] = {name: [] for name in arms}
     took = dict.fromkeys(arms, 0.0)
     for seed in range(3):
-        world = tw.World.synthetic(items=items, users=users, dim=32, seed=seed)
+        world = tw.World(*vivid(items=items, users=users, dim=32, seed=seed))
         tree = tw.ItemTree.build(world.catalogue.vectors, seed=0)
         for name, arm in arms.items():
-            tw.simulate(arm, world, tree, rounds=2, users=2, reward="click", repeats=False)  # compiles
-            start = time.perf_counter()
-            result = tw.simulate(arm, world, tree, rounds=rounds, seed=seed, reward="click", repeats=False, threads=1)
-            took[name] += time.perf_counter() - start
+            tw.simulate(arm, world, tree, rounds=2, users=2, reward="click")  # compiles
+            start = time.process_time()
+            result = tw.simulate(arm, world, tree, rounds=rounds, seed=seed, reward="click", threads=1)
+            took[name] += time.process_time() - start
             earned[name].append(result.per_user)
     exact = np.concatenate(earned["exact"])
     rows = []
