@@ -73,7 +73,7 @@ def test_flat_without_a_budget_updates_means_and_widths(shop, tree):
 
 @pytest.mark.parametrize("once", [False, True])
 def test_a_beam_that_may_look_at_everything_finds_the_best(shop, tree, once):
-    policy = Beam(LinUCB(0.3), 400, means=10**6, fresh=0.0)
+    policy = Beam(LinUCB(0.3), 400, means=10**6, fresh=0.0, directions=0)
     user, closed = Live(policy.plan(tree, shop, once=once)), []
     rewards = np.random.default_rng(1).random(len(shop))
     for nonce in range(60):
@@ -101,6 +101,69 @@ def test_a_narrow_beam_finds_nearly_the_best_at_little_work():
         found.append(every[user.place(row)] / every[best])
         assert user.work + beam.upkeep < 0.1 * exact.upkeep
     assert np.mean(found) > 0.95
+
+
+def best_bounds(policy, shop, tree, alpha, rounds=80):
+    """How near the upper bounds of the chosen items come to the best one, as a share of what lies above the average."""
+    plan = policy.plan(tree, shop)
+    user, near = Live(plan), []
+    rewards = np.random.default_rng(4).random(len(shop))
+    for nonce in range(rounds):
+        row, node, _ = user.decide(nonce)
+        best, every = best_by_score(user, alpha)
+        near.append((every[user.place(row)] - every.mean()) / (every[best] - every.mean()))
+        user.update(row, node, rewards[row])
+    return np.array(near[1:])  # before the first event all are alike
+
+
+def test_searches_along_tangents_find_the_highest_bounds():
+    shop = catalogue(3_000, 12, seed=5)
+    tree = tw.ItemTree.build(shop.vectors, (8, 80), seed=0)
+    options = {"means": 10**6, "fresh": 0.0, "budget": 4}
+    bold, some, plain = (
+        best_bounds(Beam(LinUCB(1.0), directions=count, **options), shop, tree, 1.0) for count in (24, 8, 0)
+    )
+    assert bold.mean() > 0.95
+    assert plain.mean() + 0.05 < some.mean() < bold.mean()
+    assert bold.max() <= 1 + 1e-5
+
+
+def test_searches_along_tangents_are_counted_and_keep_propensities_exact(shop, tree):
+    made = {}
+    for directions in (0, 1, 6):
+        policy = Beam(LinUCB(0.5), 6, means=100, fresh=0.0, directions=directions)
+        session = policy.session(tree, shop, 20)
+        for nonce in range(6):
+            made[directions] = session.select(np.arange(20), nonce)
+            session.update(made[directions], np.where(made[directions].item % 3 == 0, 1.0, 0.1))
+        assert made[directions].exact.all()
+        assert (made[directions].propensity == 1.0).all()
+    assert (made[0].scores == 6).all()
+    assert (made[1].work >= made[0].work + 6 * (1 + 6)).all()
+    assert (made[6].scores <= 6 + 6).all()
+    assert (made[6].work <= made[0].work + 6 * (100 + 6 + 1 + 40) * 6 + 6 * (6 + 36)).all()
+
+
+def test_searches_along_tangents_never_find_closed_items(shop, tree):
+    plan = Beam(LinUCB(2.0), 4, means=100, fresh=0.0, directions=8).plan(tree, shop)
+    user = Live(plan)
+    user.update(7, -1, 1.0)
+    everything, rng = np.arange(400, dtype=np.int32), np.random.default_rng(0)
+    for nonce in range(100):
+        spared = rng.choice(400, size=int(rng.integers(1, 30)), replace=False)
+        row, _, _ = user.decide(nonce, np.delete(everything, spared))
+        assert user.place(row) in spared
+    assert user.decide(0, everything) == (-1, -1, 0)
+
+
+def test_a_prior_replaces_the_searches_along_tangents(shop, tree):
+    prior = tw.Prior(np.zeros(6), np.eye(6))
+    assert len(Beam().plan(tree, shop).search.starts) == 8
+    assert len(Beam(prior=prior).plan(tree, shop).search.starts) == 0
+    assert len(Beam(prior=prior, directions=3).plan(tree, shop).search.starts) == 3
+    starts = Beam(directions=12).plan(tree, shop).search.starts
+    np.testing.assert_allclose(np.linalg.norm(starts, axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(starts[::2], -starts[1::2])
 
 
 def test_unknown_user_gets_any_item(shop, tree):

@@ -9,10 +9,10 @@ from treeward.core.types import AnyArray, Floats, Integers
 from treeward.engine.available import Screen, clear, closed_between, is_open, left, nth, offered
 from treeward.engine.batch import Batch, close_taken, close_unavailable, describe_choice
 from treeward.engine.crowd import offset_of
-from treeward.engine.explore import SAMPLE, Belief, Candidates, Draws, best_drawn, dot, draw
+from treeward.engine.explore import SAMPLE, UCB, Belief, Candidates, Draws, best_drawn, dot, draw
 from treeward.engine.layout import BeamArrays, Known, Search
 from treeward.engine.places import leaf_at
-from treeward.engine.posterior import row_of, unpack
+from treeward.engine.posterior import row_of, spread, unpack
 from treeward.engine.sampling import (
     FRESH,
     HALF,
@@ -93,7 +93,8 @@ def decide(
         for i in range(count):
             arm[i] = arm[i] if clear(screen) else nth(screen, whole(0), size, arm[i])
     else:
-        count, means = find(beam, candidates.drawn, screen, candidates)
+        bold = numbers.kind == UCB and explores and numbers.strength > 0 and len(beam.search.starts) > 0
+        count, means = _finalists(beam, belief, bold, screen, candidates)
     count = with_shortlist(known.short, seat, screen, candidates, count)
     gather(numbers.kind, beam.items, beam.bonus, beam.crowd.offset, known.history, seat, count, candidates)
     if numbers.kind == SAMPLE:
@@ -121,6 +122,41 @@ def decide(
     work = means * dim + cost(numbers.kind, found, dim)
     leaf = leaf_at(beam.first_child, beam.item_range, arm[chosen])
     return arm[chosen], leaf, found if found > 1 else 0, work
+
+
+@inner(inline=False)
+def _finalists(beam: BeamArrays, belief: Belief, bold: bool, screen: Screen, candidates: Candidates) -> tuple[int, int]:
+    """Write the items of the highest means by `candidates.drawn`; if `bold`, also some of high upper bounds.
+
+    The upper bound x' theta + alpha |x|, in the norm of A^-1, is convex in x. Its tangent at z is x' theta', where
+    theta' = theta + alpha A^-1 z / |z|, and lies nowhere above it. So the best item by theta' has a high bound, and it
+    is found as the best item by theta is. Return the count of items and of means.
+    """
+    starts, arm, found = beam.search.starts, candidates.arm, candidates.found
+    searches, count, means = len(starts) if bold else 0, whole(0), whole(0)
+    for turn in range(searches + 1):
+        if turn < searches:
+            _tangent(belief, beam.numbers.strength, starts[turn], candidates.one[1], candidates.drawn)
+            means += len(belief.theta)  # the product with A^-1 takes as many multiplications as d means
+        elif bold:
+            copy(belief.theta, candidates.drawn)
+        count, more = find(beam, candidates.drawn, screen, candidates)
+        means += more
+        if turn < searches:
+            found[turn] = arm[0] if count > 0 else -1
+    for turn in range(searches):
+        if found[turn] >= 0 and not _among(arm, count, found[turn]):
+            arm[count] = found[turn]
+            count += 1
+    return count, means
+
+
+@inner
+def _tangent(belief: Belief, strength: float, at: Floats, z: Floats, out: Floats) -> None:
+    """Write theta + strength A^-1 x / |x|, where x is `at`; `z` receives A^-1 x."""
+    slope = np.float32(strength) / np.sqrt(max(spread(belief.inverse, at, z), np.float32(1e-12)))
+    for j in range(len(out)):
+        out[j] = belief.theta[j] + slope * z[j]
 
 
 @inner

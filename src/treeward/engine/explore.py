@@ -80,6 +80,8 @@ class Candidates(NamedTuple):
     """(most,): output: sqrt(x' A^-1 x), if the rule needs it."""
     one: Floats
     """(2, d): for a single vector."""
+    found: NDArray[np.int64]
+    """(most,): for a beam: the best item that each of several searches found."""
 
     @classmethod
     def empty(cls, most: int, dim: int, widest: int = 0, *, known: bool = False) -> "Candidates":
@@ -106,6 +108,7 @@ class Candidates(NamedTuple):
             np.zeros(most, dtype=np.float32),
             np.zeros(most, dtype=np.float32),
             np.zeros((2, dim), dtype=np.float32),
+            np.zeros(most, dtype=np.int64),
         )
 
 

@@ -48,12 +48,15 @@ class Search(NamedTuple):
     """Probability of a uniform draw from the whole catalogue."""
     stretch: float
     """The factor between `reach` and the root mean square of the distances."""
+    starts: Floats
+    """(directions, d): where tangents touch the upper bound, to search along them. (0, d): by means only."""
 
     @classmethod
     def none(cls, dim: int) -> "Search":
         """Return the search of a policy that walks: none."""
-        nothing = np.zeros(0, dtype=np.float32)
-        return cls(np.zeros(0, dtype=np.int64), nothing, nothing, nothing.reshape(0, 0), dim, 0.0, 0.0)
+        width, nothing = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
+        starts = np.zeros((0, dim), dtype=np.float32)
+        return cls(width, nothing, nothing, nothing.reshape(0, 0), dim, 0.0, 0.0, starts)
 
 
 class CrowdArrays(NamedTuple):
@@ -391,7 +394,8 @@ def scratch(plan: Plan) -> Candidates:
     """Return working memory for the candidates of any decision under `plan`."""
     dim = plan.items.shape[1]
     if plan.beams:
-        most = plan.item_budget + plan.rules.shortlist + 1  # one more may be drawn from the whole catalogue
+        # One more may be drawn from the whole catalogue.
+        most = plan.item_budget + plan.rules.shortlist + 1 + len(plan.search.starts)
         return Candidates.empty(most, dim, 2 * int(plan.search.width.max()))
     children = np.diff(plan.tree.first_child)
     widest = int((children == 0).sum()) if plan.personal else int(children.max())

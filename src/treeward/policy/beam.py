@@ -8,13 +8,15 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from treeward.core import checks
-from treeward.core.checks import Count, Fraction, NotNegative
+from treeward.core.checks import Count, Fraction, Natural, NotNegative
 from treeward.core.types import Floats
 from treeward.engine.layout import Search
 from treeward.engine.sampling import MOST_SCORES
 from treeward.policy.base import Policy, sums_of_squares
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.tree_arrays import sums_by_node
+
+_DIRECTIONS = 8
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class Beam(Policy):
     fresh
         The share of exploring decisions that draw an item from the whole catalogue, so that every item keeps a positive
         probability.
+    directions
+        With LinUCB, in how many directions to search for items of a high upper bound, whose means may be low. Each
+        search takes `means` more means. By default 8 without a prior, and 0 with one, which says where to look.
 
     Examples
     --------
@@ -55,11 +60,17 @@ class Beam(Policy):
     means: Count = 800
     reach: NotNegative = 0.5
     fresh: Fraction = 0.01
+    directions: Natural | None = None
     node_vectors: Literal["mean"] = "mean"
 
     def _budgets(self, owner: str, levels: int) -> tuple[int, int]:
         items = checks.integer(owner, "budget", self.budget, low=1, high=MOST_SCORES)
         return items, items
+
+    def _directions(self) -> int:
+        if self.directions is not None:
+            return self.directions
+        return _DIRECTIONS if self.prior is None else 0
 
     def _search(self, tree: ItemTree, items: Floats) -> Search:
         dim = items.shape[1]
@@ -72,7 +83,19 @@ class Beam(Policy):
             own,
             self.fresh,
             self.reach,
+            _starts(items, self._directions()),
         )
+
+
+def _starts(items: Floats, count: int) -> Floats:
+    """Return directions in which items lie: the first principal axes, each both ways."""
+    if not count:
+        return np.zeros((0, items.shape[1]), dtype=np.float32)
+    _, axes = np.linalg.eigh((items.T @ items).astype(np.float64))
+    axes = axes.T[::-1][: (count + 1) // 2]
+    axes = axes * np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])[:, np.newaxis]
+    both = np.stack([axes, -axes], axis=1).reshape(-1, items.shape[1])
+    return np.ascontiguousarray(both[:count], dtype=np.float32)
 
 
 def _widths(tree: ItemTree, means: int) -> NDArray[np.int64]:
