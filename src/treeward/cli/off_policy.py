@@ -162,6 +162,7 @@ def _show(found: dict[str, OffPolicy], words: dict[str, str], unknown: int) -> N
             (name, "self-normalised", *_said(one.snips)),
             ("", "IPS", *_said(one.ips)),
             ("", "doubly robust", *_said(one.dr)),
+            ("", "direct method", *_said(one.dm)),
         ]
     show_table(title, ("policy", "estimator", "reward", "95 % interval"), rows, left=("policy", "estimator"))
     for name, one in found.items():
@@ -206,7 +207,7 @@ def _tidy(found: dict[str, OffPolicy]) -> pl.DataFrame:
             "left_out": one.left_out,
         }
         for name, one in found.items()
-        for part in ("logged", "snips", "ips", "dr")
+        for part in ("logged", "snips", "ips", "dr", "dm")
     ]  # fmt: skip
     return pl.DataFrame(rows)
 
