@@ -16,13 +16,11 @@ _MOST_PAIRS = 4_000_000
 _SMOOTHING = 1.0
 
 
-def by_level(
-    chosen: NDArray[np.int64], random: NDArray[np.int64], levels: int
-) -> NDArray[np.float64]:
+def by_level(chosen: NDArray[np.int64], random: NDArray[np.int64], levels: int) -> NDArray[np.float64]:
     """Return how likely each level of rating was to be given, relative to the mean over all pairs (naive Bayes).
 
-    P(given | rating) = P(rating | given) P(given) / P(rating). The last factor needs ratings of items that were drawn at
-    random: self-selected ratings alone do not have it. P(given) is the same for all, so it is left out.
+    P(given | rating) = P(rating | given) P(given) / P(rating). The last factor needs ratings of items that were drawn
+    at random: self-selected ratings alone do not have it. P(given) is the same for all, so it is left out.
 
     Parameters
     ----------
@@ -50,7 +48,8 @@ def by_features(
     """Return how likely each observed pair was to be observed, by logistic regression on features.
 
     The features of a pair are those of its user, those of its item, and the product of each two. The penalty is chosen
-    by the likelihood of pairs that were held out. It needs no ratings, so it cannot know that users rate what they like.
+    by the likelihood of pairs that were held out. No rating is looked at, so it cannot know that users rate what they
+    like.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Factorisation of weighted ratings: rating = mean + user bias + item bias + user . item, by alternating least squares."""
+"""Factorisation of weighted ratings, mean + user bias + item bias + user . item, by alternating least squares."""
 
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,9 @@ class Rated(NamedTuple):
     rating: NDArray[np.float64]
     weight: NDArray[np.float64]
 
-    def take(self, which: NDArray[np.bool_]) -> Self:
+    def take(self, which: NDArray[np.bool_]) -> "Rated":
         """Return some of the rows."""
-        return self._make(column[which] for column in self)
+        return Rated(self.user[which], self.item[which], self.rating[which], self.weight[which])
 
 
 class Shape(NamedTuple):
@@ -81,9 +81,7 @@ def _solved(
     return made
 
 
-def cross_validated(
-    rated: Rated, users: int, items: int, shapes: tuple[Shape, ...], *, folds: int, seed: int
-) -> Shape:
+def cross_validated(rated: Rated, users: int, items: int, shapes: tuple[Shape, ...], *, folds: int, seed: int) -> Shape:
     """Return the shape with the lowest weighted squared error on held-out ratings, self-normalised.
 
     The weights make that an estimate of the error on all pairs, so nothing but the given ratings is looked at.

@@ -29,7 +29,8 @@ class Estimate(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.name:24} {self.value:.4f} ({self.low:.4f} - {self.high:.4f})"
+        between = "" if np.isnan(self.low) else f" ({self.low:.4f} - {self.high:.4f})"
+        return f"{self.name:24} {self.value:.4f}{between}"
 
 
 class OffPolicy(NamedTuple):
@@ -39,7 +40,7 @@ class OffPolicy(NamedTuple):
     snips: Estimate
     dr: Estimate
     dm: Estimate
-    """The direct method: what the model expects, without any correction. Its interval ignores the model's own error."""
+    """The direct method: what the model expects. Without an interval: a bootstrap does not see the model's error."""
     logged: Estimate
     """What the policy that made the log earned."""
     weight: Estimate
@@ -124,7 +125,8 @@ def off_policy(
         sampling, not LinUCB). See `OffPolicy.supported`. Adopted decisions are left out, and counted.
     target
         For a user, as the log names them, the probability of every item of the catalogue under the policy in question.
-        If it depends on the place in a list: one row per slot. Items that were added while the log was made have rows too, after the others; give them 0.
+        If it depends on the place in a list: one row per slot. Items that were added while the log was made have
+        columns too, after the others; give them 0.
     model
         For a user, the expected reward of every item, for the doubly robust estimate: ``world.chances_of``, say. By
         default the items' mean rewards in the log, drawn towards the mean of all.
@@ -172,6 +174,7 @@ def off_policy(
         "weight": ("mean weight", total(weight), one),
     }
     told = {name: _estimate(*part, draws, seed) for name, part in parts.items()}
+    told["dm"] = told["dm"]._replace(low=float("nan"), high=float("nan"))
     exact = float(made["exact"].cast(pl.Float64).mean()) if "exact" in made.columns else 1.0  # type: ignore[arg-type]
     worth = float(weight.sum() ** 2 / max((weight**2).sum(), 1e-300))
     return OffPolicy(**told, effective=worth, decisions=len(rows), exact=exact, users=len(users), left_out=left_out)
@@ -196,7 +199,11 @@ def _told(
         if values is None or values.shape != (items,) or not np.isfinite(values).all():
             raise InvalidArgument(owner, "model", f"a function that gives {items} finite numbers", values)
         slot = slots[mine] if len(chances) > 1 else np.zeros(len(mine), dtype=np.int64)
-        ours[mine], guessed[mine], expected[mine] = chances[slot, rows[mine]], values[rows[mine]], (chances @ values)[slot]
+        ours[mine], guessed[mine], expected[mine] = (
+            chances[slot, rows[mine]],
+            values[rows[mine]],
+            (chances @ values)[slot],
+        )
     return ours, guessed, expected
 
 
