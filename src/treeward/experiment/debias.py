@@ -17,7 +17,7 @@ from treeward.core.report_html import heading, page, table, text
 from treeward.data.dataset import Dataset
 from treeward.data.interactions import Interactions
 from treeward.data.item_rows import with_item_rows
-from treeward.experiment.debias_metrics import METRICS, Interval, Tested, figures, interval, resampled
+from treeward.experiment.debias_metrics import METRICS, Interval, Predicted, figures, interval, resampled
 from treeward.learn.propensity import by_features, by_level
 from treeward.learn.ratings import Rated, Shape, cross_validated, factorise_ratings
 from treeward.simulate.selection import features_of
@@ -120,13 +120,13 @@ def measure_debias(data: Dataset, how: Debias, *, progress: Progress | None = No
     for arm in arms:
         shape, predicted = _fitted_ratings(arm, chosen, sample, test, data, features, how, shapes)
         shapes[arm] = shape
-        found[RATING, arm] = figures(Tested(test.user, test.rating, test.positive, predicted), times)
+        found[RATING, arm] = figures(Predicted(test.user, test.rating, test.positive, predicted), times)
         stage.step()
     for arm in arms:
         if arm != BASE:
             chances = _fitted_rewards(arm, sample, test, data, people, how.seed)
             reward = test.positive.astype(np.float64)
-            found[CLICK, arm] = figures(Tested(test.user, reward, test.positive, chances), times)
+            found[CLICK, arm] = figures(Predicted(test.user, reward, test.positive, chances), times)
             stage.step()
     rows = _rows(found, data.source.get("loader") == "coat")
     return Debiased(how, data.name, len(chosen.user), len(sample.user), len(test.user), rows, shapes)

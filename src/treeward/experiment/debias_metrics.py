@@ -12,7 +12,7 @@ _LIST = 5
 METRICS = ("MSE", "MAE", "AUC", "NDCG@5", "calibration error")
 
 
-class Tested(NamedTuple):
+class Predicted(NamedTuple):
     """Predictions of some ratings."""
 
     user: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Interval(NamedTuple):
         return f"{self.value:.3f} ({self.low:.3f} - {self.high:.3f})"
 
 
-def figures(tested: Tested, times: NDArray[np.float64]) -> NDArray[np.float64]:
+def figures(tested: Predicted, times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the metrics of every row of `times`: how often each user counts.
 
     The AUC is over all pairs of a positive and another rating, NDCG@5 the mean over users who have a positive. The
@@ -49,7 +49,7 @@ def figures(tested: Tested, times: NDArray[np.float64]) -> NDArray[np.float64]:
     Examples
     --------
     >>> right = np.array([True, False, True, False])
-    >>> tested = Tested(np.array([0, 0, 1, 1]), right * 1.0, right, np.array([0.9, 0.1, 0.8, 0.2]))
+    >>> tested = Predicted(np.array([0, 0, 1, 1]), right * 1.0, right, np.array([0.9, 0.1, 0.8, 0.2]))
     >>> figures(tested, np.ones((1, 2))).round(3).tolist()
     [[0.025, 0.15, 1.0, 1.0, 0.15]]
     """
@@ -78,7 +78,7 @@ def _auc(level: NDArray[np.int64], up: NDArray[np.float64], down: NDArray[np.flo
     return float((up * below[level]).sum() / total) if total > 0 else float("nan")
 
 
-def _list_gains(tested: Tested, users: int) -> NDArray[np.float64]:
+def _list_gains(tested: Predicted, users: int) -> NDArray[np.float64]:
     """Return every user's NDCG@5; nan for a user without a positive."""
     order = np.lexsort((-tested.predicted, tested.user))
     counts = np.bincount(tested.user, minlength=users)
