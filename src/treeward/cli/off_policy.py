@@ -162,7 +162,6 @@ def _show(found: dict[str, OffPolicy], words: dict[str, str], unknown: int) -> N
             (name, "self-normalised", *_said(one.snips)),
             ("", "IPS", *_said(one.ips)),
             ("", "doubly robust", *_said(one.dr)),
-            ("", "direct method", *_said(one.dm)),
         ]
     show_table(title, ("policy", "estimator", "reward", "95 % interval"), rows, left=("policy", "estimator"))
     for name, one in found.items():
