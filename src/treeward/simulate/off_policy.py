@@ -174,7 +174,7 @@ def off_policy(
         "weight": ("mean weight", total(weight), one),
     }
     told = {name: _estimate(*part, draws, seed) for name, part in parts.items()}
-    told["dm"] = told["dm"]._replace(low=float("nan"), high=float("nan"))
+    told["dm"] = told["dm"]._replace(low=np.nan, high=np.nan)
     exact = float(made["exact"].cast(pl.Float64).mean()) if "exact" in made.columns else 1.0  # type: ignore[arg-type]
     worth = float(weight.sum() ** 2 / max((weight**2).sum(), 1e-300))
     return OffPolicy(**told, effective=worth, decisions=len(rows), exact=exact, users=len(users), left_out=left_out)
