@@ -73,7 +73,7 @@ def fit(
     kind = _kind(exposure, rows, sample)
     # Skips set the base rate where there are enough of them; otherwise untouched items are drawn as well. Where answers
     # are known to be selected, an item without one was not chosen, which says nothing of how it would be liked.
-    is_selected = sample is not None or kind in _BY_ANSWER
+    is_selected = sample is not None or user_features is not None
     has_skips = is_selected or int((~positive).sum()) >= negatives * int(positive.sum())
     # Drawn by row, so that the same rows are held out whatever the options: fits can be compared.
     held = rng.uniforms(seed, rng.stream("held out"), len(rows.user)) < _HELD_OUT
