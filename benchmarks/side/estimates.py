@@ -1,4 +1,7 @@
-"""Off-policy estimates from one log, by treeward or Open Bandit Pipeline: ``python estimates.py SIDE FOLDER OUT``."""
+"""Off-policy estimates from one log, by treeward or Open Bandit Pipeline: ``python estimates.py SIDE FOLDER OUT``.
+
+SIDE is ours, theirs, or positions: theirs of a target with one row per position.
+"""
 
 import importlib.metadata
 import json
@@ -56,8 +59,32 @@ def theirs(log: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in made.items()}
 
 
+def positions(log: dict[str, Any]) -> dict[str, float]:
+    from obp.ope import DirectMethod, DoublyRobust, OffPolicyEvaluation
+    from obp.ope import InverseProbabilityWeighting as IPS
+    from obp.ope import SelfNormalizedInverseProbabilityWeighting as SNIPS
+
+    many, (places, items) = len(log["row"]), log["target"].shape
+    feedback = {
+        "n_rounds": many, "n_actions": items, "action": log["row"], "reward": log["reward"],
+        "pscore": log["propensity"], "position": log["position"], "context": np.zeros((many, 1)),
+    }  # fmt: skip
+    kinds = {"ips": IPS, "snips": SNIPS, "dr": DoublyRobust, "dm": DirectMethod}
+    judge = OffPolicyEvaluation(
+        bandit_feedback=feedback, ope_estimators=[kind(estimator_name=name) for name, kind in kinds.items()]
+    )
+    made = judge.estimate_policy_values(
+        action_dist=np.repeat(log["target"].T[None], many, axis=0),
+        estimated_rewards_by_reg_model=np.repeat(np.repeat(log["model"][:, None], places, axis=1)[None], many, axis=0),
+    )
+    return {name: float(value) for name, value in made.items()}
+
+
 def main(side: str, folder: str, out: str) -> None:
     log = dict(np.load(Path(folder) / "log.npz"))
+    if side == "positions":
+        Path(out).write_text(json.dumps(positions(log)))
+        return
     estimate, package = (ours, "treeward") if side == "ours" else (theirs, "obp")
     estimate({name: value[:20] if name not in ("target", "model") else value for name, value in log.items()})  # imports
     start = time.perf_counter()

@@ -102,7 +102,7 @@ def test_bad_options_of_a_fit_are_refused(truth):
     log, shop = shown_to_everybody(truth, times=5), tw.Catalogue(range(150))
     for options, why in (
         ({"dim": 0}, "World.fit: dim"),
-        ({"exposure": "magic"}, "exposure must be one of auto, impressions, popularity, none"),
+        ({"exposure": "magic"}, "exposure must be one of auto, impressions, popularity, rating, features, both, none"),
         ({"exposure": lambda shown, liked: np.zeros(3)}, "a function that gives 150 propensities"),
         ({"clip": 0}, "World.fit: clip"),
         ({"negatives": 0}, "World.fit: negatives"),

@@ -13,6 +13,7 @@ import pytest
 import treeward as tw
 from tests.commands import run as cli
 from tests.data.test_loaders import busy, mind, taobao
+from tests.data.test_random_exposure import coat, open_bandit
 from tests.serving import serving
 from treeward.cli.inputs import Loader
 from treeward.core.errors import DataError, InvalidArgument, StoreFailed
@@ -82,6 +83,10 @@ def test_example_policy_walks_the_given_level():
 
 def sample(kind, folder):
     """Write a small, valid file of a kind; return what to read, and which file holds the events."""
+    if kind == "coat":
+        return coat(folder / "coat"), "train.ascii"
+    if kind == "open-bandit":
+        return open_bandit(folder / "men"), "men.csv"
     if kind == "taobao":
         return taobao(folder, busy(users=12)), "UserBehavior.csv"
     if kind == "mind":

@@ -10,9 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from treeward.cli.console import progress, say, show_table, warn
-from treeward.cli.inputs import LogAndItemFlags
+from treeward.cli.inputs import LogAndItemFlags, LogFlags
 from treeward.cli.options import Derived, expanded
-from treeward.cli.results import show_changing_catalogue, show_outcome, show_reference, show_regret, show_stream
+from treeward.cli.results import (
+    show_changing_catalogue,
+    show_debias,
+    show_outcome,
+    show_reference,
+    show_regret,
+    show_stream,
+)
 from treeward.core import checks
 from treeward.core.artefact import write_file
 from treeward.core.errors import DataError, InvalidArgument, TreewardError
@@ -20,6 +27,7 @@ from treeward.experiment import Arm, Outcome, Spec, load
 from treeward.experiment import run as run_spec
 from treeward.experiment import stream as stream_experiment
 from treeward.experiment.changing_catalogue import ChangingCatalogue, run_changing_catalogue
+from treeward.experiment.debias import Debias, measure_debias
 from treeward.experiment.prepare import is_world
 from treeward.experiment.presets import PRESETS, tuned, tuning
 from treeward.experiment.reference import compare
@@ -27,6 +35,7 @@ from treeward.experiment.regret import Sizes, measure_regret
 from treeward.experiment.stream import Stream, run_stream
 from treeward.experiment.stream_arms import ARMS
 from treeward.experiment.summary import scores
+from treeward.learn.torch import torch_for
 
 app = typer.Typer()
 
@@ -359,6 +368,27 @@ def regret(
     with _removed_if_refused(out), progress() as report:
         measured = measure_regret(Sizes(**spec), out, **place.options(), progress=report)
     show_regret(measured, Sizes(**spec), out)
+
+
+@app.command()
+@expanded
+def debias(
+    data: Annotated[
+        Path, typer.Argument(help="Data with ratings of items shown at random, such as Coat.", show_default=False)
+    ],
+    out: Out,
+    log: LogFlags,
+    how: Annotated[dict[str, Any], Derived(Debias, "sample", "folds", "draws", "seed")],
+) -> None:
+    """Fit self-selected ratings with and without inverse-propensity weights; test on items that were shown at random.
+
+    Ratings are predicted by factorisation, and rewards by `World.fit`; needs torch.
+    """
+    torch_for("experiment debias")
+    dataset = log.read(data)
+    with _removed_if_refused(out), progress() as report:
+        measured = measure_debias(dataset, Debias(**how), progress=report)
+    show_debias(measured, out)
 
 
 @app.command()

@@ -206,7 +206,7 @@ def _tidy(found: dict[str, OffPolicy]) -> pl.DataFrame:
             "left_out": one.left_out,
         }
         for name, one in found.items()
-        for part in ("logged", "snips", "ips", "dr")
+        for part in ("logged", "snips", "ips", "dr", "dm")
     ]  # fmt: skip
     return pl.DataFrame(rows)
 

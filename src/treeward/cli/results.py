@@ -6,6 +6,7 @@ from treeward.cli.console import say, show_table
 from treeward.experiment import Outcome
 from treeward.experiment.changing_catalogue import ChangingCatalogueResult
 from treeward.experiment.changing_catalogue_report import way_summaries, write_changing_catalogue
+from treeward.experiment.debias import CLICK, RATING, Debiased, write_debias
 from treeward.experiment.presets import SENSITIVITY
 from treeward.experiment.reference import Compared
 from treeward.experiment.regret import Measured, Sizes, write_regret
@@ -15,7 +16,7 @@ from treeward.experiment.stream_report import row_of, size_of, write_stream
 from treeward.experiment.stream_summary import arm_summaries
 from treeward.experiment.summary import feature_gains, gaps, rounds_of, tidy, verdicts
 
-_LEFT = ("arm", "policy", "way")
+_LEFT = ("arm", "policy", "way", "fit")
 
 
 def show_outcome(outcome: Outcome, folder: Path, target: Path | None = None) -> None:
@@ -109,6 +110,25 @@ def show_regret(measured: Measured, sizes: Sizes, out: Path) -> None:
     for name, growth in measured.bounds().items():
         say(f"{name} grows by {', '.join(f'{one:.2f}' for one in growth)}")
     for path in write_regret(measured, out):
+        say(f"Wrote {path}")
+
+
+def show_debias(measured: Debiased, out: Path) -> None:
+    """Print how well self-selected ratings predict those of items shown at random, and write it."""
+    for task in (RATING, CLICK):
+        title = f"Predicting the {task} of {measured.tested:,} items shown at random, from {measured.chosen:,} chosen"
+        rows, last = [], ""
+        for row in measured.rows:
+            if row.task == task:
+                between = f"{row.figure.low:.3f} - {row.figure.high:.3f}"
+                told = "" if row.published is None else f"{row.published:.3f}"
+                name = "" if row.arm == last else row.arm
+                rows.append((name, row.metric, f"{row.figure.value:.3f}", between, told))
+                last = row.arm
+        show_table(title, ("fit", "metric", "value", "95 % interval", "published"), rows, left=(*_LEFT, "metric"))
+    if any(row.published is not None for row in measured.rows):
+        say("published: Schnabel et al., Recommendations as Treatments (ICML 2016), from memory, not checked")
+    for path in write_debias(measured, out):
         say(f"Wrote {path}")
 
 

@@ -20,7 +20,7 @@ from treeward.simulate.world import FORMAT, World
 app = typer.Typer()
 _WORDS = {
     "dim": "Dimensions of the hidden vectors.",
-    "exposure": "Where propensities come from: auto, impressions, popularity or none.",
+    "exposure": "Where propensities come from: auto, impressions, popularity, rating, features, both or none.",
     "negatives": "Negatives per positive: they set the base rate.",
     "seed": "Every random choice comes from this seed.",
     "device": "cpu or cuda.",
@@ -47,6 +47,7 @@ def fit(
     artefact.check_free(out, FORMAT, names, overwrite=force)
     dataset = log.read(data)
     torch_for("world fit")
+    fitting |= {"random": dataset.random, "user_features": dataset.user_features}
     with progress() as report:
         world = World.fit(dataset.interactions, dataset.catalogue, **fitting, twin=twin, progress=report)
     world.provenance["data"] = dataset.source
@@ -92,6 +93,8 @@ def _show(found: Fidelity) -> None:
         rows = [(one.name, *map(number, (one.auc, one.log_loss, one.calibration_error, one.popularity)))
                 for one in found.accounts]  # fmt: skip
         show_table(title, ("", "AUC", "log-loss", "off", "popularity"), rows)
+    for note in found.notes:
+        say(f"note: {note}")
     title = f"mean reward of a list, {found.users:,} users, {found.items:,} items"
     rows = [(f"{one.size:,}", number(one.own), number(one.common), number(one.random)) for one in found.spread]
     show_table(title, ("items", "own best", "best for all", "random"), rows)

@@ -41,8 +41,10 @@ BASELINES = {
 }
 """Policies for simulations only."""
 LOADERS = {
+    "coat": "treeward.data.loaders.coat:load",
     "mind": "treeward.data.loaders.mind:load",
     "movielens": "treeward.data.loaders.movielens:load",
+    "open-bandit": "treeward.data.loaders.open_bandit:load",
     "sequences": "treeward.data.loaders.sequences:load",
     "tabular": "treeward.data.loaders.tabular:load",
     "taobao": "treeward.data.loaders.taobao:load",

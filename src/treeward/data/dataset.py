@@ -39,6 +39,12 @@ class Dataset:
         What was left out, how often, and where first.
     source
         How it was read: loader, options, digest of the files.
+    random
+        Events of items that were shown at random, where the data has them apart: they belong to no split.
+    user_features
+        A column `user`, and numeric columns.
+    decisions
+        What a known policy decided, as `off_policy` reads it: user, row, slot, propensity, reward.
     """
 
     def __init__(
@@ -50,9 +56,13 @@ class Dataset:
         *,
         dropped: Mapping[str, Problem] | None = None,
         source: Mapping[str, Any] | None = None,
+        random: Interactions | None = None,
+        user_features: pl.DataFrame | None = None,
+        decisions: pl.DataFrame | None = None,
     ) -> None:
         self.name, self.catalogue, self.interactions, self.splits = name, catalogue, interactions, splits
         self.dropped, self.source = dict(dropped or {}), dict(source or {})
+        self.random, self.user_features, self.decisions = random, user_features, decisions
 
     def __repr__(self) -> str:
         return f"Dataset({self.name}: {self.interactions!r}, {len(self.catalogue):,} items listed)"
@@ -68,9 +78,12 @@ class Dataset:
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write everything to a directory, with checksums."""
+        tables = {"items": self.catalogue.table, "events": self.interactions.table, "splits": self.splits}
+        random = None if self.random is None else self.random.table
+        extra = {"random": random, "user_features": self.user_features, "decisions": self.decisions}
         contents = artefact.Contents(
             {"vectors": self.catalogue.vectors},
-            {"items": self.catalogue.table, "events": self.interactions.table, "splits": self.splits},
+            tables | {name: table for name, table in extra.items() if table is not None},
             {},
             {
                 "name": self.name,
@@ -84,7 +97,7 @@ class Dataset:
     def load(cls, path: StrPath, *, verify: bool = True) -> Self:
         """Read what `save` wrote."""
         contents = artefact.read(path, FORMAT, VERSION, verify=verify)
-        info = contents.info
+        info, random = contents.info, contents.tables.get("random")
         return cls(
             info["name"],
             Catalogue.of_table(contents.tables["items"], contents.arrays["vectors"]),
@@ -92,6 +105,9 @@ class Dataset:
             contents.tables["splits"],
             dropped={reason: Problem(*problem) for reason, problem in info["dropped"].items()},
             source=info["source"],
+            random=None if random is None else Interactions.of_table(random),
+            user_features=contents.tables.get("user_features"),
+            decisions=contents.tables.get("decisions"),
         )
 
 

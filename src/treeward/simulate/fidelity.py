@@ -21,6 +21,7 @@ from treeward.simulate.world import World
 _BINS = 10
 _LISTS = (1, 10, 100)
 _MOST_POINTS = 2_000
+_FEW_RANDOM = 100
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class Fidelity:
     """For each of these users: how much more their best item earns than the best common one."""
     points: Mapping[str, list[float]] = field(repr=False)
     """Of some items: rewarded, chance, and perhaps unweighted."""
+    notes: tuple[str, ...] = ()
+    """In words, what bias of the log the weights cannot have removed."""
 
     def json(self) -> bytes:
         """Return all of it as JSON."""
@@ -103,7 +106,32 @@ def fidelity(world: World, users: Count = 500, seed: Seed = 0) -> Fidelity:
         spread,
         tuple(gains.tolist()),
         _points(world, seed),
+        _notes(world.provenance),
     )
+
+
+def _notes(told: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the weights of a learned world cannot have removed."""
+    exposure, events = told.get("exposure"), told.get("random")
+    random = "; only ratings or clicks on items shown at random can tell (random=)"
+    if exposure == "popularity":
+        return (
+            "Propensities come from popularity, which is merit as well as exposure. If users chose these items "
+            f"themselves, this log cannot be debiased without random exposure{random}.",
+        )
+    if exposure == "impressions" and not told.get("impressions", True):
+        return (
+            "Propensities assume that a system showed the items. If users chose what they rated, they chose what they "
+            f"like, and this log cannot be debiased without random exposure{random}.",
+        )
+    if exposure == "features" and not events:
+        return (
+            "Propensities depend on features, not on the answer. If users rate what they like, this log cannot be "
+            f"debiased without random exposure{random}.",
+        )
+    if exposure in ("rating", "both") and events is not None and events < _FEW_RANDOM:
+        return (f"Propensities come from only {events} random answers: fewer than {_FEW_RANDOM} say little.",)
+    return ()
 
 
 def _accounts(world: World) -> tuple[Account, ...]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from treeward.core.report_html import COLOURS, facts, heading, page, plot, table, text
+from treeward.core.report_html import COLOURS, facts, heading, page, plot, table, text, warning
 from treeward.simulate.fidelity import Fidelity
 
 _WITH, _WITHOUT = COLOURS[0], COLOURS[1]
@@ -12,6 +12,7 @@ _HARDLY = 1.1
 def render(told: Fidelity) -> bytes:
     """Return the page."""
     parts = [text(f"{told.users:,} users and {told.items:,} items.", _reading(told))]
+    parts += [warning(note) for note in told.notes]
     if told.accounts:
         parts += _trust(told)
     else:

@@ -13,15 +13,18 @@ from treeward.core.errors import DataError, InvalidArgument
 from treeward.core.progress import Progress, Stage, silent
 from treeward.core.types import Floats
 from treeward.data.catalogue import Catalogue
-from treeward.data.interactions import Interactions
+from treeward.data.interactions import SKIP, Interactions
 from treeward.data.item_rows import with_item_rows
 from treeward.learn.factorise import Events, Factors, factorise
+from treeward.simulate.selection import Answers, answer_propensities, calibrated, check_answers, features_of
 
-Source = Literal["auto", "impressions", "popularity", "none"]
+Source = Literal["auto", "impressions", "popularity", "rating", "features", "both", "none"]
 Exposure = Source | Callable[[NDArray[np.int64], NDArray[np.int64]], Floats]
 """Where propensities come from: a name, or a function of (times shown, times rewarded) of every item."""
 
 _HELD_OUT = 0.1
+_BY_ANSWER = ("rating", "features", "both")
+"""Sources of propensities that belong to an answer, not to an item."""
 
 
 class Fitted(NamedTuple):
@@ -31,7 +34,7 @@ class Fitted(NamedTuple):
     users: pl.Series
     """The users' ids, in the order of the factors."""
     propensity: Floats
-    """(items,): relative to the mean."""
+    """(items,): relative to the mean; where each answer has its own, the mean of an item's answers."""
     shown: NDArray[np.int64]
     """(items,): how many users saw an item, according to the log ..."""
     liked: NDArray[np.int64]
@@ -49,6 +52,8 @@ def fit(
     *,
     dim: Count = 32,
     exposure: Exposure = "auto",
+    random: Interactions | None = None,
+    user_features: pl.DataFrame | None = None,
     power: Fraction = 0.5,
     clip: Annotated[float, Number(above=0, high=1)] = 0.1,
     negatives: Count = 4,
@@ -64,19 +69,28 @@ def fit(
     """Fit the factors of a world to a log; `World.fit` documents the parameters."""
     rows = _rows(interactions, catalogue)
     positive = rows.reward > 0
-    # Skips set the base rate where there are enough of them; otherwise untouched items are drawn as well.
-    has_skips = int((~positive).sum()) >= negatives * int(positive.sum())
-    kind = exposure if callable(exposure) else checks.one_of("World.fit", "exposure", exposure, get_args(Source))
-    if kind == "auto":
-        kind = "impressions" if (~positive).sum() >= positive.sum() else "popularity"
+    sample = None if random is None else _sample(random, catalogue, rows)
+    kind = _kind(exposure, rows, sample)
+    # Skips set the base rate where there are enough of them; otherwise untouched items are drawn as well. Where answers
+    # are known to be selected, an item without one was not chosen, which says nothing of how it would be liked.
+    is_selected = sample is not None or user_features is not None
+    has_skips = is_selected or int((~positive).sum()) >= negatives * int(positive.sum())
     # Drawn by row, so that the same rows are held out whatever the options: fits can be compared.
     held = rng.uniforms(seed, rng.stream("held out"), len(rows.user)) < _HELD_OUT
     # Counted on training events only: a weight must not reveal what is held out.
     shown = np.bincount(rows.item[~held], minlength=len(catalogue))
     liked = np.bincount(rows.item[positive & ~held], minlength=len(catalogue))
-    propensity = _propensity(kind, shown, liked, power, clip)
-    observed = Events(rows.user, rows.item, rows.reward, _row_weights(rows, propensity, has_skips))
-    parts = [_thinned(_take(observed, held == part), negatives, seed, part) for part in (False, True)]
+    if kind in _BY_ANSWER:
+        people = None if user_features is None else features_of(rows.users, user_features)
+        own = answer_propensities(str(kind), rows.answers, ~held, sample, catalogue, people, seed)
+        propensity, weight = _item_means(rows, own, len(catalogue)), _answer_weights(own, clip)
+    else:
+        propensity = _propensity(kind, shown, liked, power, clip)
+        weight = _row_weights(rows, propensity, has_skips)
+    observed = Events(rows.user, rows.item, rows.reward, weight)
+    parts = [_take(observed, held == part) for part in (False, True)]
+    if not is_selected:
+        parts = [_thinned(part, negatives, seed, bool(which)) for which, part in enumerate(parts)]
     if not has_skips:
         drawn = _drawn(rows, len(catalogue), negatives, propensity, seed)
         apart = rng.uniforms_of(seed, drawn.user * len(catalogue) + drawn.item, rng.stream("apart")) < _HELD_OUT
@@ -88,10 +102,15 @@ def fit(
         parts[0], parts[1], int(rows.user.max()) + 1, len(catalogue), dim, decay=decay, rate=rate, passes=passes,
         patience=patience, seed=seed, device=device, stage=Stage(progress or silent, stage, passes),
     )  # fmt: skip
-    settings = {
+    if kind in _BY_ANSWER and sample is not None:
+        factors = calibrated(factors, sample)
+    settings: dict[str, object] = {
         "dim": dim, "exposure": kind if isinstance(kind, str) else getattr(kind, "__name__", "own"), "power": power,
         "clip": clip, "negatives": negatives, "decay": decay, "rate": rate, "seed": seed,
+        "impressions": _has_skips_of_a_system(interactions),
     }  # fmt: skip
+    if sample is not None:
+        settings |= {"random": len(sample.user), "rate_random": sample.rate, "rate_log": rows.answers.rate}
     return Fitted(factors, rows.users, propensity, shown, liked, parts[0], parts[1], settings)
 
 
@@ -101,11 +120,53 @@ class _Rows(NamedTuple):
     reward: Floats
     users: pl.Series
 
+    @property
+    def answers(self) -> Answers:
+        return Answers(self.user, self.item, self.reward)
+
+
+def _kind(exposure: Exposure, rows: _Rows, sample: Answers | None) -> object:
+    """Return where propensities come from, and refuse a source that the log does not have."""
+    if callable(exposure):
+        return exposure
+    kind = checks.one_of("World.fit", "exposure", exposure, get_args(Source))
+    positive = int((rows.reward > 0).sum())
+    if kind == "auto" and sample is not None:
+        kind = "rating"
+    elif kind == "auto":
+        kind = "impressions" if len(rows.reward) >= 2 * positive else "popularity"
+    if kind in _BY_ANSWER:
+        check_answers(kind, rows.answers, sample)
+    return kind
+
+
+def _has_skips_of_a_system(log: Interactions) -> bool:
+    """Return whether the log says of its negatives that something was shown and not clicked."""
+    return "action" in log.table.columns and bool((log.table["action"].cast(pl.String) == SKIP).any())
+
+
+def _pairs(log: Interactions, catalogue: Catalogue) -> pl.DataFrame:
+    """Return user, row and reward, 1 or 0; clicks of one item by one user count once."""
+    pairs = with_item_rows("World.fit", log, catalogue).group_by("user", "row", maintain_order=True)
+    return pairs.agg((pl.col("reward").max() > 0).cast(pl.Float32)).collect()
+
+
+def _sample(random: Interactions, catalogue: Catalogue, rows: _Rows) -> Answers:
+    """Return answers to items shown at random, with the log's numbers of users."""
+    if random.users.dtype.is_integer() != rows.users.dtype.is_integer():
+        raise InvalidArgument("World.fit", "random", f"with users of type {rows.users.dtype}", random.users.dtype)
+    found = _pairs(random, catalogue)
+    if not found.height:
+        raise DataError("the random events are of no item of the catalogue")
+    known = pl.DataFrame({"user": rows.users, "number": np.arange(len(rows.users))})
+    found = found.with_columns(pl.col("user").cast(rows.users.dtype))
+    numbers = found.select("user").join(known, on="user", how="left", maintain_order="left")["number"].fill_null(-1)
+    return Answers(numbers.to_numpy(), found["row"].to_numpy(), found["reward"].to_numpy())
+
 
 def _rows(log: Interactions, catalogue: Catalogue) -> _Rows:
     """Return the log in numbers: users by first appearance, items by row; clicks of one item by one user count once."""
-    pairs = with_item_rows("World.fit", log, catalogue).group_by("user", "row", maintain_order=True)
-    found = pairs.agg((pl.col("reward").max() > 0).cast(pl.Float32)).collect()
+    found = _pairs(log, catalogue)
     if not found.height or not (found["reward"] > 0).any():
         raise DataError("the log rewards no item of the catalogue")
     users = found["user"].unique(maintain_order=True)
@@ -149,6 +210,18 @@ def _row_weights(rows: _Rows, propensity: Floats, has_skips: bool) -> Floats:
         for some in (rows.reward > 0, rows.reward <= 0):  # self-normalised: the base rate stays that of the log
             weight[some] /= np.float32(weight[some].mean(dtype=np.float64))
     return weight
+
+
+def _answer_weights(propensity: NDArray[np.float64], clip: float) -> Floats:
+    """Return self-normalised weights of answers: over all of them, because they correct the base rate too."""
+    weight = 1 / np.maximum(propensity, clip)
+    made: Floats = (weight / weight.mean()).astype(np.float32)
+    return made
+
+
+def _item_means(rows: _Rows, propensity: NDArray[np.float64], items: int) -> Floats:
+    counts, sums = np.bincount(rows.item, minlength=items), np.bincount(rows.item, propensity, minlength=items)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), 1).astype(np.float32)
 
 
 def _thinned(part: Events, negatives: int, seed: int, held: bool) -> Events:

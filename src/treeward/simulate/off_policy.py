@@ -1,4 +1,4 @@
-"""Estimates of what another policy would have earned, from a log of decisions: IPS, SNIPS, doubly robust."""
+"""Estimates of what another policy would have earned, from a log: IPS, SNIPS, doubly robust, direct method."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -29,7 +29,8 @@ class Estimate(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.name:24} {self.value:.4f} ({self.low:.4f} - {self.high:.4f})"
+        between = "" if np.isnan(self.low) else f" ({self.low:.4f} - {self.high:.4f})"
+        return f"{self.name:24} {self.value:.4f}{between}"
 
 
 class OffPolicy(NamedTuple):
@@ -38,6 +39,8 @@ class OffPolicy(NamedTuple):
     ips: Estimate
     snips: Estimate
     dr: Estimate
+    dm: Estimate
+    """The direct method: what the model expects. Without an interval: a bootstrap does not see the model's error."""
     logged: Estimate
     """What the policy that made the log earned."""
     weight: Estimate
@@ -62,7 +65,7 @@ class OffPolicy(NamedTuple):
         return bool(np.isnan(wide) or abs(self.weight.value - 1) <= max(wide, 1e-6))
 
     def __repr__(self) -> str:
-        lines = [str(one) for one in (self.logged, self.ips, self.snips, self.dr)]
+        lines = [str(one) for one in (self.logged, self.ips, self.snips, self.dr, self.dm)]
         lines.append(
             f"worth {self.effective:,.0f} of {self.decisions:,} decisions; mean weight {self.weight.value:.3f}"
         )
@@ -112,7 +115,7 @@ def off_policy(
     policies differ. Self-normalised IPS divides by the weights' sum instead of the number: a little bias for much less
     variance. Doubly robust corrects a model's guess by the weighted errors of that guess: it is right if either the
     propensities or the model are. Intervals come from a bootstrap over users, because a user's decisions are not
-    independent.
+    independent. The direct method is the model's guess alone, as good or bad as the model.
 
     Parameters
     ----------
@@ -122,7 +125,8 @@ def off_policy(
         sampling, not LinUCB). See `OffPolicy.supported`. Adopted decisions are left out, and counted.
     target
         For a user, as the log names them, the probability of every item of the catalogue under the policy in question.
-        Items that were added while the log was made have rows too, after the others; give them 0.
+        If it depends on the place in a list: one row per slot. Items that were added while the log was made have
+        columns too, after the others; give them 0.
     model
         For a user, the expected reward of every item, for the doubly robust estimate: ``world.chances_of``, say. By
         default the items' mean rewards in the log, drawn towards the mean of all.
@@ -165,10 +169,12 @@ def off_policy(
         "ips": ("IPS", total(weight * rewards), one),
         "snips": ("self-normalised IPS", total(weight * rewards), total(weight)),
         "dr": ("doubly robust", total(expected + weight * (rewards - guessed)), one),
+        "dm": ("direct method", total(expected), one),
         "logged": ("the log itself", total(rewards), one),
         "weight": ("mean weight", total(weight), one),
     }
     told = {name: _estimate(*part, draws, seed) for name, part in parts.items()}
+    told["dm"] = told["dm"]._replace(low=np.nan, high=np.nan)
     exact = float(made["exact"].cast(pl.Float64).mean()) if "exact" in made.columns else 1.0  # type: ignore[arg-type]
     worth = float(weight.sum() ** 2 / max((weight**2).sum(), 1e-300))
     return OffPolicy(**told, effective=worth, decisions=len(rows), exact=exact, users=len(users), left_out=left_out)
@@ -183,22 +189,41 @@ def _told(
     order = np.argsort(who, kind="stable")
     ends = np.cumsum(np.bincount(who, minlength=len(users)))[:-1]
     plain: NDArray[np.float64] | None = None
-    last = int(rows.max())
+    slots = made["slot"].to_numpy()
     for user, mine in zip(users.to_list(), np.split(order, ends), strict=True):
-        chances = np.asarray(target(user), dtype=np.float64)
-        if chances.ndim == 1 and len(chances) <= last:
-            raise InvalidArgument(owner, "target", _too_short(made, last), f"{len(chances)} probabilities")
-        if chances.ndim != 1 or not np.isfinite(chances).all():
-            raise InvalidArgument(owner, "target", "a function that gives the probability of every item", chances)
-        if (chances < 0).any() or abs(chances.sum() - 1) > 1e-3:
-            raise InvalidArgument(owner, "target", "a function whose probabilities sum to 1", float(chances.sum()))
+        chances = _checked_chances(owner, made, target(user))
+        items = chances.shape[1]
         if model is None and plain is None:
-            plain = _means(rows, rewards, len(chances))
+            plain = _means(rows, rewards, items)
         values = np.asarray(model(user), dtype=np.float64) if model is not None else plain
-        if values is None or values.shape != chances.shape or not np.isfinite(values).all():
-            raise InvalidArgument(owner, "model", f"a function that gives {len(chances)} finite numbers", values)
-        ours[mine], guessed[mine], expected[mine] = chances[rows[mine]], values[rows[mine]], chances @ values
+        if values is None or values.shape != (items,) or not np.isfinite(values).all():
+            raise InvalidArgument(owner, "model", f"a function that gives {items} finite numbers", values)
+        slot = slots[mine] if len(chances) > 1 else np.zeros(len(mine), dtype=np.int64)
+        ours[mine], guessed[mine], expected[mine] = (
+            chances[slot, rows[mine]],
+            values[rows[mine]],
+            (chances @ values)[slot],
+        )
     return ours, guessed, expected
+
+
+def _checked_chances(owner: str, made: pl.DataFrame, given: ArrayLike) -> NDArray[np.float64]:
+    """Return a target's probabilities as (1, items), or as (slots, items) if they depend on the slot."""
+    chances = np.asarray(given, dtype=np.float64)
+    last, deepest = (int(made[name].max()) for name in ("row", "slot"))  # type: ignore[arg-type]
+    if chances.ndim == 1:
+        chances = chances[None, :]
+    elif chances.ndim == 2 and len(chances) <= deepest:
+        rule = f"a function that gives one row of probabilities, or {deepest + 1}, one per slot"
+        raise InvalidArgument(owner, "target", rule, f"{len(chances)} rows")
+    if chances.ndim == 2 and chances.shape[1] <= last:
+        raise InvalidArgument(owner, "target", _too_short(made, last), f"{chances.shape[1]} probabilities")
+    if chances.ndim != 2 or not np.isfinite(chances).all():
+        raise InvalidArgument(owner, "target", "a function that gives the probability of every item", chances)
+    sums = chances.sum(axis=1)
+    if (chances < 0).any() or (abs(sums - 1) > 1e-3).any():
+        raise InvalidArgument(owner, "target", "a function whose probabilities sum to 1", float(sums[0]))
+    return chances
 
 
 def _too_short(made: pl.DataFrame, last: int) -> str:

@@ -206,7 +206,12 @@ class World:
             Also fit a world without weights, for comparison in the evidence; this doubles the time.
         options
             dim (32); exposure: ``"auto"``, ``"impressions"`` (how often an item was shown), ``"popularity"`` (rewards
-            to the `power`, 0.5), ``"none"`` (no weights), or a function of how often each item was shown and rewarded;
+            to the `power`, 0.5), ``"rating"`` (how likely a user is to answer at all, given the answer, by naive Bayes:
+            needs `random`), ``"features"`` (the same given features of user and item, by logistic regression: needs
+            `user_features`), ``"both"`` (the product of the two), ``"none"`` (no weights), or a function of how often
+            each item was shown and rewarded; random: a log of items shown at random, a small one will do: weights by
+            rating or features come with its base rate; user_features: a table with a column `user` and numeric columns
+            (with either of these two, only the log's own rows without a reward are negatives);
             clip (0.1: no propensity below a tenth of the mean); negatives (4 per positive: they set the base rate);
             decay, rate, passes and patience of the optimiser; seed; device (``"cpu"`` or ``"cuda"``); progress.
         """

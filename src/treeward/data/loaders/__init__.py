@@ -24,8 +24,9 @@ def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: o
     path
         A folder or file.
     loader
-        ``"mind"``, ``"movielens"``, ``"sequences"``, ``"tabular"`` or ``"taobao"``; by default inferred from the file
-        names. One of your own: the function itself, ``"package.module:function"`` or ``"file.py:function"``.
+        ``"coat"``, ``"mind"``, ``"movielens"``, ``"open-bandit"``, ``"sequences"``, ``"tabular"`` or ``"taobao"``; by
+        default inferred from the file names. One of your own: the function itself, ``"package.module:function"`` or
+        ``"file.py:function"``.
     options
         What that loader takes. All loaders take `test` and `validation` (how many users, or which share of them, are
         for test and validation), `seed` (draws who is for what), `strict` (raise at the first malformed line) and

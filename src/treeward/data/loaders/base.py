@@ -26,6 +26,10 @@ class Loaded(NamedTuple):
     """Users for test and validation unless the caller says otherwise."""
     earlier: pl.Series | None = None
     """Users of a part of the files that is meant for training; all others are for test. None: users are drawn."""
+    random: Interactions | None = None
+    user_features: pl.DataFrame | None = None
+    decisions: pl.DataFrame | None = None
+    """See `Dataset`."""
 
 
 def loader(name: str) -> Callable[[Callable[..., Loaded]], Callable[..., Dataset]]:
@@ -67,7 +71,8 @@ def loader(name: str) -> Callable[[Callable[..., Loaded]], Callable[..., Dataset
                 splits = given_split(users, found.earlier, sizes.validation, seed)
             source = {"loader": name, "sha256": reading.digest.hexdigest(), **found.source, **sizes._asdict()}
             parts = found.catalogue, found.interactions, splits
-            return Dataset(found.name, *parts, dropped=reading.found, source=source | {"seed": seed})
+            extra = {name: getattr(found, name) for name in ("random", "user_features", "decisions")}
+            return Dataset(found.name, *parts, dropped=reading.found, source=source | {"seed": seed}, **extra)
 
         # What `load_dataset` checks options against.
         own = list(signature(read).parameters.values())[2:]
