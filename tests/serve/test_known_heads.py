@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from treeward.serve.known_heads import _LONGEST, _MOST, KnownHeads
 from treeward.serve.settings import Key
 
 KEY = Key("anyone", "", "admin")
+ROUTE = SimpleNamespace(path="/v1/recommend")
 
 
 def request(body, *headers, path="/v1/recommend"):
@@ -113,6 +115,52 @@ def test_cold_routes_and_known_heads_take_turns_on_a_connection(service):
             assert link.answer()[2]["outcome"] == "recorded"
 
 
+def test_the_rest_of_a_cut_request_is_never_taken_for_a_head(items, tmp_path):
+    """A caller sends two requests at once, and the second is cut between two headers."""
+    good, digest = new_key()
+    config = tmp_path / "settings.toml"
+    config.write_text(f'[[keys]]\nname = "shop"\nrole = "write"\nsha256 = "{digest}"\n')
+    rest = b"content-type: application/json\r\ncontent-length: 14\r\n\r\n"
+    begun = f"POST /v1/recommend HTTP/1.1\r\nhost: shop.example\r\nauthorization: Bearer {good}\r\n".encode()
+    with serving(tmp_path, items, "--config", config) as running:
+        for first in (b"GET /livez HTTP/1.1\r\nhost: shop.example\r\n\r\n", begun + rest + b'{"user":"ann"}'):
+            with Connection(running.url) as link:
+                link.send(first + begun)
+                assert link.answer()[0] == 200
+                link.send(rest + b'{"user":"bob"}')
+                assert users(link.answer()) == ["bob"]
+        with Connection(running.url) as stranger:
+            stranger.send(rest + b'{"user":"eve"}')
+            assert b" 400 " in stranger.socket.recv(1 << 16).partition(b"\r\n")[0]
+        with Connection(running.url) as stranger:
+            stranger.send(b"POST /v1/recommend HTTP/1.1\r\nhost: shop.example\r\n" + rest + b'{"user":"eve"}')
+            assert stranger.answer()[0] == 401
+
+
+def test_a_known_head_without_its_end_is_not_answered_yet(service):
+    with Connection(service.url) as link:
+        for _ in range(2):
+            link.send(request(b""))
+            assert link.answer()[0] == 400
+        link.send(request(b"")[:-4])
+        time.sleep(0.05)
+        link.send(b"\r\nx-more: 1\r\n\r\n")
+        assert link.answer()[0] == 400
+        link.send(request(b'{"user":"ann"}'))
+        assert users(link.answer()) == ["ann"], "one answer for each request"
+
+
+def test_half_a_request_behind_a_waiting_one_is_cut_off(items, tmp_path):
+    with serving(tmp_path, items, "--set", "header_timeout=1.0") as running, Connection(running.url) as link:
+        for _ in range(2):
+            link.send(request(b'{"user":"ann"}'))
+            link.answer()
+        link.send(request(b'{"user":"ann"}'))
+        link.send(b"POST /v1")
+        assert users(link.answer()) == ["ann"]
+        assert link.socket.recv(1) == b"", "long before an idle connection would be closed"
+
+
 def test_bad_bodies_under_a_known_head_are_refused(service):
     with Connection(service.url) as link:
         for body, status in ((b'{"user":"ann"}', 200), (b'{"user":"ann"]', 400), (b'{"user":"\xff\xfe1"}', 400),
@@ -147,18 +195,20 @@ def test_keys_rates_and_lengths_hold_for_known_heads(items, tmp_path):
 
 
 def learned(heads, whole, headers, body):
-    heads.learn(whole, headers, body, "route", KEY)
+    heads.learn(whole, headers, body, ROUTE, KEY)
     return heads.get(whole.partition(b"\r\n\r\n")[0])
 
 
 def test_only_heads_that_will_come_again_are_remembered():
     body, heads = b'{"user":"a"}', KnownHeads()
     headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"content-length", b"12")]
-    assert learned(heads, request(body), headers, body) == ("route", KEY, 12)
+    assert learned(heads, request(body), headers, body) == (ROUTE, KEY, 12)
     assert learned(heads, request(body, "x-a: 1"), headers[:2], body) is None, "in chunks"
     assert learned(heads, request(body, "x-request-id: 7"), [*headers, (b"x-request-id", b"7")], body) is None
     assert learned(heads, request(body, "x-b: 1"), headers, body[:-1]) is None, "not what the parser has read"
     assert learned(heads, request(body, "x-c: " + "c" * _LONGEST), headers, body) is None
+    assert learned(heads, request(body, "x-d: 1").partition(b"\r\n")[2], headers, body) is None, "the rest of a request"
+    assert learned(heads, request(body, "x-e: 1", path="/v1/feedback"), headers, body) is None, "of another route"
     assert len(heads) == 1
 
 

@@ -94,11 +94,40 @@ def test_bytes_in_the_kernels_buffer_count_as_unread():
     here, there = socket.socketpair()
     with here, there:
         here.sendall(b"x" * 8_000)
-        transport = SimpleNamespace(get_write_buffer_size=lambda: 100, get_extra_info={"socket": here}.get)
-        before = Protocol._left(SimpleNamespace(transport=transport))
-        assert before > 100
+        transport = SimpleNamespace(get_write_buffer_size=lambda: 0, get_extra_info={"socket": here}.get)
+        encrypted = SimpleNamespace(transport=transport, scheme="https")
+        assert Protocol._is_unread(encrypted)
         there.recv(8_000, socket.MSG_WAITALL)
-        assert Protocol._left(SimpleNamespace(transport=transport)) == 100
+        assert not Protocol._is_unread(encrypted)
+        encrypted.transport.get_write_buffer_size = lambda: 1
+        assert Protocol._is_unread(encrypted)
+
+
+def test_bytes_that_the_caller_takes_are_counted():
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as here:
+        there = listener.accept()[0]
+        with there:
+            sender = SimpleNamespace(transport=SimpleNamespace(get_extra_info={"socket": here}.get))
+            before = Protocol._acknowledged(sender)
+            here.sendall(b"x" * 8_000)
+            wait_until(lambda: Protocol._acknowledged(sender) == before + 8_000, "all bytes are acknowledged")
+
+
+def test_a_caller_who_hangs_up_before_the_answer_is_forgotten(service):
+    """A connection that is kept for the time of an idle one would take some 10 KB."""
+    body = b'{"user":"gone"}'
+    call = b"POST /v1/recommend HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    call += b"content-length: %d\r\n\r\n" % len(body) + body
+
+    def hang_up(times):
+        for _ in range(times):
+            with connected(service.url) as caller:
+                caller.sendall(call)
+
+    hang_up(1_000)
+    before = megabytes(service.process)
+    hang_up(6_000)
+    assert megabytes(service.process) - before < 25
 
 
 @pytest.mark.parametrize("where", ["url", "admin"])

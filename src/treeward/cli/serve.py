@@ -76,7 +76,7 @@ def serve(
 def _check(given: Settings, from_settings: bool) -> None:
     """Check what would be served, and print warnings about it."""
     from treeward.serve.parts import fulfilling, parts, unservable, warnings_about
-    from treeward.serve.server import tls_of
+    from treeward.serve.tls import tls_of
 
     tls_of(given)
     if not Path(given.items).exists():

@@ -24,7 +24,7 @@ from treeward.engine.decide import Chooser, bound_chooser, chooser
 from treeward.engine.explore import Candidates
 from treeward.engine.layout import Plan, State, empty_state, rows_together, scratch
 from treeward.engine.posterior import Posterior
-from treeward.engine.replay import Events, apply_events, reset_users
+from treeward.engine.replay import Events, add_shown, apply_events, reset_users
 from treeward.engine.sampling import MOST_STEPS
 from treeward.engine.slack import Slack, with_slack
 from treeward.engine.trace import Trace
@@ -136,6 +136,8 @@ class Decider:
         nobody = np.zeros(0, dtype=np.int64)
         self._nobody = Batch(nobody, nobody, nobody, *nothing_closed(0))
         self._kernel = self._bound(plan)
+        if plan.once:  # compiled now, not by the first call that shows something
+            add_shown(plan, self.states.state, nobody, np.zeros((0, 1), dtype=np.int32))
         self.edition: CrowdEdition | None = None
         """The crowd's edition that is installed."""
         self._replaced: list[int] = []

@@ -9,6 +9,7 @@ import asyncio
 import struct
 from collections.abc import Mapping
 from fcntl import ioctl
+from socket import IPPROTO_TCP, TCP_INFO
 from termios import TIOCOUTQ
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -27,6 +28,8 @@ _MOST_HEAD = 64 << 10
 """Bytes of a request's headers and trailers together."""
 _MOST_DRAINED = 64 << 10
 """Bytes that are read of the body of a refused request, so that its caller gets to the answer."""
+_BYTES_ACKED = 120
+"""Where the kernel's `struct tcp_info` has the number of bytes that were acknowledged."""
 _PAUSE = 0.25
 """Seconds before a request is answered with 503 because too many wait."""
 _HEAD = (
@@ -132,21 +135,29 @@ class Protocol(HttpToolsProtocol):
         if not self._closing:
             self.flow.resume_reading()
 
-    def _left(self) -> int:
-        """Return how many bytes the caller has not read yet, of those buffered here and in the kernel."""
+    def _is_unread(self) -> bool:
+        """Return whether answers wait here, or, since what is encrypted waits elsewhere, in the kernel."""
+        if self.transport.get_write_buffer_size():
+            return True
+        if self.scheme != "https":
+            return False
         socket = self.transport.get_extra_info("socket")
-        queued = struct.unpack("i", ioctl(socket.fileno(), TIOCOUTQ, bytes(4)))[0]
-        return self.transport.get_write_buffer_size() + int(queued)
+        return bool(struct.unpack("i", ioctl(socket.fileno(), TIOCOUTQ, bytes(4)))[0])
+
+    def _acknowledged(self) -> int:
+        """Return how many bytes of all answers the caller's side has taken so far."""
+        state = self.transport.get_extra_info("socket").getsockopt(IPPROTO_TCP, TCP_INFO, _BYTES_ACKED + 8)
+        return int(struct.unpack_from("Q", state, _BYTES_ACKED)[0])
 
     def _watch(self) -> None:
         """Watch answers that the kernel has no room for, even on a connection that is being closed."""
-        if self._unread is None and self.transport.get_write_buffer_size():
-            self._unread = self.loop.call_later(self.settings.body_timeout, self._look, self._left())
+        if self._unread is None and self._is_unread():
+            self._unread = self.loop.call_later(self.settings.body_timeout, self._look, self._acknowledged())
 
     def _look(self, before: int) -> None:
         """Abort a connection if nothing was read for a while; a slow reader gets the whole answer."""
         self._unread = None
-        if self.transport.get_write_buffer_size() and self._left() >= before:
+        if self._is_unread() and self._acknowledged() == before:
             self.transport.abort()
         else:
             self._watch()
@@ -157,8 +168,8 @@ class Protocol(HttpToolsProtocol):
             return
         self._whole = None
         if self._between and self._waiting is None and (self.cycle is None or self.cycle.response_complete):
-            head, _, body = data.partition(b"\r\n\r\n")
-            known = self.heads.get(head)
+            head, end, body = data.partition(b"\r\n\r\n")
+            known = self.heads.get(head) if end else None
             if known is not None and len(body) == known.length:
                 self._take(known, body)
                 return
@@ -212,7 +223,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Expect headers."""
         super().on_message_begin()
-        self._in_headers, self._head, self._moved = True, 0, True
+        self._in_headers, self._head, self._moved, self._between = True, 0, True, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header or a trailer, up to the limit of both."""
@@ -323,10 +334,12 @@ class Protocol(HttpToolsProtocol):
         now = perf_counter()
         if close:
             self.transport.close()
-        else:
+        elif not self.transport.is_closing():
             self._idle_since = now
             if self.timeout_keep_alive_task is None:
                 self._keep_alive(self.timeout_keep_alive)
+            if not self._between and self._in_headers and self._timer is None:  # the next request has begun meanwhile
+                self._arm(self.settings.header_timeout, self._cut)
         self.hot.count(going.route.path, "POST", status, now - going.start, going.caller, going.request_id)
 
     def _keep_alive(self, seconds: float) -> None:

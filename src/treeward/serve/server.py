@@ -25,11 +25,13 @@ from treeward.serve.log import capturing
 from treeward.serve.protocol import Protocol
 from treeward.serve.settings import Settings
 from treeward.serve.starting import Gate, Starting
+from treeward.serve.tls import Handshake, tls_of
 
 if TYPE_CHECKING:
     from treeward.serve.app import App
     from treeward.serve.groups import GroupCounts
 
+_BACKLOG = 2048
 _SECONDS_TO_DRAIN = 20
 _THRESHOLDS = gc.get_threshold()
 _THRESHOLDS_TO_LOAD = (100_000, 20, 20)
@@ -38,8 +40,10 @@ _SECONDS_TO_STOP_LOADING = 2
 """How long the end of a service that is still loading waits for a report of progress, at which the loading stops."""
 
 
-def listening(host: str, port: int, *, shared: bool = False, name: str = "port") -> socket.socket:
-    """Return a bound socket; `shared`: other processes may listen on the same port."""
+def listening(
+    host: str, port: int, *, shared: bool = False, name: str = "port", listens: bool = False
+) -> socket.socket:
+    """Return a bound socket; `shared`: other processes may take the same port, `listens`: it listens already."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -47,22 +51,11 @@ def listening(host: str, port: int, *, shared: bool = False, name: str = "port")
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         made.bind((host, port))
+        if listens:
+            made.listen(_BACKLOG)
     except OSError as error:
         made.close()
         raise InvalidArgument("serve", name, "one that is free here", f"{host}:{port} ({error.strerror})") from error
-    return made
-
-
-def tls_of(settings: Settings) -> ssl.SSLContext | None:
-    """Return what encrypts the public listener; None: nothing does. Versions before TLS 1.2 are refused."""
-    if not settings.tls_cert:
-        return None
-    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        made.load_cert_chain(settings.tls_cert, settings.tls_key, password=lambda: "")  # never asks at the terminal
-    except (OSError, ValueError) as error:
-        rule = f"a certificate chain in PEM that fits the key {settings.tls_key}, which has no password"
-        raise InvalidArgument("serve", "tls_cert", rule, f"{settings.tls_cert} ({error})") from error
     return made
 
 
@@ -102,9 +95,11 @@ def serve(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, settings.max_connections + 512)), hard))
     starting, loaded, tls = Starting(settings), Future["App"](), tls_of(settings)
-    listeners = [_Listener(listening(settings.host, settings.port, shared=settings.workers > 1), starting, tls)]
+    shared = settings.workers > 1
+    bound = [listening(settings.host, settings.port, shared=shared, listens=listens_early)]
     if settings.admin_port >= 0:
-        listeners.append(_Listener(listening("127.0.0.1", settings.admin_port, name="admin_port"), starting))
+        bound.append(listening("127.0.0.1", settings.admin_port, name="admin_port", listens=listens_early))
+    listeners = [_Listener(one, starting, None if index else tls) for index, one in enumerate(bound)]
 
     def report(stage: str, done: int, total: int) -> None:
         starting.report(stage, done, total)
@@ -153,15 +148,18 @@ class _Listener:
     def __init__(self, bound: socket.socket, starting: Starting, tls: ssl.SSLContext | None = None) -> None:
         self.address = address_of(bound, encrypted=tls is not None)
         self._bound, self._gate = bound, Gate(starting)
-        self._protocol = type(
+        self._protocol = protocol = type(
             "ServiceProtocol", (Protocol,), {"settings": starting.settings, "routes": {}, "heads": KnownHeads()}
         )
+        self._handshakes: set[Handshake] = set()
+        accept: Any = protocol
+        if tls is not None:
+            accept = lambda **given: Handshake(protocol(**given), tls, starting.settings, self._handshakes)  # noqa: E731
         self._server = _Server(
             uvicorn.Config(
-                self._gate, http=self._protocol, interface="asgi3", ws="none", lifespan="off",
+                self._gate, http=accept, interface="asgi3", ws="none", lifespan="off",
                 proxy_headers=False, access_log=False, log_config=None, log_level="error", server_header=False,
-                date_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_SECONDS_TO_DRAIN, backlog=2048,
-                ssl_context_factory=None if tls is None else lambda config, default: tls,
+                date_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=_SECONDS_TO_DRAIN, backlog=_BACKLOG,
             )
         )  # fmt: skip
         self._task: asyncio.Task[None] | None = None
@@ -180,6 +178,8 @@ class _Listener:
     async def stop(self) -> None:
         """Take no more connections, and return when the requests that have begun are answered."""
         self._server.should_exit = True
+        for one in list(self._handshakes):
+            one.abort()
         if self._task is None:
             self._bound.close()
         else:

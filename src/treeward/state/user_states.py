@@ -79,7 +79,11 @@ class UserStates:
         if self.most < 1:
             raise InvalidArgument("Explorer", "memory", f"at least {self.each} bytes, one user's state", memory)
         # All seats at once: the system hands out zeroed memory as it is touched, so unused ones cost nothing.
-        self.state = empty_state(plan, self.most, _FIRST_EVENTS, compact=True)
+        try:
+            self.state = empty_state(plan, self.most, _FIRST_EVENTS, compact=True)
+        except (OSError, MemoryError) as error:
+            rule = f"what this machine can reserve at once ({error})"
+            raise InvalidArgument("Explorer", "memory", rule, memory) from error
         self.streams: NDArray[np.int64] = lazy_zeros((self.most,), np.int64)
         # These have an entry for every seat that was ever used.
         self._seen: list[int] = []
