@@ -144,11 +144,16 @@ def _finalists(beam: BeamArrays, belief: Belief, bold: bool, screen: Screen, can
         means += more
         if turn < searches:
             found[turn] = arm[0] if count > 0 else -1
+    bold_ones = whole(0)  # at most half of the budget is for them
     for turn in range(searches):
-        if found[turn] >= 0 and not _among(arm, count, found[turn]):
-            arm[count] = found[turn]
-            count += 1
-    return count, means
+        place, known = found[turn], _among(arm, count, found[turn]) or _among(found, bold_ones, found[turn])
+        if place >= 0 and not known and bold_ones < beam.numbers.item_budget // 2:
+            found[bold_ones] = place
+            bold_ones += 1
+    count = min(count, beam.numbers.item_budget - bold_ones)
+    for i in range(bold_ones):
+        arm[count + i] = found[i]
+    return count + bold_ones, means
 
 
 @inner

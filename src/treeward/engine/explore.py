@@ -81,10 +81,10 @@ class Candidates(NamedTuple):
     one: Floats
     """(2, d): for a single vector."""
     found: NDArray[np.int64]
-    """(most,): for a beam: the best item that each of several searches found."""
+    """(searches,): for a beam: the best item that each of several searches found."""
 
     @classmethod
-    def empty(cls, most: int, dim: int, widest: int = 0, *, known: bool = False) -> "Candidates":
+    def empty(cls, most: int, dim: int, widest: int = 0, searches: int = 0, *, known: bool = False) -> "Candidates":
         """Return memory for `most` candidates out of `widest`; without vectors if means and widths are `known`."""
         vectors = 0 if known else most
         few = most if most <= _FEW else 0
@@ -108,7 +108,7 @@ class Candidates(NamedTuple):
             np.zeros(most, dtype=np.float32),
             np.zeros(most, dtype=np.float32),
             np.zeros((2, dim), dtype=np.float32),
-            np.zeros(most, dtype=np.int64),
+            np.zeros(searches, dtype=np.int64),
         )
 
 

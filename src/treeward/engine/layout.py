@@ -394,9 +394,8 @@ def scratch(plan: Plan) -> Candidates:
     """Return working memory for the candidates of any decision under `plan`."""
     dim = plan.items.shape[1]
     if plan.beams:
-        # One more may be drawn from the whole catalogue.
-        most = plan.item_budget + plan.rules.shortlist + 1 + len(plan.search.starts)
-        return Candidates.empty(most, dim, 2 * int(plan.search.width.max()))
+        most = plan.item_budget + plan.rules.shortlist + 1  # one more may be drawn from the whole catalogue
+        return Candidates.empty(most, dim, 2 * int(plan.search.width.max()), len(plan.search.starts))
     children = np.diff(plan.tree.first_child)
     widest = int((children == 0).sum()) if plan.personal else int(children.max())
     items = min(plan.item_budget + plan.rules.shortlist, len(plan.items))

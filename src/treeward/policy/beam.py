@@ -43,7 +43,8 @@ class Beam(Policy):
         probability.
     directions
         With LinUCB, in how many directions to search for items of a high upper bound, whose means may be low. Each
-        search takes `means` more means. By default 8 without a prior, and 0 with one, which says where to look.
+        search takes `means` more means, and what they find is at most half of the finalists. By default 8 without a
+        prior, and 0 with one, which says where to look.
 
     Examples
     --------
