@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from treeward.policy.baselines.conucb import ConUCB as ConUCB
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
+    from treeward.policy.baselines.xcb import XCB as XCB
     from treeward.policy.beam import Beam as Beam
     from treeward.policy.hcb import HCB as HCB
     from treeward.policy.hcb import CBCategory as CBCategory
@@ -103,6 +104,7 @@ _HOME = {
     "UnknownDecision": "treeward.core.errors",
     "UnknownId": "treeward.core.errors",
     "World": "treeward.simulate.world",
+    "XCB": "treeward.policy.baselines.xcb",
     "attribute_vectors": "treeward.embed.attributes",
     "fold_in": "treeward.embed.fold",
     "gru_vectors": "treeward.embed.gru",
@@ -124,6 +126,7 @@ __all__ = [
     "HMAB",
     "ICTR",
     "PHCB",
+    "XCB",
     "ArtefactError",
     "Beam",
     "CBCategory",

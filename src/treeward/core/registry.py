@@ -38,6 +38,7 @@ BASELINES = {
     "ictr": "treeward.policy.baselines.ictr:ICTR",
     "conucb": "treeward.policy.baselines.conucb:ConUCB",
     "context-free": "treeward.policy.baselines.context_free:ContextFree",
+    "xcb": "treeward.policy.baselines.xcb:XCB",
 }
 """Policies for simulations only."""
 LOADERS = {

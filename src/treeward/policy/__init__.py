@@ -9,6 +9,7 @@ from treeward.policy.baselines.context_free import ContextFree
 from treeward.policy.baselines.conucb import ConUCB
 from treeward.policy.baselines.hmab import HMAB
 from treeward.policy.baselines.ictr import ICTR
+from treeward.policy.baselines.xcb import XCB
 from treeward.policy.beam import Beam
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
 from treeward.policy.phcb import PHCB, Expansion, LogThreshold
@@ -35,6 +36,7 @@ __all__ = [
     "PHCB",
     "POLICIES",
     "TREE_POLICIES",
+    "XCB",
     "Beam",
     "CBCategory",
     "CBLeaf",

@@ -1,0 +1,204 @@
+"""Rivals published since 2021 against slow twins written from their equations."""
+
+import math
+
+import numpy as np
+import pytest
+
+import treeward as tw
+from tests import naive
+from treeward.bandit import Crowd
+from treeward.core import rng
+from treeward.policy.baselines.base import ROUND
+
+ROUNDS, USERS = 30, 5
+
+
+@pytest.fixture(scope="module")
+def world():
+    return tw.World.synthetic(items=300, users=USERS, dim=6, seed=7)
+
+
+@pytest.fixture(scope="module")
+def tree(world):
+    return tw.ItemTree.build(world.catalogue.vectors, (5, 25), seed=0)
+
+
+@pytest.fixture(scope="module")
+def prior(world):
+    """A crowd from a log in which every user clicked what suits them."""
+    users, items = [], []
+    for user in range(USERS):
+        liked = np.argsort(-world.probabilities(user))[:12]
+        users += [user] * len(liked)
+        items += liked.tolist()
+    return Crowd.fit(tw.Interactions(users, items), world.catalogue)
+
+
+class RidgeTwin:
+    """theta and A^-1 of every user, from all the user's events at once."""
+
+    def __init__(self, session, seen, prior=None, once=False):
+        self.session, self.once = session, once
+        self.x = np.array(session.vectors, dtype=np.float64)
+        dim = self.x.shape[1]
+        self.precision, self.first = np.eye(dim), np.zeros(dim)
+        if prior is not None:
+            self.precision = np.linalg.inv(np.asarray(prior.covariance, dtype=np.float64))
+            self.first = np.asarray(prior.mean, dtype=np.float64)
+        self.events = [[] for _ in range(USERS)]
+        self.tree = seen
+
+    def posterior(self, user):
+        a, b = self.precision.copy(), self.precision @ self.first
+        for place, reward in self.events[user]:
+            a += np.outer(self.x[place], self.x[place])
+            b += reward * self.x[place]
+        return np.linalg.inv(a), np.linalg.solve(a, b)
+
+    def open(self, user):
+        gone = {place for place, _ in self.events[user]} if self.once else set()
+        return [place for place in range(len(self.x)) if place not in gone]
+
+    def uniform(self, user, turn, at):
+        return rng.uniform(self.session.seed, int(self.session.streams[user]), turn * ROUND + at)
+
+    def below(self, user, turn, at, limit):
+        return int(self.uniform(user, turn, at) * limit)
+
+    def play(self, world):
+        who = np.arange(USERS)
+        for turn in range(ROUNDS):
+            made = self.session.select(who, turn)
+            expected = [self.choose(user, turn) for user in range(USERS)]
+            assert made.place.tolist() == [one["place"] for one in expected], turn
+            for name in expected[0]:
+                np.testing.assert_allclose(getattr(made, name), [one[name] for one in expected], rtol=2e-3, atol=1e-5)
+            for user, place in enumerate(made.place):
+                inverse, theta = self.posterior(user)
+                assert made.mean[user] == pytest.approx(self.x[place] @ theta, abs=1e-4)
+                assert made.width[user] == pytest.approx(math.sqrt(self.x[place] @ inverse @ self.x[place]), rel=1e-3)
+            rewards = world.chances(who, made.item)
+            self.session.update(made, rewards)
+            for user in range(USERS):
+                self.events[user].append((int(made.place[user]), float(rewards[user])))
+
+
+def session_of(policy, tree, world, once):
+    return policy.session(tree, world.catalogue, USERS, once=once, seed=3)
+
+
+class BeamTwin(RidgeTwin):
+    """XCB in plain Python."""
+
+    def __init__(self, session, seen, width, strength, most=None, **options):
+        super().__init__(session, seen, **options)
+        self.width, self.strength, self.most = width, strength, most
+
+    def value(self, node, theta):
+        return float(self.x[slice(*self.tree.item_range[node])].mean(axis=0) @ theta)
+
+    def choose(self, user, turn):
+        _, theta = self.posterior(user)
+        left, arms, means = self.open(user), [], 0
+        inside = {n: [p for p in left if self.tree.item_range[n, 0] <= p < self.tree.item_range[n, 1]]
+                  for n in range(len(self.tree.parent))}  # fmt: skip
+        front, level = [0], 0
+        while any(naive.children(self.tree, node) for node in front):
+            level += 1
+            found = []
+            for node in front:
+                below = naive.children(self.tree, node)
+                if not below:
+                    found.append(node)
+                    continue
+                shift = self.below(user, turn, 1 + level, len(below))
+                for child in below[shift:] + below[:shift]:
+                    if inside[child]:
+                        found.append(child)
+                        means += 1
+            values = {node: np.float32(self.value(node, theta)) for node in found}
+            front = sorted(found, key=lambda node: -values[node])[: self.width]
+            arms += [(node, None, values[node]) for node in found if node not in front]
+        for node in front:
+            for place in inside[node]:
+                arms.append((node, place, float(self.x[place] @ theta)))
+                means += 1
+        if self.most is not None:
+            arms = sorted(arms, key=lambda arm: -arm[2])[: self.most]
+        y = np.array([arm[2] for arm in arms])
+        gamma = self.strength * math.sqrt(len(arms) * len(self.events[user]))
+        p = 1 / (len(arms) + gamma * (y.max() - y))
+        p[y.argmax()] += 1 - p.sum()
+        ends, u = np.cumsum(np.delete(p, y.argmax())), self.uniform(user, turn, 0)
+        at = int(np.searchsorted(ends, u, side="right"))
+        at = int(y.argmax()) if at == len(ends) else at + (at >= y.argmax())
+        node, place, _ = arms[at]
+        chance = p[at]
+        if place is None:
+            chance /= len(inside[node])
+            place = inside[node][self.below(user, turn, 1, len(inside[node]))]
+        return {"place": place, "node": node, "propensity": chance, "scores": len(arms),
+                "work": means * self.x.shape[1] + len(arms)}  # fmt: skip
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("options", [{"width": 2}, {"width": 3, "strength": 5.0}, {"width": 2, "budget": 9}])
+def test_xcb_follows_its_equations(world, tree, options, once):
+    session = session_of(tw.XCB(**options), tree, world, once)
+    most = options.get("budget")
+    BeamTwin(session, tree, options["width"], options.get("strength", 100.0), most, once=once).play(world)
+
+
+def test_xcb_starts_from_a_prior(world, tree, prior):
+    session = session_of(tw.XCB(prior=prior, width=2), tree, world, True)
+    assert session.vectors.shape[1] == 8
+    assert session.select(np.arange(USERS), 0).exact.all()
+    session = session_of(tw.XCB(prior=prior, width=2), tree, world, True)
+    BeamTwin(session, tree, 2, 100.0, prior=prior, once=True).play(world)
+
+
+def test_xcb_propensities_are_frequencies(world, tree):
+    session = session_of(tw.XCB(width=2, strength=20.0), tree, world, False)
+    for turn in range(12):
+        made = session.select(np.arange(USERS), turn)
+        session.update(made, world.chances(made.user, made.item))
+    counts, told, draws = np.zeros(300), np.zeros(300), 20_000
+    for turn in range(12, 12 + draws):
+        made = session.select([2], turn)
+        counts[made.place[0]] += 1
+        told[made.place[0]] = made.propensity[0]
+    assert told.sum() == pytest.approx(1.0, abs=0.02)
+    np.testing.assert_allclose(counts / draws, told, atol=0.012)
+
+
+LIMITS = [
+    (lambda x: tw.XCB(width=x), "width", [1, 10**9], [0, -1, 0.5]),
+    (lambda x: tw.XCB(strength=x), "strength", [0, 1e9], [-1e-9, float("nan")]),
+    (lambda x: tw.XCB(budget=x), "budget", [2, None], [1, 2.5]),
+]
+
+
+@pytest.mark.parametrize(("make", "name", "inside", "outside"), LIMITS)
+def test_limits_of_rivals(world, tree, make, name, inside, outside):
+    for value in inside:
+        assert make(value).session(tree, world.catalogue, 2).select([0, 1], 0).item.min() >= 0
+    for value in (*outside, "1"):
+        with pytest.raises(tw.InvalidArgument, match=rf": {name} must be"):
+            make(value).session(tree, world.catalogue, 2)
+
+
+@pytest.mark.parametrize("policy", [tw.XCB()], ids=lambda policy: policy.name)
+def test_rivals_decide_until_nothing_is_left(policy, world):
+    shop = tw.Catalogue(range(12), world.catalogue.vectors[:12])
+    for tree in (tw.ItemTree.build(shop.vectors, (3,), seed=0), tw.ItemTree.flat(shop.vectors)):
+        session = policy.session(tree, shop, 2, once=True, seed=1)
+        seen = []
+        for turn in range(12):
+            made = session.select([0, 1], turn)
+            seen.append(made.item)
+            session.update(made, [1.0, 0.0])
+        assert (np.sort(np.transpose(seen)) == np.arange(12)).all()
+        assert session.select([0, 1], 12).item.tolist() == [-1, -1]
+    session = policy.session(tree, shop, 2, seed=1)
+    assert set(session.select([0, 1], 0, allow=[5, 7]).item.tolist()) <= {5, 7}
