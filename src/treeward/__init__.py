@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from treeward.policy.baselines.conucb import ConUCB as ConUCB
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
+    from treeward.policy.baselines.mips import MIPSLinUCB as MIPSLinUCB
     from treeward.policy.baselines.xcb import XCB as XCB
     from treeward.policy.beam import Beam as Beam
     from treeward.policy.hcb import HCB as HCB
@@ -91,6 +92,7 @@ _HOME = {
     "ItemTree": "treeward.tree.item_tree",
     "LinUCB": "treeward.bandit.rules",
     "LogThreshold": "treeward.policy.phcb",
+    "MIPSLinUCB": "treeward.policy.baselines.mips",
     "MemoryStore": "treeward.store.memory",
     "NeuralLinear": "treeward.embed.neural",
     "NextClick": "treeward.learn.next_click",
@@ -148,6 +150,7 @@ __all__ = [
     "ItemTree",
     "LinUCB",
     "LogThreshold",
+    "MIPSLinUCB",
     "MemoryStore",
     "NeuralLinear",
     "NextClick",

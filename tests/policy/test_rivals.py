@@ -1,6 +1,7 @@
 """Rivals published since 2021 against slow twins written from their equations."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tests import naive
 from treeward.bandit import Crowd
 from treeward.core import rng
 from treeward.policy.baselines.base import ROUND
+from treeward.policy.baselines.inner_products import lists_of, nodes_on
 
 ROUNDS, USERS = 30, 5
 
@@ -172,10 +174,94 @@ def test_xcb_propensities_are_frequencies(world, tree):
     np.testing.assert_allclose(counts / draws, told, atol=0.012)
 
 
+class SearchTwin(RidgeTwin):
+    """MIPS-LinUCB in plain Python."""
+
+    def __init__(self, session, seen, nodes, searches, probes, alpha=0.5, **options):
+        super().__init__(session, seen, **options)
+        self.nodes, self.searches, self.probes, self.alpha = nodes, searches, probes, alpha
+
+    def search(self, query, left, shift):
+        """The list by list search: the best centres first, of equal ones the first from `shift` on."""
+        lists = [range(*self.tree.item_range[node]) for node in self.nodes]
+        order = [(k + shift) % len(lists) for k in range(len(lists))]
+        centres = {k: self.x[list(lists[k])].mean(axis=0) @ query for k in order if set(lists[k]) & left}
+        near = sorted(centres, key=lambda k: -centres[k])[: self.probes]
+        places = [place for k in near for place in lists[k] if place in left]
+        return max(places, key=lambda place: self.x[place] @ query), len(lists) + sum(len(lists[k]) for k in near)
+
+    def choose(self, user, turn):
+        inverse, theta = self.posterior(user)
+        left = self.open(user)
+        place = left[self.below(user, turn, 0, len(left))]
+        shift = self.below(user, turn, 1, len(self.nodes))
+        met, products = [place], 0
+        for _ in range(self.searches):
+            z = inverse @ self.x[place]
+            query = theta + self.alpha * z / math.sqrt(self.x[place] @ z)
+            found, took = self.search(query, set(left), shift)
+            products += took
+            if found == place:
+                break
+            place = found
+            met.append(place)
+        scores = [self.x[p] @ theta + self.alpha * math.sqrt(self.x[p] @ inverse @ self.x[p]) for p in met]
+        if self.probes >= len(self.nodes):
+            assert all(later >= earlier - 1e-9 for earlier, later in pairwise(scores))
+        dim = self.x.shape[1]
+        return {"place": met[int(np.argmax(scores))], "scores": len(met),
+                "work": products * dim + len(met) * (dim + dim * dim)}  # fmt: skip
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("options", [{"probes": 3}, {"searches": 1, "probes": 2}, {"probes": 1_000}, {"budget": 2}])
+def test_mips_linucb_follows_its_equations(world, tree, options, once):
+    session = session_of(tw.MIPSLinUCB(**options), tree, world, once)
+    nodes = nodes_on(tree, 3 if len(session.lists.ranges) == 25 else 2 if len(session.lists.ranges) == 5 else 1)
+    searches = options.get("searches", 1 if "budget" in options else 3)
+    SearchTwin(session, tree, nodes, searches, options.get("probes", 8), once=once).play(world)
+
+
+def test_mips_linucb_starts_from_a_prior(world, tree, prior):
+    session = session_of(tw.MIPSLinUCB(prior=prior), tree, world, True)
+    SearchTwin(session, tree, nodes_on(tree, 3), 3, 8, prior=prior, once=True).play(world)
+
+
+def test_lists_are_those_of_the_cheapest_level(world, tree):
+    vectors = session_of(tw.MIPSLinUCB(), tree, world, False).vectors
+    sizes = {probes: len(lists_of(tree, vectors, probes).ranges) for probes in (1, 3, 8, 25)}
+    assert sizes == {1: 25, 3: 25, 8: 25, 25: 1}
+    for level in range(1, 5):
+        ranges = tree.item_range[nodes_on(tree, level)]
+        assert ranges[0, 0] == 0
+        assert ranges[-1, 1] == 300
+        assert (ranges[1:, 0] == ranges[:-1, 1]).all()
+
+
+def test_searches_reach_most_of_the_best_score():
+    world = tw.World.synthetic(items=2_000, users=20, dim=8, seed=3)
+    tree = tw.ItemTree.build(world.catalogue.vectors, seed=0)
+    session = tw.MIPSLinUCB().session(tree, world.catalogue, 20, seed=1)
+    reached = []
+    for turn in range(40):
+        made = session.select(np.arange(20), turn)
+        for user in range(20):
+            inverse, theta = session.state.inverse[user], session.state.theta[user]
+            scores = session.vectors @ theta + 0.5 * np.sqrt(
+                np.einsum("ij,ij->i", session.vectors @ inverse, session.vectors)
+            )
+            reached.append((made.mean[user] + 0.5 * made.width[user]) / scores.max())
+        session.update(made, world.chances(made.user, made.item))
+    assert np.mean(reached) > 0.85
+
+
 LIMITS = [
     (lambda x: tw.XCB(width=x), "width", [1, 10**9], [0, -1, 0.5]),
     (lambda x: tw.XCB(strength=x), "strength", [0, 1e9], [-1e-9, float("nan")]),
     (lambda x: tw.XCB(budget=x), "budget", [2, None], [1, 2.5]),
+    (lambda x: tw.MIPSLinUCB(searches=x), "searches", [1, 10**9], [0]),
+    (lambda x: tw.MIPSLinUCB(probes=x), "probes", [1, 10**9], [0]),
+    (lambda x: tw.MIPSLinUCB(budget=x), "budget", [2, None], [1]),
 ]
 
 
@@ -188,7 +274,7 @@ def test_limits_of_rivals(world, tree, make, name, inside, outside):
             make(value).session(tree, world.catalogue, 2)
 
 
-@pytest.mark.parametrize("policy", [tw.XCB()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", [tw.XCB(), tw.MIPSLinUCB()], ids=lambda policy: policy.name)
 def test_rivals_decide_until_nothing_is_left(policy, world):
     shop = tw.Catalogue(range(12), world.catalogue.vectors[:12])
     for tree in (tw.ItemTree.build(shop.vectors, (3,), seed=0), tw.ItemTree.flat(shop.vectors)):

@@ -9,6 +9,7 @@ from treeward.policy.baselines.context_free import ContextFree
 from treeward.policy.baselines.conucb import ConUCB
 from treeward.policy.baselines.hmab import HMAB
 from treeward.policy.baselines.ictr import ICTR
+from treeward.policy.baselines.mips import MIPSLinUCB
 from treeward.policy.baselines.xcb import XCB
 from treeward.policy.beam import Beam
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
@@ -45,6 +46,7 @@ __all__ = [
     "Expansion",
     "Flat",
     "LogThreshold",
+    "MIPSLinUCB",
     "Policy",
     "Thresholds",
     "policy_named",
