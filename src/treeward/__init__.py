@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from treeward.learn.next_click import NextClick as NextClick
     from treeward.policy.baselines.context_free import ContextFree as ContextFree
     from treeward.policy.baselines.conucb import ConUCB as ConUCB
+    from treeward.policy.baselines.diag_linucb import DiagLinUCB as DiagLinUCB
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
     from treeward.policy.baselines.mips import MIPSLinUCB as MIPSLinUCB
@@ -79,6 +80,7 @@ _HOME = {
     "Crowd": "treeward.bandit.crowd",
     "DataError": "treeward.core.errors",
     "Decision": "treeward.explorer.records",
+    "DiagLinUCB": "treeward.policy.baselines.diag_linucb",
     "EpsilonGreedy": "treeward.bandit.rules",
     "Explorer": "treeward.explorer.explorer",
     "Features": "treeward.embed.features",
@@ -140,6 +142,7 @@ __all__ = [
     "Crowd",
     "DataError",
     "Decision",
+    "DiagLinUCB",
     "EpsilonGreedy",
     "Explorer",
     "Features",

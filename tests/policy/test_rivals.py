@@ -255,6 +255,99 @@ def test_searches_reach_most_of_the_best_score():
     assert np.mean(reached) > 0.85
 
 
+class GraphTwin:
+    """Diag-LinUCB in plain Python: the edges in dictionaries."""
+
+    def __init__(self, session, centres, edges, nearest, temperature, once, most=None):
+        self.session, self.nearest, self.temperature, self.once, self.most = session, nearest, temperature, once, most
+        self.x = np.array(session.vectors, dtype=np.float64)
+        self.centres = centres / np.linalg.norm(centres, axis=1, keepdims=True)
+        count = min(edges, len(self.x))
+        self.edges = {
+            (c, place): [1.0, 0.0]
+            for c, centre in enumerate(self.centres)
+            for place in np.argsort(-(self.x @ centre), kind="stable")[:count].tolist()
+        }
+        self.events = [[] for _ in range(USERS)]
+
+    def uniform(self, user, turn, at):
+        return rng.uniform(self.session.seed, int(self.session.streams[user]), turn * ROUND + at)
+
+    def members(self, user, turn):
+        liked = sum((reward * self.x[place] for place, reward in self.events[user]), np.zeros(self.x.shape[1]))
+        earned = sum(reward for _, reward in self.events[user])
+        if not earned:
+            chosen = []
+            for k in range(self.nearest):
+                at = int(self.uniform(user, turn, k) * len(self.centres))
+                while at in chosen:
+                    at = (at + 1) % len(self.centres)
+                chosen.append(at)
+            return dict.fromkeys(chosen, 1 / self.nearest)
+        values = self.centres @ (liked / earned)
+        chosen = np.argsort(-values, kind="stable")[: self.nearest].tolist()
+        weights = np.exp((values[chosen] - values.max()) / self.temperature)
+        return dict(zip(chosen, weights / weights.sum(), strict=True))
+
+    def choose(self, user, turn):
+        weights, scored = self.members(user, turn), {}
+        gone = {place for place, _ in self.events[user]} if self.once else set()
+        for c in weights:
+            for place in sorted(p for e, p in self.edges if e == c):
+                if place not in gone and (self.most is None or len(scored) < self.most):
+                    mine = {e: self.edges[e, place] for e in weights if (e, place) in self.edges}
+                    mean = sum(weights[e] * b / d for e, (d, b) in mine.items())
+                    width = math.sqrt(sum(weights[e] ** 2 / d for e, (d, b) in mine.items()))
+                    scored[place] = mean, width
+        left = [place for place in range(len(self.x)) if place not in gone]
+        if not scored:
+            return left[int(self.uniform(user, turn, 1 << 10) * len(left))], 0
+        places, scores = list(scored), [mean + 0.5 * width for mean, width in scored.values()]
+        tied = [at for at, score in enumerate(scores) if score >= max(scores) - 1e-6]
+        first = int(self.uniform(user, turn, 1 << 10) * len(scores))
+        return places[min(tied, key=lambda at: (at - first) % len(scores))], len(scored) if len(scored) > 1 else 0
+
+    def play(self, world):
+        who = np.arange(USERS)
+        for turn in range(ROUNDS):
+            made = self.session.select(who, turn)
+            expected = [self.choose(user, turn) for user in range(USERS)]
+            assert list(zip(made.place.tolist(), made.scores.tolist(), strict=True)) == expected, turn
+            rewards = world.chances(who, made.item) * (made.item % 3 > 0)
+            self.session.update(made, rewards)
+            known = [self.members(user, turn) for user in range(USERS)]
+            for user, place in enumerate(made.place.tolist()):
+                for c, w in known[user].items():
+                    if (c, place) in self.edges:
+                        self.edges[c, place][0] += w * w
+                        self.edges[c, place][1] += w * rewards[user]
+                self.events[user].append((place, float(rewards[user])))
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("options", [{"edges": 40}, {"edges": 5, "nearest": 2}, {"clusters": 5, "budget": 30}])
+def test_diag_linucb_follows_its_equations(world, tree, options, once):
+    session = session_of(tw.DiagLinUCB(**options), tree, world, once)
+    nodes = nodes_on(tree, 2 if "clusters" in options else 3)
+    centres = np.array([session.vectors[slice(*tree.item_range[node])].mean(axis=0) for node in nodes])
+    edges, nearest, most = options.get("edges", 300), options.get("nearest", 4), options.get("budget")
+    GraphTwin(session, centres, edges, nearest, 0.1, once, most).play(world)
+
+
+def test_diag_linucb_counts_its_work(world, tree):
+    session = session_of(tw.DiagLinUCB(edges=7, nearest=2), tree, world, False)
+    made = session.select([0], 0)
+    assert made.work.tolist() == [3 * 2 * 7]
+    session.update(made, [1.0])
+    assert session.select([0], 1).work.tolist() == [25 * 6 + 3 * 2 * 7]
+    assert session.upkeep == 3 * 2 + 25 * 6
+
+
+def test_diag_linucb_takes_no_prior(world, tree, prior):
+    with pytest.raises(tw.InvalidArgument, match="prior must be None: it has no such thing"):
+        session_of(tw.DiagLinUCB(prior=prior), tree, world, False)
+
+
 LIMITS = [
     (lambda x: tw.XCB(width=x), "width", [1, 10**9], [0, -1, 0.5]),
     (lambda x: tw.XCB(strength=x), "strength", [0, 1e9], [-1e-9, float("nan")]),
@@ -262,6 +355,10 @@ LIMITS = [
     (lambda x: tw.MIPSLinUCB(searches=x), "searches", [1, 10**9], [0]),
     (lambda x: tw.MIPSLinUCB(probes=x), "probes", [1, 10**9], [0]),
     (lambda x: tw.MIPSLinUCB(budget=x), "budget", [2, None], [1]),
+    (lambda x: tw.DiagLinUCB(clusters=x), "clusters", [1, 10**9], [0]),
+    (lambda x: tw.DiagLinUCB(edges=x), "edges", [1, 10**9], [0]),
+    (lambda x: tw.DiagLinUCB(nearest=x), "nearest", [1, 10**9], [0]),
+    (lambda x: tw.DiagLinUCB(temperature=x), "temperature", [1e-6, 1e9], [0]),
 ]
 
 
@@ -274,7 +371,7 @@ def test_limits_of_rivals(world, tree, make, name, inside, outside):
             make(value).session(tree, world.catalogue, 2)
 
 
-@pytest.mark.parametrize("policy", [tw.XCB(), tw.MIPSLinUCB()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", [tw.XCB(), tw.MIPSLinUCB(), tw.DiagLinUCB()], ids=lambda policy: policy.name)
 def test_rivals_decide_until_nothing_is_left(policy, world):
     shop = tw.Catalogue(range(12), world.catalogue.vectors[:12])
     for tree in (tw.ItemTree.build(shop.vectors, (3,), seed=0), tw.ItemTree.flat(shop.vectors)):

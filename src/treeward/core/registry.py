@@ -39,6 +39,7 @@ BASELINES = {
     "conucb": "treeward.policy.baselines.conucb:ConUCB",
     "context-free": "treeward.policy.baselines.context_free:ContextFree",
     "xcb": "treeward.policy.baselines.xcb:XCB",
+    "diag-linucb": "treeward.policy.baselines.diag_linucb:DiagLinUCB",
     "mips-linucb": "treeward.policy.baselines.mips:MIPSLinUCB",
 }
 """Policies for simulations only."""

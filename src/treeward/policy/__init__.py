@@ -7,6 +7,7 @@ from treeward.core.registry import Registry, find_class, is_own
 from treeward.policy.base import Policy, Thresholds
 from treeward.policy.baselines.context_free import ContextFree
 from treeward.policy.baselines.conucb import ConUCB
+from treeward.policy.baselines.diag_linucb import DiagLinUCB
 from treeward.policy.baselines.hmab import HMAB
 from treeward.policy.baselines.ictr import ICTR
 from treeward.policy.baselines.mips import MIPSLinUCB
@@ -43,6 +44,7 @@ __all__ = [
     "CBLeaf",
     "ConUCB",
     "ContextFree",
+    "DiagLinUCB",
     "Expansion",
     "Flat",
     "LogThreshold",
