@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
     from treeward.policy.baselines.mips import MIPSLinUCB as MIPSLinUCB
+    from treeward.policy.baselines.spanner import SpannerGreedy as SpannerGreedy
+    from treeward.policy.baselines.spanner import SpannerIGW as SpannerIGW
     from treeward.policy.baselines.xcb import XCB as XCB
     from treeward.policy.beam import Beam as Beam
     from treeward.policy.hcb import HCB as HCB
@@ -103,6 +105,8 @@ _HOME = {
     "PostgresStore": "treeward.store.postgres",
     "Prior": "treeward.bandit.prior",
     "SQLiteStore": "treeward.store.sqlite",
+    "SpannerGreedy": "treeward.policy.baselines.spanner",
+    "SpannerIGW": "treeward.policy.baselines.spanner",
     "Thompson": "treeward.bandit.rules",
     "TreewardError": "treeward.core.errors",
     "UnknownDecision": "treeward.core.errors",
@@ -161,6 +165,8 @@ __all__ = [
     "PostgresStore",
     "Prior",
     "SQLiteStore",
+    "SpannerGreedy",
+    "SpannerIGW",
     "Thompson",
     "TreewardError",
     "UnknownDecision",

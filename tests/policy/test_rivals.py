@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 import treeward as tw
 from tests import naive
@@ -12,6 +13,7 @@ from treeward.bandit import Crowd
 from treeward.core import rng
 from treeward.policy.baselines.base import ROUND
 from treeward.policy.baselines.inner_products import lists_of, nodes_on
+from treeward.policy.baselines.spanner import spanner_of
 
 ROUNDS, USERS = 30, 5
 
@@ -348,6 +350,98 @@ def test_diag_linucb_takes_no_prior(world, tree, prior):
         session_of(tw.DiagLinUCB(prior=prior), tree, world, False)
 
 
+def spanner_by_volumes(items, ratio):
+    """A barycentric spanner by trying every swap and computing the volume."""
+    dim = items.shape[1]
+    basis, chosen = np.eye(dim), [-1] * dim
+
+    def swapped(axis, row):
+        made = basis.copy()
+        made[axis] = items[row]
+        return abs(np.linalg.det(made))
+
+    for axis in range(dim):
+        chosen[axis] = max(range(len(items)), key=lambda row: swapped(axis, row))
+        basis[axis] = items[chosen[axis]]
+    while True:
+        volume = abs(np.linalg.det(basis))
+        better = {(row, axis): swapped(axis, row) for row in range(len(items)) for axis in range(dim)}
+        row, axis = max(better, key=better.get)
+        if better[row, axis] <= ratio * volume:
+            return sorted(chosen)
+        basis[axis], chosen[axis] = items[row], row
+
+
+@pytest.mark.parametrize("ratio", [1.05, 2.0])
+def test_spanner_is_that_of_the_volumes_and_spans_every_item(ratio):
+    items = np.random.default_rng(4).standard_normal((80, 4)).astype(np.float32)
+    found = spanner_of(items, ratio)
+    assert found.tolist() == spanner_by_volumes(items, ratio)
+    shares = np.linalg.lstsq(items[found].T.astype(float), items.T.astype(float), rcond=None)[0]
+    np.testing.assert_allclose(items[found].T @ shares, items.T, atol=1e-5)
+    assert np.abs(shares).max() <= ratio + 1e-6
+
+
+def test_spanner_of_items_that_do_not_fill_the_space():
+    flat = np.zeros((30, 5), dtype=np.float32)
+    flat[:, :2] = np.random.default_rng(0).standard_normal((30, 2))
+    assert len(spanner_of(flat)) == 2
+    assert len(spanner_of(np.zeros((4, 3), dtype=np.float32))) == 0
+
+
+class SpannerTwin(SearchTwin):
+    """Both spanner policies in plain Python."""
+
+    def __init__(self, session, seen, nodes, epsilon=None, strength=None, **options):
+        super().__init__(session, seen, nodes, 1, 8, **options)
+        self.epsilon, self.strength = epsilon, strength
+
+    def choose(self, user, turn):
+        _, theta = self.posterior(user)
+        left = set(self.open(user))
+        best, products = self.search(theta, left, self.below(user, turn, 1, len(self.nodes)))
+        inside = [place for place in self.session.spanner.tolist() if place in left]
+        arms, dim = [best, *inside], self.x.shape[1]
+        if self.epsilon is not None:
+            share = self.epsilon if inside else 0.0
+            chance = np.array([1 - share] + [share / len(inside) for _ in inside])
+            work = products * dim
+        else:
+            y = self.x[arms] @ theta
+            gaps = self.strength * math.sqrt(len(self.session.spanner) * len(self.events[user])) * (y.max() - y)
+            q = np.array([0.5] + [0.5 / len(inside) for _ in inside]) if inside else np.ones(1)
+            scale = brentq(lambda scale: (q / (scale + gaps)).sum() - 1, 1e-9, 1 + 1e-9)
+            chance = q / (scale + gaps)
+            work = (products + len(inside)) * dim + len(arms)
+        at = min(int(np.searchsorted(np.cumsum(chance), self.uniform(user, turn, 0), side="right")), len(arms) - 1)
+        told = sum(p for arm, p in zip(arms, chance, strict=True) if arm == arms[at])
+        return {"place": arms[at], "propensity": told, "work": work}
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_spanner_greedy_follows_its_equations(world, tree, epsilon, once):
+    session = session_of(tw.SpannerGreedy(epsilon=epsilon), tree, world, once)
+    assert session.spanner.tolist() == spanner_by_volumes(session.vectors, 2.0)
+    SpannerTwin(session, tree, nodes_on(tree, 3), epsilon, once=once).play(world)
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("strength", [0.0, 1.0, 30.0])
+def test_spanner_igw_follows_its_equations(world, tree, strength, once):
+    session = session_of(tw.SpannerIGW(strength=strength), tree, world, once)
+    SpannerTwin(session, tree, nodes_on(tree, 3), strength=strength, once=once).play(world)
+
+
+@pytest.mark.parametrize("policy", [tw.SpannerGreedy, tw.SpannerIGW])
+def test_spanners_start_from_a_prior(world, tree, prior, policy):
+    session = session_of(policy(prior=prior), tree, world, True)
+    assert session.select(np.arange(USERS), 0).exact.all()
+    session = session_of(policy(prior=prior), tree, world, True)
+    told = {"epsilon": 0.05} if policy is tw.SpannerGreedy else {"strength": 10.0}
+    SpannerTwin(session, tree, nodes_on(tree, 3), prior=prior, once=True, **told).play(world)
+
+
 LIMITS = [
     (lambda x: tw.XCB(width=x), "width", [1, 10**9], [0, -1, 0.5]),
     (lambda x: tw.XCB(strength=x), "strength", [0, 1e9], [-1e-9, float("nan")]),
@@ -359,6 +453,9 @@ LIMITS = [
     (lambda x: tw.DiagLinUCB(edges=x), "edges", [1, 10**9], [0]),
     (lambda x: tw.DiagLinUCB(nearest=x), "nearest", [1, 10**9], [0]),
     (lambda x: tw.DiagLinUCB(temperature=x), "temperature", [1e-6, 1e9], [0]),
+    (lambda x: tw.SpannerGreedy(epsilon=x), "epsilon", [0, 1], [-0.1, 1.1]),
+    (lambda x: tw.SpannerGreedy(probes=x), "probes", [1, 10**9], [0]),
+    (lambda x: tw.SpannerIGW(strength=x), "strength", [0, 1e9], [-1]),
 ]
 
 
@@ -371,7 +468,10 @@ def test_limits_of_rivals(world, tree, make, name, inside, outside):
             make(value).session(tree, world.catalogue, 2)
 
 
-@pytest.mark.parametrize("policy", [tw.XCB(), tw.MIPSLinUCB(), tw.DiagLinUCB()], ids=lambda policy: policy.name)
+RIVALS = [tw.XCB(), tw.MIPSLinUCB(), tw.DiagLinUCB(), tw.SpannerGreedy(), tw.SpannerIGW()]
+
+
+@pytest.mark.parametrize("policy", RIVALS, ids=lambda policy: policy.name)
 def test_rivals_decide_until_nothing_is_left(policy, world):
     shop = tw.Catalogue(range(12), world.catalogue.vectors[:12])
     for tree in (tw.ItemTree.build(shop.vectors, (3,), seed=0), tw.ItemTree.flat(shop.vectors)):

@@ -11,6 +11,7 @@ from treeward.policy.baselines.diag_linucb import DiagLinUCB
 from treeward.policy.baselines.hmab import HMAB
 from treeward.policy.baselines.ictr import ICTR
 from treeward.policy.baselines.mips import MIPSLinUCB
+from treeward.policy.baselines.spanner import SpannerGreedy, SpannerIGW
 from treeward.policy.baselines.xcb import XCB
 from treeward.policy.beam import Beam
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
@@ -50,6 +51,8 @@ __all__ = [
     "LogThreshold",
     "MIPSLinUCB",
     "Policy",
+    "SpannerGreedy",
+    "SpannerIGW",
     "Thresholds",
     "policy_named",
 ]
