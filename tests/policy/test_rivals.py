@@ -167,13 +167,13 @@ def test_xcb_propensities_are_frequencies(world, tree):
     for turn in range(12):
         made = session.select(np.arange(USERS), turn)
         session.update(made, world.chances(made.user, made.item))
-    counts, told, draws = np.zeros(300), np.zeros(300), 20_000
+    counts, told, draws = np.zeros(300), np.zeros(300), 6_000
     for turn in range(12, 12 + draws):
         made = session.select([2], turn)
         counts[made.place[0]] += 1
         told[made.place[0]] = made.propensity[0]
-    assert told.sum() == pytest.approx(1.0, abs=0.02)
-    np.testing.assert_allclose(counts / draws, told, atol=0.012)
+    assert told.sum() == pytest.approx(1.0, abs=0.05)
+    np.testing.assert_allclose(counts / draws, told, atol=0.02)
 
 
 class SearchTwin(RidgeTwin):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from treeward.core import rng
 from treeward.core.checks import Count, Fraction, NotNegative
 from treeward.core.compiled import inner, kernel, whole
-from treeward.core.types import Floats
+from treeward.core.types import AnyArray, Floats
 from treeward.data.catalogue import Catalogue
 from treeward.engine.available import is_open, left
 from treeward.policy.baselines.base import Setup, close_shown
@@ -26,6 +26,7 @@ from treeward.policy.baselines.ridge import (
 )
 from treeward.policy.session import Session
 from treeward.tree.item_tree import ItemTree
+from treeward.tree.row_groups import BLOCK_ROWS
 
 RATIO = 2.0
 """C of the spanner: every item is a sum of spanner items with coefficients from -C to C."""
@@ -114,18 +115,27 @@ def spanner_of(items: Floats, ratio: float = RATIO) -> NDArray[np.int64]:
     dim = items.shape[1]
     basis, chosen = np.eye(dim), np.full(dim, -1)
     for axis in range(dim):
-        along = np.abs(items @ np.linalg.inv(basis)[:, axis])
-        if along.max() > _FLAT:
-            chosen[axis] = along.argmax()
-            basis[axis] = items[chosen[axis]]
+        row, _, share = _largest(items, np.linalg.inv(basis)[:, [axis]])
+        if share > _FLAT:
+            basis[axis], chosen[axis] = items[row], row
     reached = np.flatnonzero(chosen >= 0)
     while len(reached):
-        shares = np.abs(items @ np.linalg.inv(basis)[:, reached])
-        row, column = np.unravel_index(int(shares.argmax()), shares.shape)
-        if shares[row, column] <= ratio:
+        row, column, share = _largest(items, np.linalg.inv(basis)[:, reached])
+        if share <= ratio:
             break
         basis[reached[column]], chosen[reached[column]] = items[row], row
     return np.sort(chosen[reached])
+
+
+def _largest(items: Floats, inverse: AnyArray) -> tuple[int, int, float]:
+    """Return row, column and size of the largest coefficient: by how much that swap multiplies the volume."""
+    found = 0, 0, -1.0
+    for first in range(0, len(items), BLOCK_ROWS):  # coefficients of all items at once would need a lot of memory
+        shares = np.abs(items[first : first + BLOCK_ROWS] @ inverse)
+        row, column = divmod(int(shares.argmax()), shares.shape[1])
+        if shares[row, column] > found[2]:
+            found = first + row, column, float(shares[row, column])
+    return found
 
 
 class _Rule(NamedTuple):
