@@ -45,8 +45,13 @@ if TYPE_CHECKING:
     from treeward.learn.next_click import NextClick as NextClick
     from treeward.policy.baselines.context_free import ContextFree as ContextFree
     from treeward.policy.baselines.conucb import ConUCB as ConUCB
+    from treeward.policy.baselines.diag_linucb import DiagLinUCB as DiagLinUCB
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
+    from treeward.policy.baselines.mips import MIPSLinUCB as MIPSLinUCB
+    from treeward.policy.baselines.spanner import SpannerGreedy as SpannerGreedy
+    from treeward.policy.baselines.spanner import SpannerIGW as SpannerIGW
+    from treeward.policy.baselines.xcb import XCB as XCB
     from treeward.policy.beam import Beam as Beam
     from treeward.policy.hcb import HCB as HCB
     from treeward.policy.hcb import CBCategory as CBCategory
@@ -77,6 +82,7 @@ _HOME = {
     "Crowd": "treeward.bandit.crowd",
     "DataError": "treeward.core.errors",
     "Decision": "treeward.explorer.records",
+    "DiagLinUCB": "treeward.policy.baselines.diag_linucb",
     "EpsilonGreedy": "treeward.bandit.rules",
     "Explorer": "treeward.explorer.explorer",
     "Features": "treeward.embed.features",
@@ -90,6 +96,7 @@ _HOME = {
     "ItemTree": "treeward.tree.item_tree",
     "LinUCB": "treeward.bandit.rules",
     "LogThreshold": "treeward.policy.phcb",
+    "MIPSLinUCB": "treeward.policy.baselines.mips",
     "MemoryStore": "treeward.store.memory",
     "NeuralLinear": "treeward.embed.neural",
     "NextClick": "treeward.learn.next_click",
@@ -98,11 +105,14 @@ _HOME = {
     "PostgresStore": "treeward.store.postgres",
     "Prior": "treeward.bandit.prior",
     "SQLiteStore": "treeward.store.sqlite",
+    "SpannerGreedy": "treeward.policy.baselines.spanner",
+    "SpannerIGW": "treeward.policy.baselines.spanner",
     "Thompson": "treeward.bandit.rules",
     "TreewardError": "treeward.core.errors",
     "UnknownDecision": "treeward.core.errors",
     "UnknownId": "treeward.core.errors",
     "World": "treeward.simulate.world",
+    "XCB": "treeward.policy.baselines.xcb",
     "attribute_vectors": "treeward.embed.attributes",
     "fold_in": "treeward.embed.fold",
     "gru_vectors": "treeward.embed.gru",
@@ -124,6 +134,7 @@ __all__ = [
     "HMAB",
     "ICTR",
     "PHCB",
+    "XCB",
     "ArtefactError",
     "Beam",
     "CBCategory",
@@ -135,6 +146,7 @@ __all__ = [
     "Crowd",
     "DataError",
     "Decision",
+    "DiagLinUCB",
     "EpsilonGreedy",
     "Explorer",
     "Features",
@@ -145,6 +157,7 @@ __all__ = [
     "ItemTree",
     "LinUCB",
     "LogThreshold",
+    "MIPSLinUCB",
     "MemoryStore",
     "NeuralLinear",
     "NextClick",
@@ -152,6 +165,8 @@ __all__ = [
     "PostgresStore",
     "Prior",
     "SQLiteStore",
+    "SpannerGreedy",
+    "SpannerIGW",
     "Thompson",
     "TreewardError",
     "UnknownDecision",

@@ -10,7 +10,7 @@ import treeward as tw
 from treeward.cli.app import app
 from treeward.core.errors import InvalidArgument
 from treeward.experiment.baselines import Factors, FoldedIn, Listed
-from treeward.experiment.presets import frontier
+from treeward.experiment.presets import RIVALS, frontier
 from treeward.experiment.run import load
 from treeward.experiment.spec import Arm, Spec
 
@@ -79,6 +79,28 @@ def test_the_frontier_command_runs_both_regimes(log, tmp_path):
         page = (tmp_path / "run" / regime / "report.html").read_text()
         assert "Reward against work" in page
         assert "multiplications per round" in page
+
+
+def test_the_rivals_command_compares_work(log, tmp_path):
+    told = CliRunner().invoke(
+        app,
+        [
+            "experiment", "rivals", str(log), "-o", str(tmp_path / "run"), "--users", "6", "--repeats", "2",
+            "--rounds", "12", "--dim", "8", "--processes", "1",
+        ],
+    )  # fmt: skip
+    assert told.exit_code == 0, told.output
+    outcome = load(tmp_path / "run")
+    assert (outcome.spec.once, outcome.spec.reward) == (True, "click")
+    assert {arm.label for arm in RIVALS} == set(outcome.cells["arm"])
+    work = dict(outcome.cells.group_by("arm").agg(pl_mean()).iter_rows())
+    assert min(work[arm.label] for arm in RIVALS if arm.label != "popularity") > 0
+    assert work["SpannerGreedy + prior"] < work["SpannerIGW + prior"]
+    shared = dict(outcome.cells.select("arm", "shared").iter_rows())
+    assert [label for label, one in shared.items() if one] == ["Diag-LinUCB"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Reward against work" in page
+    assert "microseconds per decision and update" in page
 
 
 def pl_mean():

@@ -198,6 +198,26 @@ def frontier(
 
 @app.command()
 @expanded
+def rivals(
+    data: Data,
+    out: Out,
+    log: LogAndItemFlags,
+    spec: Annotated[
+        dict[str, Any],
+        Derived(Spec, "worlds", "dim", "vectors", "nodes", "seed", users=200, rounds=300, repeats=5, once=True),
+    ],
+    arms: ArmFlags,
+    place: RunPlace,
+) -> None:
+    """Compare reward with work, in clicks: methods published since 2021, exact LinUCB, pHUCB and Beam.
+
+    Each that can take the prior runs with it and without. DATA must be a log: a saved world has no training users.
+    """
+    show_outcome(place.run(arms.apply(_preset("rivals", data, log, spec)), out), out)
+
+
+@app.command()
+@expanded
 def deep(
     data: Annotated[
         Path, typer.Argument(help="Data as for `data inspect`, a saved world, or synthetic.", show_default=False)

@@ -74,6 +74,15 @@ def baselines() -> None:
         tw.simulate(policy, world, rounds=2, users=1)
 
 
+def rivals() -> None:
+    """Compile the policies that others published since 2021."""
+    import treeward as tw
+
+    world = _world()
+    for policy in (tw.XCB(), tw.MIPSLinUCB(), tw.DiagLinUCB(), tw.SpannerIGW()):
+        tw.simulate(policy, world, rounds=2, users=1)
+
+
 def simulating() -> None:
     """Compile the loop of a simulation."""
     import treeward as tw
@@ -99,6 +108,6 @@ def changing() -> None:
 
 
 JOBS: dict[str, Callable[[], None]] = {
-    job.__name__: job for job in (deciding, baselines, learning, simulating, changing)
+    job.__name__: job for job in (deciding, baselines, learning, simulating, rivals, changing)
 }
 """Jobs that share few kernels go first: a job waits while another one compiles what both need."""

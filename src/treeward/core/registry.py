@@ -38,6 +38,11 @@ BASELINES = {
     "ictr": "treeward.policy.baselines.ictr:ICTR",
     "conucb": "treeward.policy.baselines.conucb:ConUCB",
     "context-free": "treeward.policy.baselines.context_free:ContextFree",
+    "xcb": "treeward.policy.baselines.xcb:XCB",
+    "spanner-greedy": "treeward.policy.baselines.spanner:SpannerGreedy",
+    "spanner-igw": "treeward.policy.baselines.spanner:SpannerIGW",
+    "diag-linucb": "treeward.policy.baselines.diag_linucb:DiagLinUCB",
+    "mips-linucb": "treeward.policy.baselines.mips:MIPSLinUCB",
 }
 """Policies for simulations only."""
 LOADERS = {

@@ -115,6 +115,35 @@ def frontier(data: str, **options: Any) -> Spec:
     return Spec("frontier", data, FRONTIER, **{"rounds": 300 if once else 1_000, "reward": "click", **options})
 
 
+_WITH_PRIOR: tuple[tuple[str, str, dict[str, Value]], ...] = (
+    ("LinUCB, exact", "flat", {"budget": 0}),
+    ("pHUCB", "phcb", {}),
+    ("XCB", "xcb", {"budget": 0}),
+    ("MIPS-LinUCB", "mips-linucb", {"budget": 0}),
+    ("SpannerGreedy", "spanner-greedy", {"budget": 0}),
+    ("SpannerIGW", "spanner-igw", {"budget": 0}),
+)
+
+RIVALS = (
+    Arm("popularity", "popularity", baseline=True),
+    Arm("Diag-LinUCB", "diag-linucb", baseline=True, options={"budget": 0}),
+    *(
+        Arm(f"{label}{' + prior' * prior}", policy, baseline=True, options=dict(options), prior=prior)
+        for prior in (False, True)
+        for label, policy, options in _WITH_PRIOR
+    ),
+    Arm("Beam, no prior", "beam", options={"budget": 16}),
+    Arm("Beam", "beam", options={"budget": 16}, prior=True),
+)
+"""Methods published since 2021, next to exact LinUCB, pHUCB and Beam; each that can take the prior, with it too."""
+
+
+def rivals(data: str, **options: Any) -> Spec:
+    """Return reward against work for methods published since 2021, in clicks, each item once."""
+    given: dict[str, Any] = {"users": 200, "rounds": 300, "repeats": 5, "reward": "click", "once": True, **options}
+    return Spec("rivals", data, RIVALS, **given)
+
+
 CLOSED_LOOP = (
     Arm("Linear", "next-linear", baseline=True),
     Arm("GRU", "next-gru", baseline=True),
@@ -203,6 +232,7 @@ PRESETS = {
     "bases": bases,
     "sensitivity": sensitivity,
     "frontier": frontier,
+    "rivals": rivals,
     "deep": deep,
 }
 

@@ -39,7 +39,7 @@ def render(outcome: Outcome) -> bytes:
     parts += profile_quality(outcome) if outcome.spec.judges else []
     parts += _limits(outcome)
     parts += _grid(outcome) if _is_grid(outcome) else [*_results(outcome), *_claims(outcome)]
-    parts += _frontier(outcome) if outcome.spec.name == "frontier" else []
+    parts += _frontier(outcome) if outcome.spec.name in ("frontier", "rivals") else []
     parts += [*_curves(outcome), *_budget(outcome), *_paper(outcome), *_origin(outcome)]
     return page(f"Experiment: {outcome.spec.name}", parts)
 

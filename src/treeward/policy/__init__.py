@@ -7,8 +7,12 @@ from treeward.core.registry import Registry, find_class, is_own
 from treeward.policy.base import Policy, Thresholds
 from treeward.policy.baselines.context_free import ContextFree
 from treeward.policy.baselines.conucb import ConUCB
+from treeward.policy.baselines.diag_linucb import DiagLinUCB
 from treeward.policy.baselines.hmab import HMAB
 from treeward.policy.baselines.ictr import ICTR
+from treeward.policy.baselines.mips import MIPSLinUCB
+from treeward.policy.baselines.spanner import SpannerGreedy, SpannerIGW
+from treeward.policy.baselines.xcb import XCB
 from treeward.policy.beam import Beam
 from treeward.policy.hcb import HCB, CBCategory, CBLeaf, Flat
 from treeward.policy.phcb import PHCB, Expansion, LogThreshold
@@ -35,15 +39,20 @@ __all__ = [
     "PHCB",
     "POLICIES",
     "TREE_POLICIES",
+    "XCB",
     "Beam",
     "CBCategory",
     "CBLeaf",
     "ConUCB",
     "ContextFree",
+    "DiagLinUCB",
     "Expansion",
     "Flat",
     "LogThreshold",
+    "MIPSLinUCB",
     "Policy",
+    "SpannerGreedy",
+    "SpannerIGW",
     "Thresholds",
     "policy_named",
 ]

@@ -68,6 +68,7 @@ def _play(run: Run, kept: list[Decisions] | None, stage: Stage) -> None:
     who = np.array(run.who)
     seats = np.arange(len(who))
     session = run.session(len(who))
+    run.upkeep = getattr(session, "upkeep", 0)
     if hasattr(session, "streams"):  # draws depend on the user, not on the user's place in the session
         session.streams = np.array([rng.stream("user", user) for user in who.tolist()], dtype=np.int64)
     coins, answers = (

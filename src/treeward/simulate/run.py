@@ -71,7 +71,7 @@ def simulate(
         shown again where items are shown once. Runs round by round.
     threads
         By default the cores this process may use. What runs round by round uses one: the baselines (HMAB, ICTR, ConUCB,
-        ContextFree), logs, and users with a past.
+        ContextFree), the rivals (XCB, ...), logs, and users with a past.
     progress
         Called with (stage, done, total) as the work goes on.
 

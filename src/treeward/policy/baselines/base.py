@@ -1,4 +1,4 @@
-"""What HMAB, ICTR, ConUCB and ContextFree share. They do not walk a tree with a posterior per user.
+"""What HMAB, ICTR, ConUCB, ContextFree and the rivals of `ridge` share: sessions of their own.
 
 They run round by round: a batch of users in, their decisions out, rewards back in.
 """
@@ -76,6 +76,8 @@ class RoundPolicy(Policy):
     replayable: ClassVar[bool] = False
     families: ClassVar[tuple[int, ...]] = (UCB, SAMPLE)
     """Which kinds of bandits it knows."""
+    takes_prior: ClassVar[bool] = False
+    """Whether it can start from a prior."""
     node_vectors: Literal["unit", "mean"] = "mean"
 
     def session(
@@ -83,7 +85,7 @@ class RoundPolicy(Policy):
     ) -> Session:
         """Return the policy at work for users 0, 1, ... below `users`, all of them new."""
         own = self.check(tree, catalogue, rest)
-        return own.at_work(tree, catalogue, Setup(users, self.budget, once, seed))
+        return own.at_work(*own.fitted(tree, catalogue), Setup(users, self.budget, once, seed))
 
     def at_work(self, tree: ItemTree, catalogue: Catalogue, setup: Setup) -> Session:
         """Return its session; all is checked."""
@@ -99,11 +101,12 @@ class RoundPolicy(Policy):
         own = checks.validate(self)
         if rest:
             raise InvalidArgument(owner, "repeats", "True or False", rest)
-        self.check_tree(tree, catalogue)
+        if self.prior is None:  # a prior may add features to both; see `fitted`
+            self.check_tree(tree, catalogue)
         if self.budget is not None:
             checks.integer(owner, "budget", self.budget, low=2, high=MOST_SCORES)
-        unused = {"prior": None, "shortlist": 0, "forgetting": 1.0, "explore": 1.0, "features": None}
-        for name, none in (unused | {"node_vectors": "mean"}).items():
+        unused = {"shortlist": 0, "forgetting": 1.0, "explore": 1.0, "features": None, "node_vectors": "mean"}
+        for name, none in (unused if self.takes_prior else unused | {"prior": None}).items():
             if getattr(self, name) != none:
                 raise InvalidArgument(owner, name, f"{none}: it has no such thing", getattr(self, name))
         if self.bandit.rule(catalogue.dim).kind not in self.families:
@@ -130,6 +133,8 @@ class RoundSession:
 
     each = 1
     """Multiplications per score."""
+    upkeep = 0
+    """Multiplications that learning from one reward takes, where counted."""
 
     def __init__(self, items: Integers, setup: Setup, groups: Integers | None = None) -> None:
         self.items, self.once = items, setup.once
@@ -293,7 +298,7 @@ def _draw(
     out: Drawn,
 ) -> None:
     for i in range(len(who)):
-        _close(screen, shown, counts, who[i])
+        close_shown(screen, shown, counts, who[i])
         begin, end = ranges[i, 0], ranges[i, 1]
         total = left(screen, begin, end)
         count = min(total, out.place.shape[1])
@@ -330,13 +335,14 @@ def _left(
     out: NDArray[np.int64],
 ) -> None:
     for i in range(len(who)):
-        _close(screen, shown, counts, who[i])
+        close_shown(screen, shown, counts, who[i])
         for j in range(len(ranges)):
             out[i, j] = left(screen, ranges[j, 0], ranges[j, 1])
 
 
 @kernel(allocates=False, inline=True)
-def _close(screen: Screen, shown: Integers, counts: NDArray[np.int64], user: int) -> None:
+def close_shown(screen: Screen, shown: Integers, counts: NDArray[np.int64], user: int) -> None:
+    """Close to a user what was shown to them before, if it may not be shown again."""
     begin_screen(screen)
     if shown.shape[1] > 0:
         for j in range(counts[user]):
