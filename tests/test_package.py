@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import treeward
 from treeward.cli.doctor import EXTRAS
@@ -68,6 +69,15 @@ def test_every_dependency_is_used():
 
 def test_version_is_in_the_changelog():
     assert f"## [{treeward.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_citation_names_this_version_and_the_paper():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == treeward.__version__
+    [paper] = cited["references"]
+    readme = (ROOT / "README.md").read_text()
+    assert paper["title"] in readme
+    assert all(f"{one['given-names']} {one['family-names']}" in readme for one in paper["authors"])
 
 
 def test_source_files_stay_small():

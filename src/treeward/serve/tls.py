@@ -11,7 +11,7 @@ from treeward.serve.settings import Settings
 _SECONDS_TO_SHUT = 1.0
 """How long the end of a connection waits for its caller to agree; an idle caller never does."""
 _SPARE = 64
-"""So many connections above the limit are encrypted, and then answered that there are too many."""
+"""Connections above the limit that are encrypted, and then answered that there are too many."""
 
 
 def tls_of(settings: Settings) -> ssl.SSLContext | None:
