@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import treeward as tw
 from tests.policy.test_walk import NONE, Live, catalogue
@@ -14,7 +15,7 @@ from treeward.engine.layout import empty_state
 from treeward.engine.ragged import push
 from treeward.engine.replay import Events, apply_events, reset_users
 from treeward.policy import HCB, PHCB, Beam, CBLeaf, Flat
-from treeward.policy.beam import _ladder, _spread, _widths
+from treeward.policy.beam import _ladder, _spread, _starts, _widths
 from treeward.store.events import CHANGE, REWARD, SHOWN
 
 BANDITS = [LinUCB(0.5), Thompson(0.3), EpsilonGreedy(0.2)]
@@ -155,6 +156,15 @@ def test_searches_along_tangents_never_find_closed_items(shop, tree):
         row, _, _ = user.decide(nonce, np.delete(everything, spared))
         assert user.place(row) in spared
     assert user.decide(0, everything) == (-1, -1, 0)
+
+
+def test_directions_do_not_depend_on_the_number_of_threads():
+    items = catalogue(18_000, 64, seed=1).vectors
+    made = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            made.append(_starts(items, 8))
+    np.testing.assert_array_equal(*made)
 
 
 def test_a_prior_replaces_the_searches_along_tangents(shop, tree):

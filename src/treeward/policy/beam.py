@@ -9,6 +9,7 @@ from scipy.special import ndtri
 
 from treeward.core import checks
 from treeward.core.checks import Count, Fraction, Natural, NotNegative
+from treeward.core.parallel import workers
 from treeward.core.types import Floats
 from treeward.engine.layout import Search
 from treeward.engine.sampling import MOST_SCORES
@@ -92,7 +93,8 @@ def _starts(items: Floats, count: int) -> Floats:
     """Return directions in which items lie: the first principal axes, each both ways."""
     if not count:
         return np.zeros((0, items.shape[1]), dtype=np.float32)
-    _, axes = np.linalg.eigh((items.T @ items).astype(np.float64))
+    with workers(1):  # BLAS adds up in another order where it has more threads
+        _, axes = np.linalg.eigh((items.T @ items).astype(np.float64))
     axes = axes.T[::-1][: (count + 1) // 2]
     axes = axes * np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])[:, np.newaxis]
     both = np.stack([axes, -axes], axis=1).reshape(-1, items.shape[1])

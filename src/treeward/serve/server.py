@@ -152,9 +152,12 @@ class _Listener:
             "ServiceProtocol", (Protocol,), {"settings": starting.settings, "routes": {}, "heads": KnownHeads()}
         )
         self._handshakes: set[Handshake] = set()
-        accept: Any = protocol
-        if tls is not None:
-            accept = lambda **given: Handshake(protocol(**given), tls, starting.settings, self._handshakes)  # noqa: E731
+
+        def encrypted(**given: Any) -> Handshake:
+            assert tls is not None
+            return Handshake(protocol(**given), tls, starting.settings, self._handshakes)
+
+        accept: Any = protocol if tls is None else encrypted
         self._server = _Server(
             uvicorn.Config(
                 self._gate, http=accept, interface="asgi3", ws="none", lifespan="off",
