@@ -200,7 +200,7 @@ def find(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Candidates
             node = old[i]
             first, last = whole(first_child[node]), whole(first_child[node + 1])
             if first == last:  # a leaf among inner nodes waits for them
-                kept = _offer(new, new_rank, kept, follow, node, old_rank[i])
+                kept = offer(new, new_rank, kept, follow, node, old_rank[i])
             at, stop = closed_between(screen, whole(beam.item_range[node, 0]), whole(beam.item_range[node, 1]))
             for child in range(first, last):
                 begin, end = whole(beam.item_range[child, 0]), whole(beam.item_range[child, 1])
@@ -219,7 +219,7 @@ def find(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Candidates
                     rank = middle + _beyond(
                         search, beam.crowd.crest, theta, length, level, child, popular, begin, size, gone
                     )
-                kept = _offer(new, new_rank, kept, follow, child, rank)
+                kept = offer(new, new_rank, kept, follow, child, rank)
             means += last - first
         old, new, old_rank, new_rank, count = new, old, new_rank, old_rank, kept
     return _items(beam, theta, screen, candidates, old, count, means)
@@ -253,7 +253,7 @@ def _items(
                 worth += beam.bonus[place]
             if (kept < most or worth > rank[kept - 1]) and (plain or is_open(screen, place)):
                 known = len(beam.crowd.top) > 0 and _among(arm, kept, place)
-                kept = kept if known else _offer(arm, rank, kept, most, place, worth)
+                kept = kept if known else offer(arm, rank, kept, most, place, worth)
         means += end - begin
     return kept, means + len(beam.crowd.top)
 
@@ -268,7 +268,7 @@ def _well_liked(beam: BeamArrays, theta: Floats, screen: Screen, candidates: Can
         if (kept < beam.numbers.item_budget or worth > candidates.mean[kept - 1]) and (
             plain or is_open(screen, top[i])
         ):
-            kept = _offer(candidates.arm, candidates.mean, kept, beam.numbers.item_budget, top[i], worth)
+            kept = offer(candidates.arm, candidates.mean, kept, beam.numbers.item_budget, top[i], worth)
     return kept
 
 
@@ -281,7 +281,7 @@ def _among(arm: NDArray[np.int64], count: int, place: int) -> bool:
 
 
 @inner
-def _offer(arm: NDArray[np.int64], rank: Floats, count: int, most: int, newcomer: int, worth: np.float32) -> int:
+def offer(arm: NDArray[np.int64], rank: Floats, count: int, most: int, newcomer: int, worth: np.float32) -> int:
     """Insert a node or place into the first `count`, best first; at most `most` stay. Return the new count."""
     at = count if count < most else most - 1
     if at == most - 1 and count == most and worth <= rank[at]:

@@ -13,12 +13,13 @@ from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.engine.available import is_open, left, nth
+from treeward.engine.beam import offer
 from treeward.engine.explore import UCB
 from treeward.engine.ragged import first_at
 from treeward.policy.baselines.base import ROUND, RoundPolicy, RoundSession, Setup, close_shown
 from treeward.policy.baselines.inner_products import nodes_on
 from treeward.policy.baselines.kernels import BatchDraws, best
-from treeward.policy.baselines.ridge import Found, Request, offer
+from treeward.policy.baselines.ridge import Found, Request
 from treeward.policy.session import Decisions, Session
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.row_groups import Rows
@@ -193,7 +194,7 @@ def _belongs(
         value = np.float32(0.0)
         for j in range(dim):
             value += centres[cluster, j] * liked[j]
-        count = offer(members.cluster, members.value, count, cluster, np.float32(value / earned))
+        count = offer(members.cluster, members.value, count, len(members.cluster), cluster, np.float32(value / earned))
     total = 0.0
     for k in range(count):
         members.weight[k] = np.exp((members.value[k] - members.value[0]) / temperature)

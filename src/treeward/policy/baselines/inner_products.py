@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from treeward.core.compiled import inner, whole
 from treeward.core.types import Floats, Integers
 from treeward.engine.available import Screen, is_open, left
-from treeward.policy.baselines.ridge import offer, product
+from treeward.engine.beam import offer
+from treeward.engine.explore import dot
 from treeward.tree.item_tree import ItemTree
 from treeward.tree.tree_arrays import sums_by_node
 
@@ -62,16 +63,16 @@ def search(lists: Lists, query: Floats, screen: Screen, shift: int, near: Near) 
     count, products, number = whole(0), whole(0), len(lists.centres)
     for j in range(number):
         at = (j + shift) % number
-        value = product(lists.centres[at], query)
+        value = dot(lists.centres[at], query)
         products += 1
         better = count < len(near.number) or value > near.value[count - 1]
         if better and left(screen, whole(lists.ranges[at, 0]), whole(lists.ranges[at, 1])) > 0:
-            count = offer(near.number, near.value, count, at, value)
+            count = offer(near.number, near.value, count, len(near.number), at, value)
     best, most = -1, np.float32(0.0)
     for k in range(count):
         begin, end = whole(lists.ranges[near.number[k], 0]), whole(lists.ranges[near.number[k], 1])
         for place in range(begin, end):
-            value = product(lists.items[place], query)
+            value = dot(lists.items[place], query)
             products += 1
             if (best < 0 or value > most) and is_open(screen, place):
                 best, most = place, value

@@ -131,15 +131,6 @@ def _learn(
         state.seen[who[i]] += 1
 
 
-@inner(sums=True)
-def product(x: Floats, y: Floats) -> np.float32:
-    """Return x' y."""
-    total = np.float32(0.0)
-    for i in range(len(x)):
-        total += x[i] * y[i]
-    return total
-
-
 @inner
 def describe(state: Regression, user: int, vector: Floats, x: NDArray[np.float64], z: NDArray[np.float64]) -> float:
     """Write a vector to `x` and A^-1 x to `z`; return its width, sqrt(x' A^-1 x)."""
@@ -155,18 +146,3 @@ def mean_of(theta: NDArray[np.float64], x: NDArray[np.float64]) -> float:
     for i in range(len(x)):
         total += x[i] * theta[i]
     return total
-
-
-@inner
-def offer(kept: NDArray[np.int64], values: Floats, count: int, newcomer: int, value: np.float32) -> int:
-    """Insert into the first `count`, best first; of equal ones the earlier stays first. Return the new count."""
-    at = count
-    if count == len(kept):
-        at = count - 1
-        if value <= values[at]:
-            return count
-    while at > 0 and values[at - 1] < value:
-        kept[at], values[at] = kept[at - 1], values[at - 1]
-        at -= 1
-    kept[at], values[at] = newcomer, value
-    return min(count + 1, len(kept))

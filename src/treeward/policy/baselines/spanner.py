@@ -12,6 +12,7 @@ from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import AnyArray, Floats
 from treeward.data.catalogue import Catalogue
 from treeward.engine.available import is_open, left
+from treeward.engine.explore import dot
 from treeward.policy.baselines.base import Setup, close_shown
 from treeward.policy.baselines.inner_products import Lists, Near, lists_of, search
 from treeward.policy.baselines.ridge import (
@@ -22,7 +23,6 @@ from treeward.policy.baselines.ridge import (
     RidgeSession,
     describe,
     mean_of,
-    product,
 )
 from treeward.policy.session import Session
 from treeward.tree.item_tree import ItemTree
@@ -189,14 +189,14 @@ def _decide(
             theta[j] = state.theta[user, j]
         shift = rng.below(draws.seed, stream, draws.counter + 1, len(lists.centres))
         best, products = search(lists, theta, request.screen, shift, near)
-        arm[0], mean[0], count = best, product(lists.items[best], theta), whole(1)
+        arm[0], mean[0], count = best, dot(lists.items[best], theta), whole(1)
         for j in range(size):
             if is_open(request.screen, spanner[j]):
                 arm[count] = spanner[j]
                 count += 1
         if rule.by_gap:
             for j in range(1, count):
-                mean[j] = product(lists.items[arm[j]], theta)
+                mean[j] = dot(lists.items[arm[j]], theta)
             products += count - 1
             _by_gap(mean, count, rule.strength * np.sqrt(float(size) * state.seen[user]), chance)
         else:

@@ -12,6 +12,8 @@ from treeward.core.compiled import inner, kernel, whole
 from treeward.core.types import Floats, Integers
 from treeward.data.catalogue import Catalogue
 from treeward.engine.available import Screen, is_open, left, nth
+from treeward.engine.beam import offer
+from treeward.engine.explore import dot
 from treeward.engine.places import leaf_at
 from treeward.policy.baselines.base import Setup, close_shown
 from treeward.policy.baselines.ridge import (
@@ -22,8 +24,6 @@ from treeward.policy.baselines.ridge import (
     RidgeSession,
     describe,
     mean_of,
-    offer,
-    product,
 )
 from treeward.policy.session import Session
 from treeward.tree.item_tree import ItemTree
@@ -142,7 +142,7 @@ def _decide(tree: Hierarchy, rule: _Rule, state: Regression, request: Request, o
         if 0 < rule.most < count:
             kept = whole(0)
             for j in range(count):
-                kept = offer(best, best_mean, kept, arm[j], mean[j])
+                kept = offer(best, best_mean, kept, len(best), arm[j], mean[j])
             arm, mean, count = best, best_mean, kept
         gamma = rule.strength * np.sqrt(float(count) * state.seen[user])
         u = rng.uniform(draws.seed, stream, draws.counter)
@@ -194,7 +194,7 @@ def _effective(
         means += took
         size = whole(0)
         for j in range(many):
-            size = offer(arms.kept, arms.rank, size, j, arms.value[j])
+            size = offer(arms.kept, arms.rank, size, len(arms.kept), j, arms.value[j])
             arms.followed[j] = False
         for k in range(size):
             arms.followed[arms.kept[k]] = True
@@ -207,7 +207,7 @@ def _effective(
         node = arms.front[k]
         for place in range(whole(tree.item_range[node, 0]), whole(tree.item_range[node, 1])):
             if is_open(screen, place):
-                arms.arm[count], arms.mean[count] = -1 - place, product(tree.items[place], theta)
+                arms.arm[count], arms.mean[count] = -1 - place, dot(tree.items[place], theta)
                 count += 1
                 means += 1
     return count, means
@@ -230,7 +230,7 @@ def _below(
         for j in range(last - first):
             child = first + (j + shift) % (last - first)
             if left(screen, whole(tree.item_range[child, 0]), whole(tree.item_range[child, 1])) > 0:
-                arms.child[many], arms.value[many] = child, product(tree.means[child], theta)
+                arms.child[many], arms.value[many] = child, dot(tree.means[child], theta)
                 many += 1
                 means += 1
     return many, means
