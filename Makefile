@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 export PYTHONDONTWRITEBYTECODE =
 DEFINED_BY := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint unit coverage mutants bench peers torture audit docs dist package clean
+.PHONY: help demo test lint unit coverage mutants bench reproduce peers torture audit docs dist package clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -84,6 +84,10 @@ mutants: .venv/dev ## after make coverage: make 200 changes to bandit, policy, s
 bench: .venv/dev .venv/kernels ## the measured targets, as ratios to a named baseline (about 20 minutes)
 	@missed=0; for script in $(filter-out benchmarks/load.py benchmarks/wrk.py benchmarks/peers.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || missed=1; done; exit $$missed
 
+# DATA is a folder with the data sets, or NAME=FOLDER for each. ONLY names jobs, by the beginnings of their names.
+reproduce: .venv/dev .venv/kernels ## rerun the figures of README and docs: make reproduce DATA=FOLDER (about two and a half hours)
+	$(BIN)/python benchmarks/reproduce $(addprefix --data ,$(DATA)) $(addprefix --only ,$(ONLY)) --update
+
 peers: .venv/dev .venv/kernels ## compare treeward with its peers, which are installed in .peers/ (about 12 minutes)
 	$(BIN)/python benchmarks/peers.py
 
@@ -122,4 +126,4 @@ package: .venv/dev ## build both, install the wheel in an empty environment, and
 	$(BIN)/python -m pytest -q tests/package.py
 
 clean: ## remove what the other targets made
-	rm -rf .venv .audit .peers site dist demo-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .audit .peers site dist demo-out reproduce-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis

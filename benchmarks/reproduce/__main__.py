@@ -1,0 +1,207 @@
+"""Rerun the figures of README and docs: `make reproduce DATA=FOLDER`.
+
+Each job is a command of the docs. What it finds is written to OUT/results/JOB.json, with the command, the seed, the
+checksum of the data, the version and the time it took. Killed, it goes on where it was when it is started again: with
+the job, and with the cell of an experiment. `--update` also copies the results to docs/results and rewrites the tables
+of README and docs, which come from nowhere else.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from collect import collect
+from jobs import DATA, JOBS, Job
+from tables import write_tables
+
+from treeward.core.artefact import write_file
+from treeward.core.version import __version__
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: end the job that runs, too
+    parser = argparse.ArgumentParser(prog="reproduce", description=__doc__.splitlines()[0])
+    parser.add_argument("--data", action="append", default=[], metavar="FOLDER or NAME=PATH",
+                        help="a folder with the data sets, or one data set; repeatable")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=Path("reproduce-out"), help="results, and runs to go on with")
+    parser.add_argument("--only", action="append", metavar="JOB", help="jobs, by how their names begin; repeatable")
+    parser.add_argument("--list", action="store_true", help="list the jobs, and how long each takes")
+    parser.add_argument("--update", action="store_true", help="copy the results to docs/results, rewrite the tables")
+    parser.add_argument("--tables", action="store_true", help="only rewrite the tables, from docs/results")
+    given = parser.parse_args()
+    wanted = [job for job in JOBS.values() if given.only is None or job.name.startswith(tuple(given.only))]
+    if not wanted:
+        parser.error(f"--only: no job begins with {' or '.join(given.only)}; --list lists them")
+    if given.list:
+        for job in wanted:
+            print(f"{job.name:24} {job.minutes:5.1f} min  {job.shown}")
+        print(f"{'all':24} {sum(job.minutes for job in wanted):5.1f} min")
+        return 0
+    if given.tables:
+        return rewrite()
+    data = found_data(parser, given.data)
+    out = given.out.resolve()
+    left = [job for job in wanted if not left_out(job, data)]
+    failed = run_all(left, data, out)
+    if given.update:
+        RESULTS.mkdir(exist_ok=True)
+        for job in left:
+            if job.name not in failed:
+                shutil.copy(out / "results" / f"{job.name}.json", RESULTS)
+        rewrite()
+    return 1 if failed else 0
+
+
+def rewrite() -> int:
+    """Rewrite the tables of README and docs, and say which pages changed."""
+    print("Rewrote", ", ".join(write_tables(ROOT, RESULTS)) or "no page: all tables are up to date")
+    return 0
+
+
+def found_data(parser: argparse.ArgumentParser, given: list[str]) -> dict[str, Path]:
+    """Return the data sets that were named, by name."""
+    made: dict[str, Path] = {}
+    for word in given:
+        name, _, path = word.rpartition("=")
+        place = Path(path).resolve()
+        if name and name not in DATA:
+            parser.error(f"--data {word}: {name} is none of {', '.join(DATA)}")
+        if not place.exists():
+            parser.error(f"--data {word}: {path} is not there")
+        made |= {name: place} if name else {one: place / one for one in DATA if (place / one).exists()}
+    if not made:
+        parser.error(f"--data: name a folder with some of {', '.join(DATA)} (treeward data fetch tells where they are)")
+    return made
+
+
+def left_out(job: Job, data: Mapping[str, Path]) -> bool:
+    """Return whether a job cannot run here, and say why."""
+    absent = [name for name in job.data if name not in data]
+    absent += [name for name in job.needs if find_spec(name) is None and shutil.which(name) is None]
+    if absent:
+        print(f"{job.name}: left out, {' and '.join(absent)} is not here")
+    return bool(absent)
+
+
+def checksum(place: Path) -> str:
+    """Return the SHA-256 of a file, or of the names and contents of a folder's files."""
+    found = sha256()
+    for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+        if path.is_file():
+            found.update(path.relative_to(place).as_posix().encode() + b"\0" + sha256(path.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def version() -> str:
+    """Return the version, with the commit where it is known."""
+    words = ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"]
+    told = subprocess.run(words, capture_output=True, text=True, check=False)
+    return f"{__version__} ({told.stdout.strip()})" if told.returncode == 0 else __version__
+
+
+def run_all(jobs: list[Job], data: Mapping[str, Path], out: Path) -> list[str]:
+    """Run jobs one after the other, and return the names of those that failed."""
+    sums = {name: checksum(data[name]) for name in sorted({name for job in jobs for name in job.data})}
+    (out / "results").mkdir(parents=True, exist_ok=True)
+    stamps = {job.name: stamp(job, sums) for job in jobs}
+    done = {job.name: kept for job in jobs if (kept := finished(out, job, stamps[job.name])) is not None}
+    failed: list[str] = []
+    for number, job in enumerate(jobs, 1):
+        if job.name in done:
+            continue
+        if gone := [name for name in job.after if name in failed]:
+            print(f"{job.name}: left out, {gone[0]} failed")
+            failed.append(job.name)
+            continue
+        waiting = [one for one in jobs[number - 1 :] if one.name not in done]
+        print(f"[{number}/{len(jobs)}] {job.name}: {job.shown}", f"({left(waiting, done)} left)", flush=True)
+        found = run_job(job, data, out, stamps[job.name])
+        if found is None:
+            failed.append(job.name)
+        else:
+            done[job.name] = found
+    print(f"{len(done)} of {len(jobs)} jobs done" + (f"; failed: {', '.join(failed)}" if failed else ""), flush=True)
+    return failed
+
+
+def left(jobs: list[Job], done: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return an estimate of the time that jobs take, by how long those that are done took here."""
+    known = [(JOBS[name].minutes, found["minutes"]) for name, found in done.items()]
+    usual, here = (sum(column) for column in zip(*known, strict=True)) if known else (1.0, 1.0)
+    minutes = sum(job.minutes for job in jobs) * here / usual
+    return f"about {minutes / 60:.1f} h" if minutes > 90 else f"about {minutes:.0f} min"
+
+
+def stamp(job: Job, sums: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a result belongs to."""
+    seed = re.search(r"--seed (\d+)", " ".join(job.command))
+    data = {name: sums[name] for name in job.data}
+    return {"command": job.shown, "seed": int(seed[1]) if seed else 0, "data_sha256": data, "version": version()}
+
+
+def finished(out: Path, job: Job, stamped: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a job's result if it is there and of this command, data and version."""
+    path = out / "results" / f"{job.name}.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if all(found.get(name) == value for name, value in stamped.items()) else None
+
+
+def run_job(job: Job, data: Mapping[str, Path], out: Path, stamped: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Run a command, or what is left of it; write and return its result, or None if it failed."""
+    folder, started = out / "runs" / job.name, out / "runs" / f"{job.name}.json"
+    if folder.exists() and (not started.exists() or json.loads(started.read_text()) != dict(stamped)):
+        shutil.rmtree(folder)  # of another version, or of other data: its cells do not count
+    folder.parent.mkdir(exist_ok=True)
+    write_file(started, json.dumps(stamped).encode())
+    places = {"out": str(folder), **{name: str(path) for name, path in data.items()}}
+    words = [
+        re.sub(r"{(run:)?([\w-]+)}", lambda one: str(out / "runs" / one[2]) if one[1] else places[one[2]], word)
+        for word in job.command
+    ]
+    tools = Path(sys.executable).parent
+    words[0] = str(tools / words[0]) if (tools / words[0]).exists() else words[0]
+    log, clock = out / "runs" / f"{job.name}.log", out / "runs" / f"{job.name}.seconds"
+    before, start = (float(clock.read_text()) if clock.exists() else 0.0), time.perf_counter()
+    with log.open("w") as printed, subprocess.Popen(words, cwd=ROOT, stdout=printed) as running:
+        code = None
+        try:
+            while code is None:
+                with suppress(subprocess.TimeoutExpired):
+                    code = running.wait(5)
+                took = before + time.perf_counter() - start
+                clock.write_text(str(took))  # so that the time of a run that is killed counts, too
+        except BaseException:
+            running.terminate()  # nobody would wait for it, and it would hold the folder of the run
+            raise
+    missed = job.timed and code == 1  # a benchmark that misses a target says so, and its figures count
+    if code and not missed:
+        print(f"{job.name}: failed with exit status {code}; its output is in {log}", flush=True)
+        return None
+    figures = collect(job, folder, log.read_text())
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    made = {"job": job.name, **stamped, "machine": machine, "minutes": round(took / 60, 2), "figures": figures}
+    write_file(out / "results" / f"{job.name}.json", (json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode())
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())
