@@ -1,14 +1,12 @@
 """Rerun the figures of README and docs: `make reproduce DATA=FOLDER`.
 
-Each job is a command of the docs. What it finds is written to OUT/results/JOB.json, with the command, the seed, the
-checksum of the data, the version and the time it took. Killed, it goes on where it was when it is started again: with
-the job, and with the cell of an experiment. `--update` also copies the results to docs/results and rewrites the tables
-of README and docs, which come from nowhere else.
+Each job is a command of the docs. Its results go to OUT/results/JOB.json, with the command, the seed, the checksum of
+the data, the version and the time it took. A run that was killed resumes with the job, and the cell of an experiment,
+where it stopped. `--update` also copies the results to docs/results and rewrites the tables of README and docs.
 """
 
 import argparse
 import json
-import os
 import platform
 import re
 import shutil
@@ -28,6 +26,7 @@ from jobs import DATA, JOBS, Job
 from tables import write_tables
 
 from treeward.core.artefact import write_file
+from treeward.core.parallel import cores
 from treeward.core.version import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -99,20 +98,18 @@ def left_out(job: Job, data: Mapping[str, Path]) -> bool:
     return bool(absent)
 
 
-def checksum(place: Path) -> str:
+def checksum(place: Path, suffix: str = "") -> str:
     """Return the SHA-256 of a file, or of the names and contents of a folder's files."""
     found = sha256()
-    for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+    for path in sorted(place.rglob(f"*{suffix}")) if place.is_dir() else [place]:
         if path.is_file():
             found.update(path.relative_to(place).as_posix().encode() + b"\0" + sha256(path.read_bytes()).digest())
     return found.hexdigest()
 
 
 def version() -> str:
-    """Return the version, with the commit where it is known."""
-    words = ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"]
-    told = subprocess.run(words, capture_output=True, text=True, check=False)
-    return f"{__version__} ({told.stdout.strip()})" if told.returncode == 0 else __version__
+    """Return the version and the checksum of the source: results of other code do not count."""
+    return f"{__version__}, source {checksum(ROOT / 'src', '.py')[:10]}"
 
 
 def run_all(jobs: list[Job], data: Mapping[str, Path], out: Path) -> list[str]:
@@ -197,7 +194,7 @@ def run_job(job: Job, data: Mapping[str, Path], out: Path, stamped: Mapping[str,
         print(f"{job.name}: failed with exit status {code}; its output is in {log}", flush=True)
         return None
     figures = collect(job, folder, log.read_text())
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    machine = f"{cores()} cores, {platform.machine()}, Python {platform.python_version()}"
     made = {"job": job.name, **stamped, "machine": machine, "minutes": round(took / 60, 2), "figures": figures}
     write_file(out / "results" / f"{job.name}.json", (json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode())
     return made

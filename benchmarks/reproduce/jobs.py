@@ -50,6 +50,7 @@ DATA = ("sports", "beauty", "movielens-small", "movietweetings", "taobao", "mind
 
 LOGS = ("sports", "beauty", "movielens-small", "movietweetings")
 _POSITIVE = {"movielens-small": ("--loader-option", "positive=0.5")}
+_VISITS = {"movielens-small": ("--visits", "80")}
 _TAOBAO = ("--loader-option", "least=4", "--seed", "1")
 _NO_OTHERS = tuple(
     word for arm in ("LinTS", "LinEG", "HTS", "HEG", "pHTS", "pHEG") for word in ("--without", arm)
@@ -93,7 +94,7 @@ def _of_the_paper() -> list[Job]:
 def _of_practice() -> list[Job]:
     made = []
     for data, minutes in zip(LOGS, (7, 6, 3, 6), strict=True):
-        words = ("--repeat-rounds", "0", "--prepared", f"{{run:rewards-{data}}}")
+        words: tuple[str, ...] = ("--repeat-rounds", "0", "--prepared", f"{{run:rewards-{data}}}")
         against = ("Beam", "popularity", "Beam, no prior")
         made.append(
             Job(f"frontier-{data}", _experiment("frontier", data, *words), minutes, against=against,
@@ -106,10 +107,17 @@ def _of_practice() -> list[Job]:
                 needs=("torch",))
         )  # fmt: skip
     for data, minutes in zip(LOGS, (8, 7, 4, 7), strict=True):
-        words: tuple[str, ...] = ("--visits", "80") if data == "movielens-small" else ()
+        words = _VISITS.get(data, ())
         made.append(
             Job(f"stream-{data}", ("treeward", "experiment", "stream", f"{{{data}}}", "-o", "{out}", *words), minutes,
                 STREAM, needs=("torch", "implicit"))
+        )  # fmt: skip
+    arms = tuple(word for arm in ("Beam", "Beam, crowd", "Beam, offline prior") for word in ("--arm", arm))
+    for data, minutes in zip(LOGS[:3], (3, 3, 2), strict=True):
+        words = ("--vectors", "attributes", *arms, *_VISITS.get(data, ()))
+        made.append(
+            Job(f"attributes-{data}", ("treeward", "experiment", "stream", f"{{{data}}}", "-o", "{out}", *words),
+                minutes, STREAM, needs=("torch",))
         )  # fmt: skip
     return made
 

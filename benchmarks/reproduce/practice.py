@@ -52,8 +52,9 @@ _STREAM = {
 }  # fmt: skip
 
 
-def stream(results: Results) -> str:
-    """Return every arm of the stream: clicks per visit, and in the last third of the visits."""
+def stream(results: Results, kind: str = "stream", logs: Sequence[str] = LOGS) -> str:
+    """Return the arms of the stream: clicks per visit, and in the last third of the visits."""
+    ran = {arm for log in logs for arm in arms_of(results, f"{kind}-{log}")} or set(_STREAM)
 
     def both(arm: str) -> Callable[[str], str]:
         def made(job: str) -> str:
@@ -62,7 +63,7 @@ def stream(results: Results) -> str:
 
         return made
 
-    return by_log(results, "stream", [(label, both(arm)) for arm, label in _STREAM.items()])
+    return by_log(results, kind, [(label, both(arm)) for arm, label in _STREAM.items() if arm in ran], logs)
 
 
 # Reward against work

@@ -9,7 +9,7 @@ from pathlib import Path
 import paper
 import practice
 from cells import NOT_RUN, TAOBAO, Results, arms_of, pair, table
-from jobs import JOBS
+from jobs import JOBS, LOGS
 
 from treeward.core.artefact import write_file
 
@@ -93,6 +93,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "readme-prior": practice.readme_prior,
     "readme-claims": paper.readme_claims,
     "stream": practice.stream,
+    "stream-attributes": lambda results: practice.stream(results, "attributes", LOGS[:3]),
     "frontier": practice.frontier,
     "rivals": practice.rivals,
     "rivals-work": practice.rivals_work,

@@ -21,7 +21,7 @@ from tests.simulate.test_run import REFERENCE
 from treeward.core.errors import ArtefactCorrupt, ArtefactExists, DataError, InvalidArgument
 from treeward.experiment import Arm, Outcome, Spec, load, run
 from treeward.experiment.cells import checkpoints
-from treeward.experiment.presets import PRESETS, REWARDS, TABLE_3, bases, rewards, sensitivity, tuned, tuning
+from treeward.experiment.presets import PRESETS, REWARDS, RIVALS, TABLE_3, bases, rewards, sensitivity, tuned, tuning
 from treeward.experiment.reference import compare
 from treeward.experiment.report import render, warnings, write_report
 from treeward.experiment.run_folder import cell_seed
@@ -490,6 +490,21 @@ def test_tuning_chooses_on_validation_users(world, tmp_path):
     assert made.arms[0].bandit_options == {"alpha": 0.5}
     assert made.arms[1].options == {"q": 10.0, "p": 0.1}
     made.check()
+
+
+def test_tuning_rivals_tries_their_own_strengths(world):
+    spec = tuning(replace(small(world), arms=tuple(arm for arm in RIVALS if not arm.prior)))
+    tried = {}
+    for arm in spec.arms:
+        label, _, said = arm.label.partition(" | ")
+        tried.setdefault(label, []).append(said)
+    assert tried["popularity"] == [""]
+    assert tried["XCB"] == ["strength 30", "strength 100", "strength 1000"]
+    assert tried["SpannerGreedy"] == ["epsilon 0", "epsilon 0.02", "epsilon 0.05"]
+    assert tried["MIPS-LinUCB"] == tried["Beam, no prior"] == [f"alpha {alpha:g}" for alpha in (0.1, 0.25, 0.5, 1)]
+    plain = replace(spec, arms=tuple(arm for arm in RIVALS if arm.label == "XCB"))
+    best = [arm for arm in spec.arms if arm.label == "XCB | strength 30"]
+    assert tuned(plain, best).arms[0].options["strength"] == 30
 
 
 def test_validation_users_of_a_world_are_not_its_test_users(world, tmp_path):

@@ -177,6 +177,14 @@ def test_a_prior_replaces_the_searches_along_tangents(shop, tree):
     np.testing.assert_allclose(starts[::2], -starts[1::2])
 
 
+def test_a_prior_needs_fewer_finalists(shop, tree):
+    prior = tw.Prior(np.zeros(6), np.eye(6))
+    for policy, finalists in ((Beam(), 16), (Beam(prior=prior), 4), (Beam(budget=9, prior=prior), 9)):
+        session = policy.session(tree, shop, 1)
+        session.update(session.select([0], 0), [1.0])
+        assert session.select([0], 1).scores[0] == finalists
+
+
 def test_unknown_user_gets_any_item(shop, tree):
     seen = set()
     for stream in range(60):
@@ -246,7 +254,7 @@ def test_beam_walks_trees_of_uneven_depth():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": None}, "budget"), ({"budget": 0}, "budget"), ({"means": 0}, "means"), ({"reach": -1}, "reach"),
+        ({"budget": 0}, "budget"), ({"budget": 1.5}, "budget"), ({"means": 0}, "means"), ({"reach": -1}, "reach"),
         ({"fresh": 1.5}, "fresh"), ({"shortlist": 16}, "shortlist"), ({"forgetting": 0.0}, "forgetting"),
         ({"explore": -0.1}, "explore"),
     ],
@@ -305,7 +313,8 @@ def test_forgetting_follows_a_drifting_interest(shop):
     tree = tw.ItemTree.build(shop.vectors, (5, 40), seed=0, normalize=False)
     earned = []
     for forgetting in (1.0, 0.95):
-        user, total = Live(Beam(LinUCB(0.1), forgetting=forgetting).plan(tree, shop), events=2_000), 0.0
+        policy = Beam(LinUCB(0.1), forgetting=forgetting, fresh=0.01)
+        user, total = Live(policy.plan(tree, shop), events=2_000), 0.0
         for turn in range(900):
             row, node, _ = user.decide(turn)
             reward = rewards[turn >= 450][row]

@@ -275,21 +275,25 @@ def tune(
     spec: Annotated[dict[str, Any], Derived(Spec, *_ALL, words=_WORDS, users=200, rounds=1_000, repeats=2)],
     place: RunPlace,
     without: Without = None,
-    preset: Annotated[str, typer.Option(help="Tune the arms of this experiment: rewards or bases.")] = "rewards",
+    preset: Annotated[
+        str, typer.Option(help="Tune the arms of this experiment: rewards, bases or rivals.")
+    ] = "rewards",
 ) -> None:
-    """Choose every arm's alpha, v or epsilon, and pHCB's q and p, on validation users.
+    """Choose every arm's alpha, v or epsilon, pHCB's q and p, and how much a rival explores, on validation users.
 
     Writes tuned.toml, the experiment with the best of each, for `experiment run` on test users.
     """
-    checks.one_of("experiment tune", "--preset", preset, ("rewards", "bases"))
-    plain = _left_out(_preset(preset, data, log, spec), without)
+    checks.one_of("experiment tune", "--preset", preset, ("rewards", "bases", "rivals"))
+    clicks: dict[str, Any] = {"reward": "click", "once": True} if preset == "rivals" else {}
+    plain = _left_out(_preset(preset, data, log, {**spec, **clicks}), without)
     outcome = place.run(tuning(plain), out)
     earned = {one.arm: one.mean for one in scores(outcome, plain.rounds)}
     best = [max((arm for arm in outcome.spec.arms if arm.label.split(" | ")[0] == one.label),
                 key=lambda arm: earned[arm.label]) for one in plain.arms]  # fmt: skip
     title = f"Best on {len(outcome.prepared['users'])} validation users"
     show_table(title, ("arm", "reward"), [(arm.label, f"{earned[arm.label]:.1f}") for arm in best], left=("arm",))
-    final = replace(tuned(plain, best), users=1_000, rounds=2_000, repeats=10)
+    users, rounds, repeats = (plain.users, plain.rounds, 5) if preset == "rivals" else (1_000, 2_000, 10)
+    final = replace(tuned(plain, best), users=users, rounds=rounds, repeats=repeats)
     path = write_file(out / "tuned.toml", final.to_toml().encode())
     say(f"Wrote {path}; treeward experiment run {path} -o FOLDER tries it on test users")
 

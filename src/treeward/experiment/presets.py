@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 from treeward.bandit import BANDITS, strength_of
+from treeward.experiment.baselines import BASELINES
 from treeward.experiment.spec import SYNTHETIC, Arm, Judge, Spec, Value
 
 TABLE_3 = {
@@ -99,12 +100,12 @@ FRONTIER = (
     Arm("pHUCB + prior", "phcb", prior=True),
     Arm("LinUCB, exact", "flat", options={"budget": 0}),
     Arm("LinUCB, exact + prior", "flat", options={"budget": 0}, prior=True),
-    Arm("Beam, no prior", "beam", options={"budget": 16}),
-    Arm("Beam", "beam", options={"budget": 16}, prior=True),
+    Arm("Beam, no prior", "beam", options={"budget": 0}),
+    Arm("Beam", "beam", options={"budget": 0}, prior=True),
     Arm("Beam, small", "beam", options={"budget": 6, "means": 250}, prior=True),
     Arm("Beam, large", "beam", options={"budget": 32, "means": 2400}, prior=True),
-    Arm("Beam, Thompson", "beam", "thompson", options={"budget": 16}, bandit_options={"v": 0.1}, prior=True),
-    Arm("Beam, epsilon-greedy", "beam", "epsilon", options={"budget": 16}, prior=True),
+    Arm("Beam, Thompson", "beam", "thompson", options={"budget": 0}, bandit_options={"v": 0.1}, prior=True),
+    Arm("Beam, epsilon-greedy", "beam", "epsilon", options={"budget": 0}, prior=True),
 )
 """Reward against work: common alternatives, the paper's policies, exact bandits, and ours."""
 
@@ -132,8 +133,8 @@ RIVALS = (
         for prior in (False, True)
         for label, policy, options in _WITH_PRIOR
     ),
-    Arm("Beam, no prior", "beam", options={"budget": 16}),
-    Arm("Beam", "beam", options={"budget": 16}, prior=True),
+    Arm("Beam, no prior", "beam", options={"budget": 0}),
+    Arm("Beam", "beam", options={"budget": 0}, prior=True),
 )
 """Methods published since 2021, next to exact LinUCB, pHUCB and Beam; each that can take the prior, with it too."""
 
@@ -155,7 +156,7 @@ CLOSED_LOOP = (
         for label, policy in (("Lin{}", "flat"), ("H{}", "hcb"), ("pH{}", "phcb"))
         for short, (bandit, more) in _BASES.items()
     ),
-    Arm("Beam", "beam", options={"budget": 16}, prior=True),
+    Arm("Beam", "beam", options={"budget": 0}, prior=True),
 )
 """Table 4: models that exploit, bandits that explore, and two that learn nothing."""
 
@@ -188,7 +189,7 @@ _DEEP: tuple[tuple[str, str, dict[str, Value]], ...] = (
     ("LinUCB, exact", "flat", {"budget": 0}),
     ("HUCB", "hcb", {}),
     ("pHUCB", "phcb", {}),
-    ("Beam", "beam", {"budget": 16}),
+    ("Beam", "beam", {"budget": 0}),
 )
 
 DEEP = tuple(
@@ -238,23 +239,39 @@ PRESETS = {
 
 _STRENGTHS = (0.1, 0.25, 0.5, 1.0)
 _FIELDS = tuple({"q": q, "p": p} for q in (5.0, 10.0, 20.0) for p in (0.05, 0.1, 0.2))
-"""What `tune` tries: the bandit's strength (alpha, v or epsilon), and pHCB's q and p."""
+_OWN_STRENGTHS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "xcb": ("strength", (30.0, 100.0, 1_000.0)),
+    "spanner-greedy": ("epsilon", (0.0, 0.02, 0.05)),
+    "spanner-igw": ("strength", (3.0, 10.0, 100.0)),
+}
+"""What `tune` tries: the bandit's strength (alpha, v or epsilon), pHCB's q and p, and how much a rival explores that
+has its own rule for it."""
 
 
 def tuning(spec: Spec) -> Spec:
-    """Return the spec that tries every arm's grid on validation users."""
-    arms: list[Arm] = []
-    for arm in spec.arms:
+    """Return the spec that tries every arm's grid on validation users; arms that do not explore have no grid."""
+    arms = tuple(made for arm in spec.arms for made in _grid(arm))
+    return replace(spec, name="tune", split="validation", arms=arms)
+
+
+def _grid(arm: Arm) -> list[Arm]:
+    strength = strength_of(BANDITS[arm.bandit])
+    if arm.policy in _OWN_STRENGTHS:
+        name, values = _OWN_STRENGTHS[arm.policy]
+        steps: list[dict[str, dict[str, float]]] = [{"options": {name: value}} for value in values]
+    elif arm.policy in BASELINES or strength is None:
+        steps = [{}]
+    else:
         openings: tuple[dict[str, float], ...] = _FIELDS if arm.policy == "phcb" else ({},)
-        for strong, opening in product(_STRENGTHS, openings):
-            strength = {str(strength_of(BANDITS[arm.bandit])): strong}
-            told = ", ".join(f"{name} {value:g}" for name, value in {**strength, **opening}.items())
-            label = f"{arm.label} | {told}"
-            made = replace(
-                arm, label=label, bandit_options={**arm.bandit_options, **strength}, options={**arm.options, **opening}
-            )
-            arms.append(made)
-    return replace(spec, name="tune", split="validation", arms=tuple(arms))
+        steps = [{"bandit_options": {strength: strong}, "options": opening}
+                 for strong, opening in product(_STRENGTHS, openings)]  # fmt: skip
+    made = []
+    for step in steps:
+        said = ", ".join(f"{name} {value:g}" for options in step.values() for name, value in options.items())
+        label = f"{arm.label} | {said}" if said else arm.label
+        more = {kind: {**getattr(arm, kind), **options} for kind, options in step.items()}
+        made.append(replace(arm, label=label, **more))  # type: ignore[arg-type]
+    return made
 
 
 def tuned(spec: Spec, best: Sequence[Arm]) -> Spec:

@@ -18,13 +18,14 @@ from treeward.tree.item_tree import ItemTree
 from treeward.tree.tree_arrays import sums_by_node
 
 _DIRECTIONS = 8
+_FINALISTS, _FINALISTS_WITH_PRIOR = 16, 4
 
 
 @dataclass(frozen=True)
 class Beam(Policy):
     """One posterior per user: a beam search down the tree by means, then full scores for the finalists.
 
-    A mean takes d multiplications, a width d^2. So about a thousand means find the finalists, and a dozen full scores
+    A mean takes d multiplications, a width d^2. So about a thousand means find the finalists, and a few full scores
     decide. Once a user has events, only ties and a small share of all decisions are random, so propensities are exact
     (not with Thompson sampling, which searches by a theta that it drew, nor with a shortlist). Before the first event,
     and without a prior, the finalists are a sample of all items.
@@ -32,7 +33,8 @@ class Beam(Policy):
     Parameters
     ----------
     budget
-        How many finalists get a full score; not None. `split` is ignored.
+        How many finalists get a full score. By default 16 without a prior, and 4 with one or with the crowd: their
+        means say more, and to choose among more finalists is only to explore more. `split` is ignored.
     node_vectors
         Always ``"mean"``: a node's rank is the mean of its items plus its reach, and nothing is learned at nodes.
     means
@@ -58,15 +60,16 @@ class Beam(Policy):
     16
     """
 
-    budget: int | None = 16
+    budget: int | None = None
     means: Count = 800
     reach: NotNegative = 0.5
-    fresh: Fraction = 0.01
+    fresh: Fraction = 0.001
     directions: Natural | None = None
     node_vectors: Literal["mean"] = "mean"
 
     def _budgets(self, owner: str, levels: int) -> tuple[int, int]:
-        items = checks.integer(owner, "budget", self.budget, low=1, high=MOST_SCORES)
+        usual = _FINALISTS if self.prior is None else _FINALISTS_WITH_PRIOR
+        items = usual if self.budget is None else checks.integer(owner, "budget", self.budget, low=1, high=MOST_SCORES)
         return items, items
 
     def _directions(self) -> int:
