@@ -109,11 +109,15 @@ def test_a_finished_job_is_not_run_again_unless_the_data_changed(modules, small,
     capsys.readouterr()
     main.run_all([small], data, out)
     assert "rewards-sports: treeward" not in capsys.readouterr().out
+    monkeypatch.setattr(main, "version", lambda: "0.1.0, source 0123456789")
+    main.run_all([small], data, out, keep=True)
+    assert json.loads((out / "results" / f"{small.name}.json").read_text()) == first
     shutil.rmtree(shop / "data" / "sports")
     tw.World.synthetic(items=300, users=12, dim=8, seed=1).save(shop / "data" / "sports")
     main.run_all([small], data, out)
     second = json.loads((out / "results" / f"{small.name}.json").read_text())
     assert rewards(second) != rewards(first)
+    assert second["version"] == "0.1.0, source 0123456789"
     assert second["data_sha256"] != first["data_sha256"]
 
 
@@ -166,6 +170,13 @@ def test_every_job_is_a_command_that_exists(modules):
             assert program == "treeward"
             group, name, *rest = words
             load(group).commands[name].make_context(name, rest)  # raises a usage error
+
+
+def test_jobs_come_with_those_whose_folders_they_use(modules, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["reproduce", "--list", "--only", "rivals-sports"])
+    assert modules["main"].main() == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == ["rewards-sports", "frontier-sports", "rivals-sports", "all"]
 
 
 def test_a_job_runs_after_those_whose_folders_it_uses(modules):

@@ -40,11 +40,15 @@ def main() -> int:
                         help="a folder with the data sets, or one data set; repeatable")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("reproduce-out"), help="results, and runs to go on with")
     parser.add_argument("--only", action="append", metavar="JOB", help="jobs, by how their names begin; repeatable")
+    parser.add_argument("--keep", action="store_true", help="keep finished jobs although the source has changed since")
     parser.add_argument("--list", action="store_true", help="list the jobs, and how long each takes")
     parser.add_argument("--update", action="store_true", help="copy the results to docs/results, rewrite the tables")
     parser.add_argument("--tables", action="store_true", help="only rewrite the tables, from docs/results")
     given = parser.parse_args()
-    wanted = [job for job in JOBS.values() if given.only is None or job.name.startswith(tuple(given.only))]
+    named = {name for name in JOBS if given.only is None or name.startswith(tuple(given.only))}
+    for name in reversed(JOBS):  # and the jobs whose folders they use
+        named |= set(JOBS[name].after) if name in named else set()
+    wanted = [job for job in JOBS.values() if job.name in named]
     if not wanted:
         parser.error(f"--only: no job begins with {' or '.join(given.only)}; --list lists them")
     if given.list:
@@ -57,7 +61,7 @@ def main() -> int:
     data = found_data(parser, given.data)
     out = given.out.resolve()
     left = [job for job in wanted if not left_out(job, data)]
-    failed = run_all(left, data, out)
+    failed = run_all(left, data, out, keep=given.keep)
     if given.update:
         RESULTS.mkdir(exist_ok=True)
         for job in left:
@@ -112,12 +116,12 @@ def version() -> str:
     return f"{__version__}, source {checksum(ROOT / 'src', '.py')[:10]}"
 
 
-def run_all(jobs: list[Job], data: Mapping[str, Path], out: Path) -> list[str]:
+def run_all(jobs: list[Job], data: Mapping[str, Path], out: Path, keep: bool = False) -> list[str]:
     """Run jobs one after the other, and return the names of those that failed."""
     sums = {name: checksum(data[name]) for name in sorted({name for job in jobs for name in job.data})}
     (out / "results").mkdir(parents=True, exist_ok=True)
     stamps = {job.name: stamp(job, sums) for job in jobs}
-    done = {job.name: kept for job in jobs if (kept := finished(out, job, stamps[job.name])) is not None}
+    done = {job.name: found for job in jobs if (found := finished(out, job, stamps[job.name], keep)) is not None}
     failed: list[str] = []
     for number, job in enumerate(jobs, 1):
         if job.name in done:
@@ -152,21 +156,24 @@ def stamp(job: Job, sums: Mapping[str, str]) -> dict[str, Any]:
     return {"command": job.shown, "seed": int(seed[1]) if seed else 0, "data_sha256": data, "version": version()}
 
 
-def finished(out: Path, job: Job, stamped: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a job's result if it is there and of this command, data and version."""
+def finished(out: Path, job: Job, stamped: Mapping[str, Any], keep: bool) -> dict[str, Any] | None:
+    """Return a job's result if it is there and of this command and data, and of this source unless `keep`."""
     path = out / "results" / f"{job.name}.json"
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if all(found.get(name) == value for name, value in stamped.items()) else None
+    same = all(found.get(name) == value for name, value in stamped.items() if not (keep and name == "version"))
+    return found if same else None
 
 
 def run_job(job: Job, data: Mapping[str, Path], out: Path, stamped: Mapping[str, Any]) -> dict[str, Any] | None:
     """Run a command, or what is left of it; write and return its result, or None if it failed."""
     folder, started = out / "runs" / job.name, out / "runs" / f"{job.name}.json"
-    if folder.exists() and (not started.exists() or json.loads(started.read_text()) != dict(stamped)):
-        shutil.rmtree(folder)  # of another version, or of other data: its cells do not count
+    log, clock = out / "runs" / f"{job.name}.log", out / "runs" / f"{job.name}.seconds"
+    if not started.exists() or json.loads(started.read_text()) != dict(stamped):
+        shutil.rmtree(folder, ignore_errors=True)  # of another version, or of other data: its cells do not count
+        clock.unlink(missing_ok=True)
     folder.parent.mkdir(exist_ok=True)
     write_file(started, json.dumps(stamped).encode())
     places = {"out": str(folder), **{name: str(path) for name, path in data.items()}}
@@ -176,7 +183,6 @@ def run_job(job: Job, data: Mapping[str, Path], out: Path, stamped: Mapping[str,
     ]
     tools = Path(sys.executable).parent
     words[0] = str(tools / words[0]) if (tools / words[0]).exists() else words[0]
-    log, clock = out / "runs" / f"{job.name}.log", out / "runs" / f"{job.name}.seconds"
     before, start = (float(clock.read_text()) if clock.exists() else 0.0), time.perf_counter()
     with log.open("w") as printed, subprocess.Popen(words, cwd=ROOT, stdout=printed) as running:
         code = None

@@ -48,6 +48,12 @@ class Job(NamedTuple):
 DATA = ("sports", "beauty", "movielens-small", "movietweetings", "taobao", "mind", "coat", "open-bandit")
 """The names that data folders are known by; `treeward data fetch` tells where each is found."""
 
+SYNTHETIC = (
+    ("100k", ("--users", "50", "--repeats", "2"), 10),
+    ("1m", ("--loader-option", "items=1000000", "--loader-option", "users=100020", "--users", "10", "--repeats", "2"),
+     15),
+)  # fmt: skip
+"""Synthetic catalogues that rivals are compared on, by size."""
 LOGS = ("sports", "beauty", "movielens-small", "movietweetings")
 _POSITIVE = {"movielens-small": ("--loader-option", "positive=0.5")}
 _VISITS = {"movielens-small": ("--visits", "80")}
@@ -100,11 +106,16 @@ def _of_practice() -> list[Job]:
             Job(f"frontier-{data}", _experiment("frontier", data, *words), minutes, against=against,
                 needs=("torch", "implicit"), folder="{out}/once")
         )  # fmt: skip
-    for data, minutes in zip(LOGS, (5, 5, 3, 5), strict=True):
-        words = ("--prepared", f"{{run:frontier-{data}}}/once")
+    for data, minutes in zip(LOGS, (8, 8, 5, 8), strict=True):
+        words = ("--tune", "--prepared", f"{{run:frontier-{data}}}/once")
         made.append(
             Job(f"rivals-{data}", _experiment("rivals", data, *words), minutes, against=("Beam", "Beam, no prior"),
-                needs=("torch",))
+                needs=("torch",), folder="{out}/test")
+        )  # fmt: skip
+    for size, words, minutes in SYNTHETIC:
+        made.append(
+            Job(f"rivals-{size}", ("treeward", "experiment", "rivals", "synthetic", "-o", "{out}", *words), minutes,
+                against=("Beam", "Beam, no prior"), needs=("torch",))
         )  # fmt: skip
     for data, minutes in zip(LOGS, (8, 7, 4, 7), strict=True):
         words = _VISITS.get(data, ())

@@ -13,6 +13,7 @@ from treeward.experiment.baselines import Factors, FoldedIn, Listed
 from treeward.experiment.presets import RIVALS, frontier
 from treeward.experiment.run import load
 from treeward.experiment.spec import Arm, Spec
+from treeward.experiment.summary import scores
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,28 @@ def test_the_rivals_command_compares_work(log, tmp_path):
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Reward against work" in page
     assert "microseconds per decision and update" in page
+
+
+def test_rivals_are_tuned_on_validation_users_of_a_synthetic_catalogue(tmp_path):
+    words = [
+        "experiment", "rivals", "synthetic", "-o", str(tmp_path / "run"), "--loader-option", "items=300",
+        "--loader-option", "users=60", "--loader-option", "dim=4", "--users", "8", "--repeats", "2", "--rounds", "10",
+        "--shown", "20", "--processes", "1", "--tune",
+    ]  # fmt: skip
+    for label in ("LinUCB, exact", "pHUCB", "MIPS-LinUCB", "SpannerGreedy", "SpannerIGW"):
+        words += ["--without", label, "--without", f"{label} + prior"]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 0, told.output
+    tried, tested = load(tmp_path / "run" / "validation"), load(tmp_path / "run" / "test")
+    assert (tried.spec.split, tested.spec.split) == ("validation", "test")
+    assert (tried.spec.repeats, tested.spec.repeats) == (1, 2)
+    assert not set(tried.prepared["users"]) & set(tested.prepared["users"])
+    earned = {one.arm: one.mean for one in scores(tried, 10)}
+    for arm in tested.spec.arms:
+        mine = {label: mean for label, mean in earned.items() if label.split(" | ")[0] == arm.label}
+        best = next(one for one in tried.spec.arms if one.label == max(mine, key=mine.get))
+        assert (arm.options, arm.bandit_options) == (best.options, best.bandit_options)
+    assert tested.prepared["source"]["training_users"] == 60 - len(tested.prepared["users"])
 
 
 def pl_mean():

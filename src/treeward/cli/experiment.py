@@ -40,6 +40,9 @@ from treeward.learn.torch import torch_for
 app = typer.Typer()
 
 Data = Annotated[Path, typer.Argument(help="Data as for `data inspect`, or a saved world.", show_default=False)]
+WorldOrData = Annotated[
+    Path, typer.Argument(help="Data as for `data inspect`, a saved world, or synthetic.", show_default=False)
+]
 Out = Annotated[
     Path, typer.Option("--out", "-o", help="Folder of the run: a new one, or one to continue.", show_default=False)
 ]
@@ -199,29 +202,49 @@ def frontier(
 @app.command()
 @expanded
 def rivals(
-    data: Data,
+    data: WorldOrData,
     out: Out,
     log: LogAndItemFlags,
     spec: Annotated[
         dict[str, Any],
-        Derived(Spec, "worlds", "dim", "vectors", "nodes", "seed", users=200, rounds=300, repeats=5, once=True),
+        Derived(Spec, "worlds", *_TREE[1:-1], "seed", users=200, rounds=300, repeats=5, shown=100, once=True),
     ],
     arms: ArmFlags,
     place: RunPlace,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="First choose how much each arm explores, on validation users.")
+    ] = False,
 ) -> None:
     """Compare reward with work, in clicks: methods published since 2021, exact LinUCB, pHUCB and Beam.
 
-    Each that can take the prior runs with it and without. DATA must be a log: a saved world has no training users.
+    Each that can take the prior runs with it and without. DATA synthetic makes a world like those of public logs, with
+    100,000 items; --loader-option items, users and dim change it. With --tune, the folder has two runs: validation,
+    with one repeat of every setting, and test, with the best of each arm.
     """
-    show_outcome(place.run(arms.apply(_preset("rivals", data, log, spec)), out), out)
+    spec["shown"] = spec["shown"] if is_world(str(data)) else 0
+    made = arms.apply(_preset("rivals", data, log, spec))
+    if tune:
+        chosen = _choose(replace(made, repeats=1), out / "validation", place)
+        made = tuned(made, chosen)
+        place, out = replace(place, prepared=out / "validation"), out / "test"
+    show_outcome(place.run(made, out), out)
+
+
+def _choose(spec: Spec, out: Path, place: RunPlace) -> list[Arm]:
+    """Try every arm's settings on validation users, and return the best of each arm."""
+    outcome = place.run(tuning(spec), out)
+    earned = {one.arm: one.mean for one in scores(outcome, spec.rounds)}
+    best = [max((arm for arm in outcome.spec.arms if arm.label.split(" | ")[0] == one.label),
+                key=lambda arm: earned[arm.label]) for one in spec.arms]  # fmt: skip
+    title = f"Best on {len(outcome.prepared['users'])} validation users"
+    show_table(title, ("arm", "reward"), [(arm.label, f"{earned[arm.label]:.1f}") for arm in best], left=("arm",))
+    return best
 
 
 @app.command()
 @expanded
 def deep(
-    data: Annotated[
-        Path, typer.Argument(help="Data as for `data inspect`, a saved world, or synthetic.", show_default=False)
-    ],
+    data: WorldOrData,
     out: Out,
     log: LogAndItemFlags,
     spec: Annotated[
@@ -275,25 +298,15 @@ def tune(
     spec: Annotated[dict[str, Any], Derived(Spec, *_ALL, words=_WORDS, users=200, rounds=1_000, repeats=2)],
     place: RunPlace,
     without: Without = None,
-    preset: Annotated[
-        str, typer.Option(help="Tune the arms of this experiment: rewards, bases or rivals.")
-    ] = "rewards",
+    preset: Annotated[str, typer.Option(help="Tune the arms of this experiment: rewards or bases.")] = "rewards",
 ) -> None:
-    """Choose every arm's alpha, v or epsilon, pHCB's q and p, and how much a rival explores, on validation users.
+    """Choose every arm's alpha, v or epsilon, and pHCB's q and p, on validation users.
 
     Writes tuned.toml, the experiment with the best of each, for `experiment run` on test users.
     """
-    checks.one_of("experiment tune", "--preset", preset, ("rewards", "bases", "rivals"))
-    clicks: dict[str, Any] = {"reward": "click", "once": True} if preset == "rivals" else {}
-    plain = _left_out(_preset(preset, data, log, {**spec, **clicks}), without)
-    outcome = place.run(tuning(plain), out)
-    earned = {one.arm: one.mean for one in scores(outcome, plain.rounds)}
-    best = [max((arm for arm in outcome.spec.arms if arm.label.split(" | ")[0] == one.label),
-                key=lambda arm: earned[arm.label]) for one in plain.arms]  # fmt: skip
-    title = f"Best on {len(outcome.prepared['users'])} validation users"
-    show_table(title, ("arm", "reward"), [(arm.label, f"{earned[arm.label]:.1f}") for arm in best], left=("arm",))
-    users, rounds, repeats = (plain.users, plain.rounds, 5) if preset == "rivals" else (1_000, 2_000, 10)
-    final = replace(tuned(plain, best), users=users, rounds=rounds, repeats=repeats)
+    checks.one_of("experiment tune", "--preset", preset, ("rewards", "bases"))
+    plain = _left_out(_preset(preset, data, log, spec), without)
+    final = replace(tuned(plain, _choose(plain, out, place)), users=1_000, rounds=2_000, repeats=10)
     path = write_file(out / "tuned.toml", final.to_toml().encode())
     say(f"Wrote {path}; treeward experiment run {path} -o FOLDER tries it on test users")
 

@@ -1,6 +1,6 @@
 """The paper's experiments as specs, and its printed numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -102,8 +102,8 @@ FRONTIER = (
     Arm("LinUCB, exact + prior", "flat", options={"budget": 0}, prior=True),
     Arm("Beam, no prior", "beam", options={"budget": 0}),
     Arm("Beam", "beam", options={"budget": 0}, prior=True),
-    Arm("Beam, small", "beam", options={"budget": 6, "means": 250}, prior=True),
-    Arm("Beam, large", "beam", options={"budget": 32, "means": 2400}, prior=True),
+    Arm("Beam, small", "beam", options={"budget": 2, "means": 250}, prior=True),
+    Arm("Beam, large", "beam", options={"budget": 16, "means": 2400}, prior=True),
     Arm("Beam, Thompson", "beam", "thompson", options={"budget": 0}, bandit_options={"v": 0.1}, prior=True),
     Arm("Beam, epsilon-greedy", "beam", "epsilon", options={"budget": 0}, prior=True),
 )
@@ -141,8 +141,18 @@ RIVALS = (
 
 def rivals(data: str, **options: Any) -> Spec:
     """Return reward against work for methods published since 2021, in clicks, each item once."""
+    return Spec("rivals", data, RIVALS, **_newcomers(data, options, items=100_000, users=20_200, dim=32))
+
+
+def _newcomers(data: str, options: Mapping[str, Any], **world: Value) -> dict[str, Any]:
+    """Return how new users are tried, in clicks, each item once.
+
+    In a synthetic world, whose usual size is `world`, other users have seen random items: arms may learn from them.
+    """
     given: dict[str, Any] = {"users": 200, "rounds": 300, "repeats": 5, "reward": "click", "once": True, **options}
-    return Spec("rivals", data, RIVALS, **given)
+    if data == SYNTHETIC:
+        given = {"shown": 100, **given, "loader_options": world | dict(given.get("loader_options", {}))}
+    return given
 
 
 CLOSED_LOOP = (
@@ -206,13 +216,7 @@ DEEP = tuple(
 
 def deep(data: str, **options: Any) -> Spec:
     """Return linear against neural-linear, in clicks, each item once; both know the same log of training users."""
-    given: dict[str, Any] = {"users": 200, "rounds": 300, "repeats": 5, "reward": "click", "once": True, **options}
-    if data == SYNTHETIC:
-        given = {"shown": 100, **given}
-        given["loader_options"] = {"items": 10_000, "users": 20_200, "dim": 16, "nonlinear": 2.0} | dict(
-            given.get("loader_options", {})
-        )
-    return Spec("deep", data, DEEP, **given)
+    return Spec("deep", data, DEEP, **_newcomers(data, options, items=10_000, users=20_200, dim=16, nonlinear=2.0))
 
 
 TABLE_4 = {
