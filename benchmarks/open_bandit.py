@@ -1,7 +1,12 @@
 """Off-policy estimates on the Open Bandit Dataset: each policy from the other's log, next to its own mean.
 
-``python benchmarks/open_bandit.py [FOLDER] [--obp PYTHON]``; FOLDER holds ``random/men``, ``bts/men``, ``random/women``
-and ``bts/women``, PYTHON is an interpreter that has obp (``.peers/obp/bin/python`` after ``make peers``).
+``python benchmarks/open_bandit.py [FOLDER] [--obp PYTHON] [--bootstraps 200]``
+
+FOLDER holds ``random/men``, ``bts/men``, ``random/women`` and ``bts/women``, PYTHON is an interpreter that has obp
+(``.peers/obp/bin/python`` after ``make peers``).
+
+Then the intervals are checked: the rows of a log are drawn again, with replacement, as often as `--bootstraps` says.
+What the estimate makes of the whole log is then the truth, and 95 % of the intervals should cover it.
 """
 
 import argparse
@@ -73,16 +78,39 @@ def compare(folder: Path, python: str | None) -> bool:
     return covered
 
 
+def coverage(folder: Path, bootstraps: int) -> None:
+    """Print which share of the intervals from drawn logs cover the estimate from the whole log."""
+    print(f"\n| campaign | policy, from the log of | ips | snips | dr | ({bootstraps} logs drawn with replacement)")
+    print("|---" * 5 + "|")
+    for campaign in ("men", "women"):
+        data = {policy: tw.load_dataset(folder / policy / campaign, "open-bandit") for policy in ("random", "bts")}
+        for policy, other in (("bts", "random"), ("random", "bts")):
+            log, items = data[other].decisions, len(data[other].catalogue)
+            target = np.full((3, items), 1 / items) if policy == "random" else shares(data["bts"].decisions, items)
+            truth = tw.off_policy(log, lambda user, target=target: target, draws=2)
+            draw, covered = np.random.default_rng(0), dict.fromkeys(ESTIMATORS[:3], 0)
+            for seed in range(bootstraps):
+                drawn = log[draw.integers(0, len(log), len(log))].with_columns(user=np.arange(len(log)))
+                told = tw.off_policy(drawn, lambda user, target=target: target, draws=300, seed=seed)
+                for name in covered:
+                    covered[name] += getattr(told, name).low <= getattr(truth, name).value <= getattr(told, name).high
+            cells = " | ".join(f"{count / bootstraps:.1%}" for count in covered.values())
+            print(f"| {campaign} | {policy}, from {other} | {cells} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     parser.add_argument("--obp", help="a Python interpreter that has obp")
+    parser.add_argument("--bootstraps", type=int, default=0, help="check the intervals on so many drawn logs")
     given = parser.parse_args()
     if not given.folder.is_dir():
         print(f"not run: {given.folder.name} is not here")
         return
     covered = compare(given.folder, given.obp)
     print(f"\nintervals from the random logs cover the means of bts: {'yes' if covered else 'NO'}")
+    if given.bootstraps:
+        coverage(given.folder, given.bootstraps)
     sys.exit(not covered)
 
 

@@ -137,7 +137,7 @@ def _of_logs() -> list[Job]:
     return [
         Job("debias-coat", ("treeward", "experiment", "debias", "{coat}", "-o", "{out}", "--draws", "2000"), 1, DEBIAS,
             needs=("torch",)),
-        Job("open-bandit", ("python", "benchmarks/open_bandit.py", "{open-bandit}"), 1, LINES),
+        Job("open-bandit", ("python", "benchmarks/open_bandit.py", "{open-bandit}", "--bootstraps", "200"), 4, LINES),
     ]  # fmt: skip
 
 
