@@ -1,4 +1,4 @@
-"""Draw the figures of `docs/concepts.md`, each from a real tree, explorer or simulation.
+"""Draw the figures of README and `docs/concepts.md`, each from a real tree, explorer or simulation.
 
 ``python docs/figures.py`` draws all of them into `docs/figures/`; ``python docs/figures.py tree field`` only these.
 """
@@ -286,12 +286,53 @@ def log() -> Figure:
     return figure
 
 
+def interests() -> Figure:
+    """Draw what visitors of a shop like, and what the default policy shows them at first and later."""
+    visits, each, drawn = 20, 4, 40
+    world = tw.World(*vivid(items=20_000, users=200, dim=32, seed=0))
+    categories = world.catalogue.categories
+    assert categories is not None
+    names, department = np.unique([name.split(" > ")[0] for name in categories], return_inverse=True)
+    explorer = tw.Explorer(world.catalogue, repeats=False, seed=0)
+    shown = np.zeros((visits, world.users, len(names)))
+    for visit in range(visits):
+        for first in range(0, world.users, 50):  # what some teach helps those who come next
+            decisions = explorer.recommend(list(range(first, first + 50)), n=each)
+            luck = rng.uniforms(0, rng.stream("luck", visit, first), len(decisions))
+            clicked = luck < world.chances([d.user for d in decisions], [int(d.item) for d in decisions])
+            explorer.feedback({d.id: float(hit) for d, hit in zip(decisions, clicked, strict=True)})
+            for decision in decisions:
+                shown[visit, decision.user, department[int(decision.item)]] += 1 / each
+    rates = np.zeros((drawn, len(names)))
+    for user in range(drawn):
+        rates[user] = np.bincount(department, world.probabilities(user)) / np.bincount(department)
+    order = np.lexsort((-rates.max(axis=1), rates.argmax(axis=1)))
+    figure = Figure(figsize=(9, 5.4))
+    panels = figure.subplots(1, 3, sharey=True)
+    parts = (
+        ("what they like", rates / rates.max(axis=1, keepdims=True)),
+        ("what visit 1 shows", shown[0, :drawn]),
+        (f"what visits {visits - 4} to {visits} show", shown[-5:, :drawn].mean(axis=0)),
+    )
+    for axes, (title, values) in zip(panels, parts, strict=True):
+        picture = axes.imshow(values[order], cmap="YlOrBr", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        axes.set_title(title)
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+        axes.set_yticks([])
+        axes.tick_params(length=0)
+    panels[0].set_ylabel(f"{drawn} visitors, one per row")
+    legend = "click rate, as a share of the best department's; share of the items shown"
+    figure.colorbar(picture, ax=panels, orientation="horizontal", shrink=0.5, aspect=40, label=legend)
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "tree": tree,
     "descent": descent,
     "field": field,
     "budget": budget,
     "log": log,
+    "interests": interests,
 }
 
 
