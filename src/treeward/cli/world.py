@@ -47,7 +47,9 @@ def fit(
     artefact.check_free(out, FORMAT, names, overwrite=force)
     dataset = log.read(data)
     torch_for("world fit")
-    fitting |= {"random": dataset.random, "user_features": dataset.user_features}
+    selected = dataset.random is not None or fitting["exposure"] in ("features", "both")
+    # With features alone, only the log's own skips would be negatives, and most logs have none.
+    fitting |= {"random": dataset.random, "user_features": dataset.user_features if selected else None}
     with progress() as report:
         world = World.fit(dataset.interactions, dataset.catalogue, **fitting, twin=twin, progress=report)
     world.provenance["data"] = dataset.source
