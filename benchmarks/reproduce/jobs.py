@@ -3,6 +3,8 @@
 import re
 from typing import NamedTuple
 
+from treeward.data.public_sets import public_sets
+
 REWARDS, STREAM, JUDGED, DEBIAS, LINES = "rewards", "stream", "judged", "debias", "lines"
 """What is read: cumulative rewards, clicks per visit, verdicts of judges, errors of ratings, or the printed lines."""
 RUN = "run"
@@ -45,7 +47,7 @@ class Job(NamedTuple):
         return re.sub(r"{(?:run:)?([\w-]+)}", lambda one: RUN if one[1] == "out" else one[1], " ".join(self.command))
 
 
-DATA = ("sports", "beauty", "movielens-small", "movietweetings", "taobao", "mind", "coat", "open-bandit")
+DATA = tuple(name for name, known in public_sets().items() if known.figures)
 """The names that data folders are known by; `treeward data fetch` tells where each is found."""
 
 SYNTHETIC = (

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 import treeward as tw
 from tests.rings import ITEMS, rings
 from treeward.cli.app import app
-from treeward.core.errors import InvalidArgument
+from treeward.core.errors import DataError, InvalidArgument
+from treeward.data.dataset import Dataset
 from treeward.embed.quality import quality
 from treeward.learn.next_click import Settings
 
@@ -46,11 +47,37 @@ def test_good_vectors_find_more_last_clicks_than_random_ones(log):
     assert good.recall["popularity"] == bad.recall["popularity"] < 0.8
 
 
+def test_lists_leave_out_clicked_items_and_share_ties():
+    """Popularity knows three items by 3, 2 and 2 clicks, and three that nobody clicked."""
+    clicks = {"a": [0, 1], "b": [0, 1], "c": [0, 2], "d": [2, 5], "x": [0, 1], "y": [1, 0, 3], "z": [2, 4]}
+    users = [user for user, items in clicks.items() for _ in items]
+    log = tw.Interactions(users, [item for items in clicks.values() for item in items])
+    splits = pl.DataFrame({"user": list(clicks), "split": ["train"] * 4 + ["test"] * 3})
+    shop = tw.Catalogue(range(6), np.eye(6))
+    data = Dataset("tiny", shop, log, splits)
+    found = quality(data, shop, count=2)
+    # x: item 1 ties with 2 for the first place after 0 is left out. y: 3 ties with 4 behind 2 and 5. z: 4 ties with 3
+    # behind 0, 1 and 5.
+    assert found.users == 3
+    assert found.hit_rate["popularity"] == pytest.approx((1 + 0 + 0) / 3)
+    assert found.ndcg["popularity"] == pytest.approx((1 + 1 / np.log2(3)) / 2 / 3)
+    assert found.recall["popularity"] == 1  # there are fewer than 20 items
+    # The vectors of what was clicked say nothing of other items: all the others tie.
+    assert found.hit_rate["these vectors"] == pytest.approx((2 / 5 + 2 / 4 + 2 / 5) / 3)
+    with pytest.raises(InvalidArgument, match="quality: count must be an integer of at least 1"):
+        quality(data, shop, count=0)
+    once = tw.Interactions(["a", "a", "b"], [0, 1, 0])
+    halves = pl.DataFrame({"user": ["a", "b"], "split": ["train", "test"]})
+    with pytest.raises(DataError, match="no test user clicked a second item"):
+        quality(Dataset("tiny", shop, once, halves), shop)
+
+
 @pytest.mark.parametrize("how", [["svd"], ["gru", "--passes", "2"]], ids=lambda how: how[0])
 def test_embed_by_clicks_on_the_command_line(log, tmp_path, how):
     done = CliRunner().invoke(app, ["embed", how[0], str(log), "-o", str(tmp_path / "items"), "--dim", "8", *how[1:]])
     assert done.exit_code == 0, done.output
     assert "these vectors" in done.output
+    assert all(name in done.output for name in ("HR@10", "NDCG@10", "recall@20"))
     assert ("gru model" in done.output) == (how[0] == "gru")
     assert tw.Catalogue.load(tmp_path / "items").dim == 8
     again = CliRunner().invoke(app, ["embed", how[0], str(log), "-o", str(tmp_path / "items")])

@@ -358,6 +358,7 @@ def test_the_closed_loop_runs_and_reports(outcome):
         "What happened to the users",
         "HUCB above GRU",
         "recall@20",
+        "NDCG@10",
         "paper, MIND, AUC",
         "0.723",
         "no biases, 4 negatives per click",

@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import comb
 
 import numpy as np
 import polars as pl
@@ -49,6 +50,52 @@ def test_a_learned_world_brings_its_evidence(learned, tmp_path):
     alone = World.fit(shown_to_everybody(World.synthetic(150, 100, 8), times=20), tw.Catalogue(range(150)), **FAST,
                       exposure="none")  # fmt: skip
     assert [one.name for one in alone.fidelity(50).accounts][:2] == ["without weights", "popularity alone"]
+
+
+def slow_lists(world, made, score, count):
+    """HR@k and NDCG@k of all users, by sorting all items that were not rewarded in training."""
+    hits, gains = [], []
+    for user in range(world.users):
+        liked, seen = (set(part.item[(part.user == user) & (part.reward > 0)]) for part in (made.held_out, made.train))
+        if liked:
+            order = [item for item in np.argsort(-score(user), kind="stable").tolist() if item not in seen]
+            found = [item in liked for item in order[:count]]
+            best = sum(1 / np.log2(place + 2) for place in range(min(count, len(liked))))
+            hits.append(any(found))
+            gains.append(sum(one / np.log2(place + 2) for place, one in enumerate(found)) / best)
+    return np.mean(hits), np.mean(gains), len(hits)
+
+
+def test_hit_rate_and_ndcg_rank_all_items_that_were_not_rewarded_in_training(truth, learned):
+    made = fit(shown_to_everybody(truth, skips=False), tw.Catalogue(range(150)), **FAST)
+    for count in (3, 10):
+        told = learned.fidelity(users=20, count=count)
+        weighted, plain, popular, constant = told.accounts
+        hits, gains, users = slow_lists(learned, made, learned.probabilities, count)
+        assert (weighted.hit_rate, weighted.ndcg) == pytest.approx((hits, gains), abs=1e-6)
+        assert (told.ranked, told.count) == (users, count)
+        assert plain.hit_rate > constant.hit_rate
+        assert popular.ndcg > constant.ndcg
+        assert f"HR@{count}" in render(told).decode()
+        assert json.loads(told.json())["accounts"][0]["ndcg"] == weighted.ndcg
+    # In no order, any ten of the candidates are as likely to be the first as any others.
+    seen, liked = (np.bincount(part.user[part.reward > 0], minlength=300) for part in (made.train, made.held_out))
+    pairs = [(150 - mine, wanted) for mine, wanted in zip(seen.tolist(), liked.tolist(), strict=True) if wanted]
+    chances = [1 - comb(candidates - wanted, 10) / comb(candidates, 10) for candidates, wanted in pairs]
+    assert constant.hit_rate == pytest.approx(np.mean(chances))
+    with pytest.raises(InvalidArgument, match="count must be an integer of at least 1"):
+        learned.fidelity(count=0)
+
+
+def test_a_world_without_rankings_still_tells_the_rest(learned, tmp_path):
+    old = World(learned.catalogue, *learned.tastes[:4], provenance=learned.provenance,
+                evidence=learned.evidence._replace(ranking=None))  # fmt: skip
+    old.save(tmp_path / "old")
+    told = World.load(tmp_path / "old").fidelity(users=20)
+    assert told.accounts[0].auc == learned.fidelity(users=20).accounts[0].auc
+    assert {one.hit_rate for one in told.accounts} == {one.ndcg for one in told.accounts} == {None}
+    assert told.ranked == 0
+    assert b"HR@10" in render(told)
 
 
 def test_spread_is_what_the_users_would_earn():

@@ -87,6 +87,11 @@ def sample(kind, folder):
         return coat(folder / "coat"), "train.ascii"
     if kind == "open-bandit":
         return open_bandit(folder / "men"), "men.csv"
+    if kind == "recbole":
+        rows = (f"{user}\t{user % 3 + 1}\t{user % 5 + 1}\n" for user in range(12))
+        (folder / "ml.inter").write_text("user_id:token\titem_id:token\trating:float\n" + "".join(rows))
+        (folder / "ml.item").write_text("item_id:token\ttitle:token_seq\n1\tA\n2\tB\n3\tC\n")
+        return folder, "ml.inter"
     if kind == "taobao":
         return taobao(folder, busy(users=12)), "UserBehavior.csv"
     if kind == "mind":

@@ -8,9 +8,11 @@ import typer
 from treeward.cli.console import say, show_table, timed
 from treeward.cli.inputs import Data, LogAndItemFlags
 from treeward.cli.options import Force, expanded
-from treeward.core import artefact
+from treeward.core import artefact, checks
+from treeward.core.errors import DataError
 from treeward.data.dataset import FORMAT
 from treeward.data.dataset_summary import DatasetSummary, describe, histogram
+from treeward.data.public_sets import PublicSet, check_copy, public_sets
 
 app = typer.Typer()
 
@@ -40,6 +42,47 @@ def inspect(
         with timed("Saving"):
             made.save(save, overwrite=force)
         say(f"Saved to {save}")
+
+
+@app.command()
+def fetch(
+    name: Annotated[str | None, typer.Argument(help="One of the data sets.", show_default=False)] = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="The folder with your copy of it, to check.", show_default=False)
+    ] = None,
+) -> None:
+    """Say where public data sets are found, under which terms, and which files are read. Nothing is downloaded.
+
+    With a folder, check each file in it by SHA-256. Exits with 2 if one is missing or differs.
+    """
+    sets = public_sets()
+    shown = sets if name is None else [checks.one_of("data fetch", "NAME", name, sets)]
+    if name is None or path is None:
+        for one in shown:
+            _tell(one, sets[one])
+        say(f"Nothing is downloaded. To check what you downloaded: treeward data fetch {name or 'NAME'} FOLDER")
+        return
+    known = sets[name]
+    with timed("Computing SHA-256"):
+        found = check_copy(known, path)
+    for file in found:
+        say(str(file))
+    wrong = [file.file.name for file in found if file.copy is None]
+    if wrong:
+        say(known.note or f"The files are found at {known.found}")
+        raise DataError(f"{path}: missing or different: {', '.join(wrong)}")
+    say(f"All files of {name} are there, and none differs.")
+
+
+def _tell(name: str, told: PublicSet) -> None:
+    files = [
+        file.name if file.published == file.name else f"{file.name} (there: {file.published})" for file in told.files
+    ]
+    say(f"{name}: {told.title}")
+    rows = {"found at": told.found, "terms": told.terms, "loader": told.loader, "files": ", ".join(files)}
+    for what, text in (rows | {"note": told.note} if told.note else rows).items():
+        say(f"  {what:<8}  {text}")
+    say("")
 
 
 def _show(found: DatasetSummary) -> None:

@@ -282,8 +282,13 @@ def _show_quality(data: Dataset, items: Catalogue, models: Sequence[NextClick], 
     except DataError as error:
         say(f"Not measured: {error}")
         return
-    title = f"{seconds:.1f} s; last clicks of {found.users:,} test users among {COUNT} items of {len(items):,}"
-    show_table(title, found.recall, [[f"{share:.2%}" for share in found.recall.values()]])
+    title = f"{seconds:.1f} s; last clicks of {found.users:,} test users, all {len(items):,} items ranked"
+    head = ("", f"HR@{found.length}", f"NDCG@{found.length}", f"recall@{COUNT}")
+    rows = [
+        (name, f"{found.hit_rate[name]:.2%}", f"{found.ndcg[name]:.4f}", f"{share:.2%}")
+        for name, share in found.recall.items()
+    ]
+    show_table(title, head, rows)
 
 
 def _show_purity(items: Catalogue, untouched: pl.Series | None, seed: int) -> None:

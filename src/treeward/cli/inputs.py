@@ -22,8 +22,8 @@ from treeward.data.loaders import load_dataset
 Data = Annotated[
     Path,
     typer.Argument(
-        help="MIND, Taobao, MovieLens, MovieTweetings, Coat, Open Bandit or sequences as published, a table of events, "
-        "or saved data.",
+        help="MIND, Taobao, MovieLens, MovieTweetings, Coat, Open Bandit, RecBole's files or sequences as published, a "
+        "table of events, or saved data.",
         show_default=False,
     ),
 ]

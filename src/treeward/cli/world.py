@@ -47,7 +47,9 @@ def fit(
     artefact.check_free(out, FORMAT, names, overwrite=force)
     dataset = log.read(data)
     torch_for("world fit")
-    fitting |= {"random": dataset.random, "user_features": dataset.user_features}
+    selected = dataset.random is not None or fitting["exposure"] in ("features", "both")
+    # With features alone, only the log's own skips would be negatives, and most logs have none.
+    fitting |= {"random": dataset.random, "user_features": dataset.user_features if selected else None}
     with progress() as report:
         world = World.fit(dataset.interactions, dataset.catalogue, **fitting, twin=twin, progress=report)
     world.provenance["data"] = dataset.source
@@ -90,9 +92,10 @@ def _show(found: Fidelity) -> None:
 
     if found.accounts:
         title = "held-out events (off: calibration error; popularity: rank correlation with it)"
-        rows = [(one.name, *map(number, (one.auc, one.log_loss, one.calibration_error, one.popularity)))
-                for one in found.accounts]  # fmt: skip
-        show_table(title, ("", "AUC", "log-loss", "off", "popularity"), rows)
+        columns = ("auc", "log_loss", "calibration_error", "hit_rate", "ndcg", "popularity")
+        rows = [(one.name, *(number(getattr(one, name)) for name in columns)) for one in found.accounts]
+        lists = f"HR@{found.count}", f"NDCG@{found.count}"
+        show_table(title, ("", "AUC", "log-loss", "off", *lists, "popularity"), rows)
     for note in found.notes:
         say(f"note: {note}")
     title = f"mean reward of a list, {found.users:,} users, {found.items:,} items"

@@ -50,11 +50,12 @@ LOADERS = {
     "mind": "treeward.data.loaders.mind:load",
     "movielens": "treeward.data.loaders.movielens:load",
     "open-bandit": "treeward.data.loaders.open_bandit:load",
+    "recbole": "treeward.data.loaders.recbole:load",
     "sequences": "treeward.data.loaders.sequences:load",
     "tabular": "treeward.data.loaders.tabular:load",
     "taobao": "treeward.data.loaders.taobao:load",
 }
-"""The module of a loader may have `SIGNS`: names of files by which a path is recognised."""
+"""The module of a loader may have `SIGNS`: names of files, or patterns, by which a path is recognised."""
 STORES = {
     "memory": "treeward.store.memory:MemoryStore",
     "sqlite": "treeward.store.sqlite:SQLiteStore",

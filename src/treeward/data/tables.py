@@ -18,10 +18,11 @@ _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 def _read_text(path: Path, separator: str) -> pl.DataFrame:
     """Read everything as text first: a column is numeric only if all its rows are, and "007" is an id."""
     table = pl.read_csv(path, separator=separator, infer_schema=False, glob=False)
-    return table.select(_narrowed(column) for column in table)
+    return table.select(narrowed(column) for column in table)
 
 
-def _narrowed(column: pl.Series) -> pl.Series:
+def narrowed(column: pl.Series) -> pl.Series:
+    """Return texts as numbers if all of them are; "007" is none."""
     filled = column.drop_nulls()
     if filled.str.contains(_INTEGER).all():
         return column.cast(pl.Int64) if len(filled) else column

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeward.core import rng
+from treeward.core.ranking import list_quality, places_in_lists
 
 _BINS = 10
 _LIST = 5
@@ -36,8 +37,9 @@ class Interval(NamedTuple):
 def figures(tested: Predicted, times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the metrics of every row of `times`: how often each user counts.
 
-    The AUC is over all pairs of a positive and another rating, NDCG@5 the mean over users who have a positive. The
-    calibration error is the mean distance of predicted and actual rating over ten bins of equally many predictions.
+    The AUC is over all pairs of a positive and another rating. NDCG@5 ranks what each user was tested on, because only
+    that has ratings, and is the mean over users who have a positive. The calibration error is the mean distance of
+    predicted and actual rating over ten bins of equally many predictions.
 
     Parameters
     ----------
@@ -58,7 +60,8 @@ def figures(tested: Predicted, times: NDArray[np.float64]) -> NDArray[np.float64
     place = np.empty(len(error), dtype=np.int64)
     place[np.argsort(tested.predicted, kind="stable")] = np.arange(len(error))
     bins = place * min(_BINS, len(error)) // len(error)
-    gains = _list_gains(tested, times.shape[1])
+    places = places_in_lists(tested.user, tested.predicted, tested.positive)
+    gains = list_quality(places, times.shape[1], _LIST).ndcg
     has_gain = ~np.isnan(gains)
     made = []
     for count in times:
@@ -76,20 +79,6 @@ def _auc(level: NDArray[np.int64], up: NDArray[np.float64], down: NDArray[np.flo
     below = np.cumsum(others) - others / 2
     total = up.sum() * down.sum()
     return float((up * below[level]).sum() / total) if total > 0 else float("nan")
-
-
-def _list_gains(tested: Predicted, users: int) -> NDArray[np.float64]:
-    """Return every user's NDCG@5; nan for a user without a positive."""
-    order = np.lexsort((-tested.predicted, tested.user))
-    counts = np.bincount(tested.user, minlength=users)
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    gain = np.where(rank < _LIST, 1 / np.log2(rank + 2), 0) * tested.positive[order]
-    best = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(_LIST) + 2))])
-    wanted = np.bincount(tested.user, tested.positive, minlength=users).astype(np.int64)
-    made = np.full(users, np.nan)
-    found = np.bincount(tested.user[order], gain, minlength=users)
-    np.divide(found, best[np.minimum(wanted, _LIST)], out=made, where=wanted > 0)
-    return made
 
 
 def resampled(users: int, draws: int, seed: int) -> NDArray[np.float64]:

@@ -179,6 +179,7 @@ def _made(spec: Spec, folder: Path, progress: Progress, reused: ReusedRun | None
         held = read_trained(folder).models
         found = quality(data, shop, [held[name] for name in NEXT_CLICK_MODELS if name in held], seed=spec.seed)
         source["next_click"] = {"users": found.users, **found.recall}
+        source["next_click_lists"] = {name: [found.hit_rate[name], found.ndcg[name]] for name in found.recall}
     names = worlds[0].user_ids
     assert names is not None
     # Users are known by their numbers in the worlds, which must therefore agree.

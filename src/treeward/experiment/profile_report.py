@@ -3,6 +3,7 @@
 import polars as pl
 
 from treeward.core.plots import Line, Point, line_plot, point_plot
+from treeward.core.ranking import LIST
 from treeward.core.report_html import heading, plot, table, text
 from treeward.experiment.presets import SENSITIVITY, TABLE_4
 from treeward.experiment.run import Outcome
@@ -141,9 +142,13 @@ def _models(outcome: Outcome) -> list[str]:
     told = dict(outcome.prepared["source"].get("next_click", {}))
     if not told:
         return []
-    users = told.pop("users")
+    users, lists = told.pop("users"), outcome.prepared["source"].get("next_click_lists", {})
+    rows = [
+        (name, *((f"{lists[name][0]:.2%}", f"{lists[name][1]:.4f}") if name in lists else ("", "")), f"{share:.2%}")
+        for name, share in told.items()
+    ]
     return [
         heading("How good the exploiting models are"),
-        text(f"Last clicks of {users:,} test users among 20 items of the whole catalogue (recall@20)."),
-        table(("by", "recall@20"), [(name, f"{share:.2%}") for name, share in told.items()]),
+        text(f"Last clicks of {users:,} test users in rankings of all items that they did not click before."),
+        table(("by", f"HR@{LIST}", f"NDCG@{LIST}", "recall@20"), rows),
     ]

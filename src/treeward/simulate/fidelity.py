@@ -14,6 +14,7 @@ from treeward.core import checks, rng
 from treeward.core.artefact import StrPath, write_file
 from treeward.core.checks import Count, Seed
 from treeward.core.errors import InvalidArgument
+from treeward.core.ranking import LIST, list_quality
 from treeward.core.version import __version__
 from treeward.simulate.fit_evidence import auc, log_loss, some_users
 from treeward.simulate.world import World
@@ -45,6 +46,10 @@ class Account:
     popularity: float | None
     """Rank correlation of the items' predicted appeal with how many users rewarded them."""
     calibration: tuple[Bin, ...] = ()
+    hit_rate: float | None = None
+    """HR@k of held-out rewards among all items that the user did not reward in training ..."""
+    ndcg: float | None = None
+    """... and NDCG@k; see `treeward.core.ranking`. Neither is known of a world that an earlier version saved."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,10 @@ class Fidelity:
     """Of some items: rewarded, chance, and perhaps unweighted."""
     notes: tuple[str, ...] = ()
     """In words, what bias of the log the weights cannot have removed."""
+    ranked: int = 0
+    """Users whose held-out rewards were looked for in rankings of all items."""
+    count: int = LIST
+    """The k of HR@k and NDCG@k."""
 
     def json(self) -> bytes:
         """Return all of it as JSON."""
@@ -93,7 +102,7 @@ class Fidelity:
 
 
 @checks.checked("World.fidelity")
-def fidelity(world: World, users: Count = 500, seed: Seed = 0) -> Fidelity:
+def fidelity(world: World, users: Count = 500, seed: Seed = 0, count: Count = LIST) -> Fidelity:
     """Return the figures of a world; `World.fidelity` documents the parameters."""
     chosen = some_users(world.users, users, seed)
     spread, gains = _spread(world, chosen)
@@ -102,11 +111,13 @@ def fidelity(world: World, users: Count = 500, seed: Seed = 0) -> Fidelity:
         len(world.catalogue),
         len(chosen),
         world.provenance,
-        _accounts(world),
+        _accounts(world, count),
         spread,
         tuple(gains.tolist()),
         _points(world, seed),
         _notes(world.provenance),
+        _ranked(world),
+        count,
     )
 
 
@@ -134,13 +145,25 @@ def _notes(told: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def _accounts(world: World) -> tuple[Account, ...]:
+def _ranked(world: World) -> int:
+    """Return how many users have rewards in the rankings."""
+    places = None if world.evidence is None else world.evidence.places("chance")
+    return 0 if places is None else int(places.user.max(initial=-1)) + 1
+
+
+def _accounts(world: World, count: int) -> tuple[Account, ...]:
     if world.evidence is None:
         return ()
-    held, items = world.evidence
+    held, items = world.evidence.held_out, world.evidence.exposure
+    users = _ranked(world)
     rewards = held["reward"].to_numpy()
     weighted = world.provenance.get("exposure") != "none"
     names = {"chance": "with weights" if weighted else "without weights", "unweighted": "without weights"}
+
+    def lists(name: str) -> tuple[float, float] | tuple[None, None]:
+        places = None if world.evidence is None else world.evidence.places(name)
+        return (None, None) if places is None else list_quality(places, users, count).mean()
+
     made = []
     for column, name in names.items():
         if column in held.columns:
@@ -148,11 +171,12 @@ def _accounts(world: World) -> tuple[Account, ...]:
             bins = calibration(chances, rewards)
             off = sum(abs(one.predicted - one.observed) * one.events for one in bins) / len(rewards)
             rank = _rank_correlation(items[column], items["rewarded"])
-            made.append(Account(name, auc(chances, rewards), log_loss(chances, rewards), off, rank, bins))
+            scores = auc(chances, rewards), log_loss(chances, rewards)
+            made.append(Account(name, *scores, off, rank, bins, *lists(column)))
     popular, base = held["popular"].to_numpy(), float(rewards.mean())
-    made.append(Account("popularity alone", auc(popular, rewards), None, None, 1.0))
+    made.append(Account("popularity alone", auc(popular, rewards), None, None, 1.0, (), *lists("popular")))
     constant = np.full(len(rewards), base)
-    made.append(Account("the same chance for all", 0.5, log_loss(constant, rewards), 0.0, None))
+    made.append(Account("the same chance for all", 0.5, log_loss(constant, rewards), 0.0, None, (), *lists("none")))
     return tuple(made)
 
 

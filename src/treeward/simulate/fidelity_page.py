@@ -44,15 +44,19 @@ def _trust(told: Fidelity) -> list[str]:
     from plotly import graph_objects as go
 
     rows = [
-        (one.name, *(_number(value) for value in (one.auc, one.log_loss, one.calibration_error, one.popularity)))
+        (one.name, *(_number(value) for value in (one.auc, one.log_loss, one.calibration_error, one.hit_rate, one.ndcg,
+                                                  one.popularity)))
         for one in told.accounts
-    ]
-    head = ("", "AUC", "log-loss", "calibration error", "rank correlation with popularity")
+    ]  # fmt: skip
+    k = told.count
+    head = ("", "AUC", "log-loss", "calibration error", f"HR@{k}", f"NDCG@{k}", "rank correlation with popularity")
     parts = [
         heading("Events it has not seen"),
         text(
             "Held-out rewards against skips, or against drawn items that the user never touched. A log has a bias of",
             "its own, so weights that remove it may cost AUC here; the last column shows what they are for.",
+            f"HR@{k} and NDCG@{k}: where held-out rewards of {told.ranked:,} users are in a ranking of all items that",
+            "they did not reward in training.",
         ),
         table(head, rows),
     ]

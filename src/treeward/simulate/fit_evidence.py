@@ -7,6 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from treeward.core import rng
+from treeward.core.ranking import Places, places_among_all
 from treeward.core.types import AnyArray, Floats
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 200_000
 _MOST_CHANCES = 20_000_000
+_LEAST_RANKED = 20
 
 
 class Evidence(NamedTuple):
@@ -24,6 +26,16 @@ class Evidence(NamedTuple):
     """Events not learned from: reward, chance, popular (how many users rewarded the item), and perhaps unweighted."""
     exposure: pl.DataFrame
     """Of every item: shown, rewarded, propensity, chance (the mean over some users), and perhaps unweighted."""
+    ranking: pl.DataFrame | None = None
+    """Of every held-out reward of some users: the user's number, and its place in rankings of all items that the user
+    did not reward in training: how many score higher and as much, by chance, popular, none (in no order), and perhaps
+    unweighted. None: of a world that was saved by an earlier version."""
+
+    def places(self, name: str) -> Places | None:
+        """Return the places by one of the scores, if they are known."""
+        if self.ranking is None or f"{name}_above" not in self.ranking.columns:
+            return None
+        return Places(*(self.ranking[column].to_numpy() for column in ("user", f"{name}_above", f"{name}_equal")))
 
     def summary(self) -> dict[str, Any]:
         """Return the main figures, for `World.provenance`."""
@@ -51,7 +63,37 @@ def gather(made: "Fitted", world: "World", twin: "World | None") -> Evidence:
     items = {"shown": made.shown, "rewarded": made.liked, "propensity": made.propensity, "chance": _appeal(world)}
     if twin is not None:
         tried["unweighted"], items["unweighted"] = twin.chances(user, item), _appeal(twin)
-    return Evidence(pl.DataFrame(tried), pl.DataFrame(items))
+    return Evidence(pl.DataFrame(tried), pl.DataFrame(items), _ranking(made, popular, world, twin))
+
+
+def _ranking(made: "Fitted", popular: NDArray[np.int64], world: "World", twin: "World | None") -> pl.DataFrame:
+    """Return where the held-out rewards of some users are in rankings of all items not rewarded in training."""
+    items = len(popular)
+    known, held = (
+        np.unique(part.user[part.reward > 0] * items + part.item[part.reward > 0])
+        for part in (made.train, made.held_out)
+    )
+    people = np.unique(held // items)
+    chosen = people[some_users(len(people), max(_LEAST_RANKED, _MOST_CHANCES // items), 0)]
+    parts = []
+    for number, user in enumerate(chosen.tolist()):
+        seen, wanted = (_of(pairs, user, items) for pairs in (known, held))
+        ways: dict[str, AnyArray] = {"popular": popular, "none": np.zeros(items)}
+        ways |= {name: one.probabilities(user) for name, one in (("chance", world), ("unweighted", twin)) if one}
+        part = {"user": np.full(len(wanted), number)}
+        for name, score in ways.items():
+            scores = score.astype(np.float64)
+            scores[seen] = -np.inf
+            above, equal = places_among_all(scores[None], np.zeros(len(wanted), dtype=np.int64), wanted)
+            part |= {f"{name}_above": above, f"{name}_equal": equal}
+        parts.append(part)
+    return pl.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def _of(pairs: NDArray[np.int64], user: int, items: int) -> NDArray[np.int64]:
+    """Return the items of a user, of sorted pairs."""
+    begin, end = np.searchsorted(pairs, [user * items, (user + 1) * items])
+    return pairs[begin:end] - user * items
 
 
 def some_users(users: int, wanted: int, seed: int) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from treeward.core import artefact, checks
 from treeward.core.artefact import StrPath
 from treeward.core.checks import Count, NotNegative
 from treeward.core.errors import ArtefactCorrupt, InvalidArgument
+from treeward.core.ranking import LIST
 from treeward.core.types import Floats, frozen
 from treeward.core.version import __version__
 from treeward.data.catalogue import Catalogue
@@ -232,7 +233,7 @@ class World:
         told = {**made.settings, "passes": int(np.argmin(losses)), "treeward": __version__}
         return cls(catalogue, users, items, user_bias, item_bias, user_ids=made.users, provenance=told)
 
-    def fidelity(self, users: int = 500, seed: int = 0) -> "Fidelity":
+    def fidelity(self, users: int = 500, seed: int = 0, *, count: int = LIST) -> "Fidelity":
         """Return how far to trust this world, and how much personalisation can gain in it.
 
         Parameters
@@ -241,10 +242,12 @@ class World:
             How many users, drawn at random, to compute all probabilities for.
         seed
             Draws the users.
+        count
+            The k of HR@k and NDCG@k.
         """
         from treeward.simulate.fidelity import fidelity
 
-        return fidelity(self, users, seed)
+        return fidelity(self, users, seed, count)
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the world to a directory, checksummed."""
@@ -252,7 +255,7 @@ class World:
         if self.user_ids is not None:
             tables["people"] = pl.DataFrame({"user": self.user_ids})
         if self.evidence is not None:
-            tables |= self.evidence._asdict()
+            tables |= {name: table for name, table in self.evidence._asdict().items() if table is not None}
         arrays = {**self.tastes._asdict(), "vectors": self.catalogue.vectors}
         artefact.write(
             path, FORMAT, VERSION, artefact.Contents(arrays, tables, {}, self.provenance), overwrite=overwrite
@@ -263,8 +266,8 @@ class World:
         """Read what `save` wrote."""
         contents = artefact.read(path, FORMAT, VERSION, verify=verify)
         lacking = {*Tastes._fields, "vectors"} - set(contents.arrays) | {"catalogue"} - set(contents.tables)
-        found = [contents.tables[name] for name in Evidence._fields if name in contents.tables]
-        if lacking or len(found) == 1:
+        found = {name: contents.tables[name] for name in Evidence._fields if name in contents.tables}
+        if lacking or (found and not {"held_out", "exposure"} <= set(found)):
             raise ArtefactCorrupt(f"{path}: lacks {', '.join(sorted(lacking)) or 'half of its evidence'}")
         *tastes, table = (contents.arrays[name] for name in Tastes._fields)
         people = contents.tables.get("people")
@@ -274,7 +277,7 @@ class World:
             *tastes,
             user_ids=None if people is None else people["user"],
             provenance=contents.info,
-            evidence=Evidence._make(found) if found else None,
+            evidence=Evidence(**found) if found else None,
         )
         if table.shape != (0, 0) and (table.shape != (made.users, len(catalogue)) or np.isnan(table).any()):
             raise ArtefactCorrupt(f"{path}: has a table of shape {table.shape}, or with holes")

@@ -1,6 +1,7 @@
 """The loaders by name, and which of them a path is for."""
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from inspect import signature
 from pathlib import Path
 
@@ -24,9 +25,9 @@ def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: o
     path
         A folder or file.
     loader
-        ``"coat"``, ``"mind"``, ``"movielens"``, ``"open-bandit"``, ``"sequences"``, ``"tabular"`` or ``"taobao"``; by
-        default inferred from the file names. One of your own: the function itself, ``"package.module:function"`` or
-        ``"file.py:function"``.
+        ``"coat"``, ``"mind"``, ``"movielens"``, ``"open-bandit"``, ``"recbole"``, ``"sequences"``, ``"tabular"`` or
+        ``"taobao"``; by default inferred from the file names. One of your own: the function itself,
+        ``"package.module:function"`` or ``"file.py:function"``.
     options
         What that loader takes. All loaders take `test` and `validation` (how many users, or which share of them, are
         for test and validation), `seed` (draws who is for what), `strict` (raise at the first malformed line) and
@@ -74,7 +75,7 @@ def kind_of(path: Path) -> str:
         raise DataError(f"{path}: cannot be read: there is no such file or folder")
     for name in LOADERS:
         signs: tuple[str, ...] = getattr(LOADERS.module(name), "SIGNS", ())
-        if any((path.is_dir() and any(path.glob(sign))) or path.name == sign for sign in signs):
+        if any((path.is_dir() and any(path.glob(sign))) or fnmatchcase(path.name, sign) for sign in signs):
             return name
     if path.is_file() and path.suffix.lower() in READERS:
         return "tabular"
