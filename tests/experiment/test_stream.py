@@ -20,7 +20,7 @@ from treeward.experiment import stream
 from treeward.experiment.stream import Stream, Streamed, load_stream, run_stream
 from treeward.experiment.stream_arms import ARMS, BEAM, LIST, DailyALS, Explored, OnlinePopularity, StreamSetup
 from treeward.experiment.stream_report import write_stream
-from treeward.experiment.stream_summary import arm_summaries, by_day, by_visit, tidy
+from treeward.experiment.stream_summary import arm_summaries, by_day, by_visit, gap, tidy
 from treeward.simulate.arrivals import arrivals
 
 
@@ -317,6 +317,7 @@ def test_several_repeats_have_t_intervals():
     assert listed.clicks.half == listed.over_beam.half == pytest.approx(half)
     assert listed.over_beam.mean == pytest.approx(3.5 / 6)
     assert (beam.over_beam, listed.over_list) == (None, None)
+    assert gap(made_up(2), LIST, BEAM)[:2] == listed.over_beam[:2]
     assert beam.over_list.mean == pytest.approx(-3.5 / 6)
     assert (beam.last.mean, listed.last.mean) == (0.0, pytest.approx(0.75))
     assert (beam.shown, beam.often, listed.shown) == pytest.approx((0.3, 0.0, 0.1))

@@ -177,12 +177,24 @@ def test_a_prior_replaces_the_searches_along_tangents(shop, tree):
     np.testing.assert_allclose(starts[::2], -starts[1::2])
 
 
-def test_a_prior_needs_fewer_finalists(shop, tree):
+def test_a_fitted_prior_needs_fewer_finalists_and_less_chance(shop, tree):
     prior = tw.Prior(np.zeros(6), np.eye(6))
-    for policy, finalists in ((Beam(), 16), (Beam(prior=prior), 4), (Beam(budget=9, prior=prior), 9)):
+    for policy, finalists, fresh in (
+        (Beam(), 16, 0.01), (Beam(prior=prior), 4, 0.001), (Beam(budget=9, fresh=0.5, prior=prior), 9, 0.5),
+    ):  # fmt: skip
         session = policy.session(tree, shop, 1)
         session.update(session.select([0], 0), [1.0])
         assert session.select([0], 1).scores[0] == finalists
+        assert policy.plan(tree, shop).search.fresh == pytest.approx(fresh)
+
+
+def test_a_crowd_that_starts_from_nothing_explores_as_without_a_prior(shop):
+    assert not tw.Crowd.empty(shop).informed
+    explorer = tw.Explorer(shop, seed=0)
+    assert explorer._snapshot.decider.plan.search.fresh == pytest.approx(0.01)
+    explorer.feedback({explorer.recommend(["ada"])[0].id: 1.0})
+    [shown] = explorer.recommend(["ada"])
+    assert shown.scores == 16
 
 
 def test_unknown_user_gets_any_item(shop, tree):

@@ -77,6 +77,11 @@ class Crowd(Prior):
         return self.users > 0 and self.lengths is None
 
     @property
+    def informed(self) -> bool:
+        """As `fitted`: a crowd that an explorer learns from its first visitor on does not know yet."""
+        return self.fitted
+
+    @property
     def features(self) -> int:
         """How many dimensions follow the items' own."""
         return len(FEATURES)

@@ -32,6 +32,11 @@ class Prior:
     covariance: ArrayLike | None = None
 
     @property
+    def informed(self) -> bool:
+        """Whether it says what people like, so that little has to be explored."""
+        return True
+
+    @property
     def digest(self) -> str:
         """The SHA-256 of its numbers: a tree records which prior it was built with."""
         parts = (None if part is None else np.asarray(part, dtype=np.float64) for part in (self.mean, self.covariance))

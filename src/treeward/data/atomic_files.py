@@ -1,5 +1,6 @@
 """RecBole's atomic files: tab-separated text, of which the first line names every field as ``field:type``."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -115,8 +116,8 @@ def _numbers(piece: Piece, name: str, separator: str | None) -> Piece:
         made = made.cast(pl.Float64, strict=False)
         good = made.is_finite()
     else:
-        words = made.str.split(separator).list.eval(pl.element().filter(pl.element() != ""))
+        words = made.str.extract_all(f"[^{re.escape(separator)}]+")
         made = words.cast(pl.List(pl.Float32), strict=False)
-        good = made.list.eval(pl.element().is_finite().fill_null(False)).list.all()
+        good = (made.list.drop_nulls().list.len() == words.list.len()) & made.list.sum().is_finite()
     piece = piece.keep(pl.col(name).is_null() | good, "bad number")
     return piece._replace(rows=piece.rows.with_columns(made))

@@ -330,7 +330,7 @@ class Arm(NamedTuple):
     """``"prior"``: a prior from training users. ``"als"``: the extra of that name."""
 
 
-BEAM, LIST = "Beam", "popularity list"
+BEAM, CROWD, LIST = "Beam", "Beam, crowd", "popularity list"
 """What the other arms are compared with."""
 _ALONE = "treeward's policy of this name; each user is learned alone"
 _TOGETHER = "learns from everybody, from the first visitor on"
@@ -345,7 +345,7 @@ _ALL = (
     Arm(BEAM, _ALONE, lambda stage, seed: Explored(stage, seed, Beam(), crowd=False)),
     Arm("HCB, crowd", _TOGETHER, lambda stage, seed: Explored(stage, seed, HCB())),
     Arm("pHCB, crowd", _TOGETHER, lambda stage, seed: Explored(stage, seed, PHCB())),
-    Arm("Beam, crowd", f"{_TOGETHER}; an Explorer does so by default",
+    Arm(CROWD, f"{_TOGETHER}; an Explorer does so by default",
         lambda stage, seed: Explored(stage, seed, Beam())),
     Arm(LIST, "the items with the highest mean chance of a click over the stream's users, known in advance",
         lambda stage, seed: Listed(stage.popular, len(stage.users))),

@@ -56,7 +56,9 @@ def arm_summaries(streamed: Streamed) -> list[ArmSummary]:
     made = []
     for arm in spec.arms:
         mine = played[arm]
-        over_beam, over_list = (_gap(mine, played.get(other)) if other != arm else None for other in (BEAM, LIST))
+        over_beam, over_list = (
+            _paired(mine, played[other]) if other in played and other != arm else None for other in (BEAM, LIST)
+        )
         shows = [np.bincount(one.rows, minlength=items) for one in mine]
         cells = streamed.cells.filter(arm=arm)
         scores = cells["scores"].drop_nulls().to_numpy()
@@ -77,6 +79,12 @@ def arm_summaries(streamed: Streamed) -> list[ArmSummary]:
     return made
 
 
+def gap(streamed: Streamed, one: str, other: str) -> Estimate:
+    """Return how many more clicks per visit one arm got than another, on the same visits with the same luck."""
+    played = _played(streamed)
+    return _paired(played[one], played[other])
+
+
 def _played(streamed: Streamed) -> dict[str, list[_Played]]:
     made: dict[str, list[_Played]] = {arm: [] for arm in streamed.spec.arms}
     for (arm, _), cell in streamed.visits.group_by("arm", "repeat", maintain_order=True):
@@ -85,10 +93,8 @@ def _played(streamed: Streamed) -> dict[str, list[_Played]]:
     return made
 
 
-def _gap(mine: list[_Played], theirs: list[_Played] | None) -> Estimate | None:
+def _paired(mine: list[_Played], theirs: list[_Played]) -> Estimate:
     """Return the difference, paired visit by visit."""
-    if theirs is None:
-        return None
     return _rate([one._replace(clicks=one.clicks - two.clicks) for one, two in zip(mine, theirs, strict=True)])
 
 

@@ -18,7 +18,8 @@ from treeward.tree.item_tree import ItemTree
 from treeward.tree.tree_arrays import sums_by_node
 
 _DIRECTIONS = 8
-_FINALISTS, _FINALISTS_WITH_PRIOR = 16, 4
+_FINALISTS, _FRESH = 16, 0.01
+_FINALISTS_INFORMED, _FRESH_INFORMED = 4, 0.001
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Beam(Policy):
     Parameters
     ----------
     budget
-        How many finalists get a full score. By default 16 without a prior, and 4 with one or with the crowd: their
-        means say more, and to choose among more finalists is only to explore more. `split` is ignored.
+        How many finalists get a full score. By default 16, and 4 with a prior that was fitted to a log: its means say
+        more, and to choose among more finalists is only to explore more. `split` is ignored.
     node_vectors
         Always ``"mean"``: a node's rank is the mean of its items plus its reach, and nothing is learned at nodes.
     means
@@ -43,7 +44,7 @@ class Beam(Policy):
         How far beyond its centre a node is assumed to reach in the direction of theta, in standard deviations.
     fresh
         The share of exploring decisions that draw an item from the whole catalogue, so that every item keeps a positive
-        probability.
+        probability. By default 0.01, and 0.001 with a prior that was fitted to a log.
     directions
         With LinUCB, in how many directions to search for items of a high upper bound, whose means may be low. Each
         search takes `means` more means, and what they find is at most half of the finalists. By default 8 without a
@@ -63,12 +64,17 @@ class Beam(Policy):
     budget: int | None = None
     means: Count = 800
     reach: NotNegative = 0.5
-    fresh: Fraction = 0.001
+    fresh: Fraction | None = None
     directions: Natural | None = None
     node_vectors: Literal["mean"] = "mean"
 
+    @property
+    def _informed(self) -> bool:
+        """Whether the prior knows what people like. A crowd that starts from nothing has to find out."""
+        return self.prior is not None and self.prior.informed
+
     def _budgets(self, owner: str, levels: int) -> tuple[int, int]:
-        usual = _FINALISTS if self.prior is None else _FINALISTS_WITH_PRIOR
+        usual = _FINALISTS_INFORMED if self._informed else _FINALISTS
         items = usual if self.budget is None else checks.integer(owner, "budget", self.budget, low=1, high=MOST_SCORES)
         return items, items
 
@@ -80,13 +86,14 @@ class Beam(Policy):
     def _search(self, tree: ItemTree, items: Floats) -> Search:
         dim = items.shape[1]
         own = self._own(dim)
+        usual = _FRESH_INFORMED if self._informed else _FRESH
         return Search(
             _widths(tree, self.means),
             (self.reach * _spread(tree, items, own)).astype(np.float32),
             ndtri(1 - (np.arange(256) + 0.5) / 256).astype(np.float32),
             _ladder(tree, items[:, -1] if own < dim else items[:0, -1]),
             own,
-            self.fresh,
+            usual if self.fresh is None else self.fresh,
             self.reach,
             _starts(items, self._directions()),
         )
