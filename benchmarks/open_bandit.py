@@ -2,8 +2,8 @@
 
 ``python benchmarks/open_bandit.py [FOLDER] [--obp PYTHON] [--bootstraps 200]``
 
-FOLDER holds ``random/men``, ``bts/men``, ``random/women`` and ``bts/women``, PYTHON is an interpreter that has obp
-(``.peers/obp/bin/python`` after ``make peers``).
+FOLDER holds ``random/men``, ``bts/men``, ``random/women`` and ``bts/women``, PYTHON is an interpreter that has obp (by
+default ``.peers/obp/bin/python``, if ``make peers`` has made it).
 
 Then the intervals are checked: the rows of a log are drawn again, with replacement, as often as `--bootstraps` says.
 What the estimate makes of the whole log is then the truth, and 95 % of the intervals should cover it.
@@ -24,6 +24,7 @@ import treeward as tw
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parents[1] / "shared" / "data" / "open-bandit"
+PEER = ".peers/obp/bin/python"
 ESTIMATORS = ("ips", "snips", "dr", "dm")
 
 
@@ -101,7 +102,9 @@ def coverage(folder: Path, bootstraps: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
-    parser.add_argument("--obp", help="a Python interpreter that has obp")
+    parser.add_argument(
+        "--obp", default=PEER if Path(PEER).exists() else None, help="a Python interpreter that has obp"
+    )
     parser.add_argument("--bootstraps", type=int, default=0, help="check the intervals on so many drawn logs")
     given = parser.parse_args()
     if not given.folder.is_dir():

@@ -18,7 +18,7 @@ packages; they are named, and not run.
 
 **The stream.** A shop from its first day (`treeward experiment stream`): users arrive over 20 days, most of them a few
 times, and every visit shows an item that the user has not seen. It runs in a synthetic world of 5,000 items with 1,000
-users; ``--stream RUN`` runs only the first seed of a finished run. Vowpal Wabbit and mabwiser choose among 50 drawn
+users; ``--stream RUN`` runs only the seeds of a finished run. Vowpal Wabbit and mabwiser choose among 50 drawn
 items and get feedback at once; treeward's arms get it in batches of 50 visits.
 
 **Off-policy evaluation**, the job of Open Bandit Pipeline: both estimate the same policy from the same log.
@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "side"))
@@ -46,8 +47,10 @@ from task import Task  # noqa: E402
 
 import treeward as tw  # noqa: E402
 from treeward.experiment.stream import Stream, Streamed, load_stream, open_setup, run_stream  # noqa: E402
+from treeward.experiment.stream_arms import CROWD  # noqa: E402
 from treeward.experiment.stream_report import size_of  # noqa: E402
-from treeward.experiment.stream_summary import arm_summaries  # noqa: E402
+from treeward.experiment.stream_summary import arm_summaries, gap  # noqa: E402
+from treeward.experiment.summary import interval_text  # noqa: E402
 from treeward.simulate.random_log import random_log  # noqa: E402
 from treeward.simulate.synthetic import vivid  # noqa: E402
 
@@ -132,11 +135,11 @@ def make_stream(folder: Path, seed: int, items: int, users: int) -> None:
     run_stream(Stream(str(world), vectors="own", users=users, repeats=1, seed=seed), folder)
 
 
-def export_stream(run: Path, folder: Path) -> Streamed:
-    """Write the first seed of a finished stream for the other sides; return what treeward's arms made of it."""
+def export_stream(run: Path, folder: Path, repeat: int = 0) -> Streamed:
+    """Write one seed of a finished stream for the other sides; return what treeward's arms made of it."""
     streamed = load_stream(run)
     spec, stage = open_setup(str(run))
-    visits = spec.arrivals(len(stage.users), stage.items, 0)
+    visits = spec.arrivals(len(stage.users), stage.items, repeat)
     coins = np.ones((len(stage.users), int(visits.visit.max())))
     coins[visits.user, visits.visit - 1] = visits.luck
     chances = np.array([stage.world.probabilities(int(user)) for user in stage.users])
@@ -146,8 +149,8 @@ def export_stream(run: Path, folder: Path) -> Streamed:
     np.save(folder / "visits.npy", visits.user.astype(np.int64))
     return streamed._replace(
         spec=replace(spec, repeats=1),
-        visits=streamed.visits.filter(repeat=0),
-        cells=streamed.cells.filter(repeat=0),
+        visits=streamed.visits.filter(repeat=repeat),
+        cells=streamed.cells.filter(repeat=repeat),
     )
 
 
@@ -168,17 +171,51 @@ def stream_peers(folder: Path, limit: float, absent: dict[str, str], wanted: set
     return told
 
 
+def play_stream(run: Path, limit: float, absent: dict[str, str], wanted: set[str]) -> None:
+    """Run the peers through every seed of a finished stream, and print them next to treeward's arms."""
+    streamed = load_stream(run)
+    told = []
+    for repeat in range(streamed.spec.repeats):
+        ours = export_stream(run, OUT / "visits", repeat).visits.filter(arm=CROWD)["click"].mean()
+        told.append(stream_peers(OUT / "visits", limit, absent, wanted))
+        for one in told[-1].values():
+            one["less"] = ours - one["clicks"] if ours is not None and "clicks" in one else None
+    means = {key: average([one[key] for one in told]) for key in told[0]}
+    print(stream_table(streamed, means))
+
+
+def average(seeds: list[Result]) -> Result:
+    """Return the mean over seeds, or the first seed that did not make it."""
+    if lost := [one for one in seeds if "clicks" not in one]:
+        return lost[0]
+    means: Result = {name: float(np.mean([one[name] for one in seeds])) for name in ("clicks", "last", "each")}
+    less = [one["less"] for one in seeds if one["less"] is not None]
+    gap = [float(np.mean(less)), half_of(less)] if less else None
+    return means | {"half": half_of([one["clicks"] for one in seeds]), "gap": gap}
+
+
+def half_of(values: list[float]) -> float | None:
+    """Return half of a 95 % interval of a mean over seeds, by Student's t."""
+    count = len(values)
+    return float(stdtrit(count - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(count)) if count > 1 else None
+
+
 def stream_table(streamed: Streamed, told: dict[str, Result]) -> str:
     """Return the stream as Markdown: treeward's arms, then the peers."""
-    lines = [["", "clicks per visit", "last third", "time per visit"], ["---"] * 4]
+    lines = [["", "clicks per visit", "last third", "the default minus it", "time per visit"], ["---"] * 5]
     for line in arm_summaries(streamed):
-        lines.append([line.arm, f"{line.clicks.mean:.3f}", f"{line.last.mean:.3f}", duration(line.microseconds / 1e6)])
+        rate = interval_text(line.clicks.mean, line.clicks.half, ".3f")
+        more = gap(streamed, CROWD, line.arm) if line.arm != CROWD and CROWD in streamed.spec.arms else None
+        less = interval_text(more.mean, more.half, "+.3f") if more else ""
+        lines.append([line.arm, rate, f"{line.last.mean:.3f}", less, duration(line.microseconds / 1e6)])
     for key, result in told.items():
         if "clicks" in result:
-            lines.append([key, f"{result['clicks']:.3f}", f"{result['last']:.3f}", duration(result["each"])])
+            rate = interval_text(result["clicks"], result.get("half"), ".3f")
+            less = interval_text(*result["gap"], "+.3f") if result.get("gap") else ""
+            lines.append([key, rate, f"{result['last']:.3f}", less, duration(result["each"])])
         else:
             slow = f"too slow, {duration(result['each'])}" if "gave_up" in result else "-"
-            lines.append([key, slow, "", ""])
+            lines.append([key, slow, "", "", ""])
     notes = [f"not run: {key}: {one['failed']}" for key, one in told.items() if "failed" in one]
     return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + ["", size_of(streamed), *notes])
 
@@ -355,8 +392,7 @@ def main() -> int:
         if name in wanted
     }
     if given.stream:
-        streamed = export_stream(given.stream, OUT / "visits")
-        print(stream_table(streamed, stream_peers(OUT / "visits", 20 * limit, absent, wanted)))
+        play_stream(given.stream, 20 * limit, absent, wanted)
         return 0
     tasks = {}
     for items in sizes:

@@ -156,16 +156,27 @@ def test_peers_meet_the_same_visits_with_the_same_luck(peers, visited):
 def test_a_stream_is_told_with_its_peers(peers, visited):
     streamed, _ = visited
     told = {
-        "a, quick": {"clicks": 0.5, "last": 0.25, "each": 0.0012, "visits": 9},
+        "a, quick": {"clicks": 0.5, "half": 0.01, "last": 0.25, "each": 0.0012, "gap": [0.02, None], "visits": 9},
         "b, slow": {"gave_up": 99.0, "each": 2.0, "visits": 1},
         "c, broken": {"failed": "no c"},
     }
     lines = peers.stream_table(streamed, told).splitlines()
-    assert lines[0] == "|  | clicks per visit | last third | time per visit |"
-    assert "| a, quick | 0.500 | 0.250 | 1.2 ms |" in lines
-    assert "| b, slow | too slow, 2 s |  |  |" in lines
+    assert lines[0] == "|  | clicks per visit | last third | the default minus it | time per visit |"
+    assert "| a, quick | 0.500 ± 0.010 | 0.250 | +0.020 | 1.2 ms |" in lines
+    assert "| b, slow | too slow, 2 s |  |  |  |" in lines
     assert lines[-1] == "not run: c, broken: no c"
     assert any(line.startswith("| Beam, offline prior | 0.") for line in lines)
+
+
+def test_figures_of_several_seeds_are_averaged(peers):
+    seeds = [{"clicks": c, "last": 0.1, "each": 1e-3, "less": 0.5 - c, "visits": 9} for c in (0.2, 0.4)]
+    made = peers.average(seeds)
+    assert made["clicks"] == pytest.approx(0.3)
+    assert made["half"] == made["gap"][1] == pytest.approx(12.7062 * 0.1, rel=1e-4)  # t with one degree of freedom
+    assert made["gap"][0] == pytest.approx(0.2)
+    slow = {"gave_up": 99.0, "each": 2.0, "visits": 1, "less": None}
+    assert peers.average([seeds[0], slow]) == slow
+    assert peers.average(seeds[:1])["half"] is None
 
 
 def test_peers_that_are_not_there_are_passed_over(peers):

@@ -96,7 +96,7 @@ def found_data(parser: argparse.ArgumentParser, given: list[str]) -> dict[str, P
 def left_out(job: Job, data: Mapping[str, Path]) -> bool:
     """Return whether a job cannot run here, and say why."""
     absent = [name for name in job.data if name not in data]
-    absent += [name for name in job.needs if find_spec(name) is None and shutil.which(name) is None]
+    absent += [name for name in job.needs if not (shutil.which(name) or ("/" not in name and find_spec(name)))]
     if absent:
         print(f"{job.name}: left out, {' and '.join(absent)} is not here")
     return bool(absent)

@@ -4,13 +4,14 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from jobs import DEBIAS, JUDGED, LINES, STREAM, Job
+from jobs import DEBIAS, JUDGED, LINES, PEERS, STREAM, Job
 
 from treeward.experiment import load
 from treeward.experiment.profile_quality import Verdict
 from treeward.experiment.run import Outcome
 from treeward.experiment.stream import load_stream
-from treeward.experiment.stream_summary import arm_summaries
+from treeward.experiment.stream_arms import CROWD
+from treeward.experiment.stream_summary import arm_summaries, gap
 from treeward.experiment.summary import (
     Estimate,
     gaps,
@@ -32,6 +33,8 @@ def collect(job: Job, folder: Path, printed: str) -> Figures:
     place = Path(job.folder.replace("{out}", str(folder)))
     if job.kind == LINES:
         return {"lines": [line.rstrip() for line in printed.splitlines() if line.strip()]}
+    if job.kind == PEERS:
+        return {"arms": _printed_arms(printed)}
     if job.kind == DEBIAS:
         return _errors(place)
     if job.kind == STREAM:
@@ -101,6 +104,7 @@ def _clicks(place: Path) -> Figures:
             "clicks": _pair(one.clicks), "last": _pair(one.last),
             "over Beam": one.over_beam and _pair(one.over_beam),
             "over the list": one.over_list and _pair(one.over_list),
+            "default minus it": _pair(gap(streamed, CROWD, one.arm)) if CROWD in streamed.spec.arms else None,
             "shown": rounded(one.shown), "microseconds": rounded(one.microseconds),
         }
         for one in arm_summaries(streamed)
@@ -111,6 +115,21 @@ def _clicks(place: Path) -> Figures:
         "users": streamed.visits["user"].n_unique(), "items": int(told["items"]),
         "visits": visits, "repeats": streamed.spec.repeats, "arms": arms,
     }  # fmt: skip
+
+
+def _printed_arms(printed: str) -> Figures:
+    """Return the arms of a printed table: clicks per visit with half of the interval, and in the last third."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines() if line[:1] == "|"]
+    made = {}
+    for name, clicks, last, less, each in rows[2:]:
+        told = {"clicks": _read(clicks), "last": _read(last), "default minus it": _read(less), "each": each}
+        made[name] = told
+    return made
+
+
+def _read(text: str) -> Pair | None:
+    mean, _, half = text.partition(" ± ")
+    return (float(mean), float(half) if half else None) if mean else None
 
 
 def _errors(place: Path) -> Figures:

@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 from treeward.data.public_sets import public_sets
 
-REWARDS, STREAM, JUDGED, DEBIAS, LINES = "rewards", "stream", "judged", "debias", "lines"
-"""What is read: cumulative rewards, clicks per visit, verdicts of judges, errors of ratings, or the printed lines."""
+REWARDS, STREAM, JUDGED, DEBIAS = "rewards", "stream", "judged", "debias"
+PEERS, LINES = "peers", "lines"
+"""What is read: cumulative rewards, clicks per visit, verdicts of judges, errors of ratings, a table of arms that is
+printed, or the printed lines."""
 RUN = "run"
 """The folder of a run, as the docs show it."""
 
@@ -25,7 +27,7 @@ class Job(NamedTuple):
     against: tuple[str, ...] = ()
     """Arms that all others are compared with, paired by user."""
     needs: tuple[str, ...] = ()
-    """Programs and modules without which it is left out."""
+    """Programs (also by path) and modules without which it is left out."""
     folder: str = "{out}"
     """Where the run's results are."""
     timed: bool = False
@@ -125,6 +127,9 @@ def _of_practice() -> list[Job]:
             Job(f"stream-{data}", ("treeward", "experiment", "stream", f"{{{data}}}", "-o", "{out}", *words), minutes,
                 STREAM, needs=("torch", "implicit"))
         )  # fmt: skip
+    for data in LOGS:
+        peers = ("python", "benchmarks/peers.py", "--only", "Vowpal Wabbit", "--stream", f"{{run:stream-{data}}}")
+        made.append(Job(f"peers-{data}", peers, 3, PEERS, needs=(".peers/vw/bin/python",)))
     arms = tuple(word for arm in ("Beam", "Beam, crowd", "Beam, offline prior") for word in ("--arm", arm))
     for data, minutes in zip(LOGS[:3], (3, 3, 2), strict=True):
         words = ("--vectors", "attributes", *arms, *_VISITS.get(data, ()))
