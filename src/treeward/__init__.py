@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from treeward.policy.baselines.diag_linucb import DiagLinUCB as DiagLinUCB
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
-    from treeward.policy.baselines.mips import MIPSLinUCB as MIPSLinUCB
+    from treeward.policy.baselines.mips import MIPS as MIPS
     from treeward.policy.baselines.spanner import SpannerGreedy as SpannerGreedy
     from treeward.policy.baselines.spanner import SpannerIGW as SpannerIGW
     from treeward.policy.baselines.xcb import XCB as XCB
@@ -96,7 +96,7 @@ _HOME = {
     "ItemTree": "treeward.tree.item_tree",
     "LinUCB": "treeward.bandit.rules",
     "LogThreshold": "treeward.policy.phcb",
-    "MIPSLinUCB": "treeward.policy.baselines.mips",
+    "MIPS": "treeward.policy.baselines.mips",
     "MemoryStore": "treeward.store.memory",
     "NeuralLinear": "treeward.embed.neural",
     "NextClick": "treeward.learn.next_click",
@@ -133,6 +133,7 @@ __all__ = [
     "HCB",
     "HMAB",
     "ICTR",
+    "MIPS",
     "PHCB",
     "XCB",
     "ArtefactError",
@@ -157,7 +158,6 @@ __all__ = [
     "ItemTree",
     "LinUCB",
     "LogThreshold",
-    "MIPSLinUCB",
     "MemoryStore",
     "NeuralLinear",
     "NextClick",

@@ -42,7 +42,7 @@ BASELINES = {
     "spanner-greedy": "treeward.policy.baselines.spanner:SpannerGreedy",
     "spanner-igw": "treeward.policy.baselines.spanner:SpannerIGW",
     "diag-linucb": "treeward.policy.baselines.diag_linucb:DiagLinUCB",
-    "mips-linucb": "treeward.policy.baselines.mips:MIPSLinUCB",
+    "mips": "treeward.policy.baselines.mips:MIPS",
 }
 """Policies for simulations only."""
 LOADERS = {

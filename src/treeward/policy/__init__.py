@@ -10,7 +10,7 @@ from treeward.policy.baselines.conucb import ConUCB
 from treeward.policy.baselines.diag_linucb import DiagLinUCB
 from treeward.policy.baselines.hmab import HMAB
 from treeward.policy.baselines.ictr import ICTR
-from treeward.policy.baselines.mips import MIPSLinUCB
+from treeward.policy.baselines.mips import MIPS
 from treeward.policy.baselines.spanner import SpannerGreedy, SpannerIGW
 from treeward.policy.baselines.xcb import XCB
 from treeward.policy.beam import Beam
@@ -36,6 +36,7 @@ __all__ = [
     "HCB",
     "HMAB",
     "ICTR",
+    "MIPS",
     "PHCB",
     "POLICIES",
     "TREE_POLICIES",
@@ -49,7 +50,6 @@ __all__ = [
     "Expansion",
     "Flat",
     "LogThreshold",
-    "MIPSLinUCB",
     "Policy",
     "SpannerGreedy",
     "SpannerIGW",
