@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from treeward.policy.baselines.context_free import ContextFree as ContextFree
     from treeward.policy.baselines.conucb import ConUCB as ConUCB
     from treeward.policy.baselines.diag_linucb import DiagLinUCB as DiagLinUCB
+    from treeward.policy.baselines.enr import ENR as ENR
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
     from treeward.policy.baselines.mips import MIPS as MIPS
@@ -83,6 +84,7 @@ _HOME = {
     "DataError": "treeward.core.errors",
     "Decision": "treeward.explorer.records",
     "DiagLinUCB": "treeward.policy.baselines.diag_linucb",
+    "ENR": "treeward.policy.baselines.enr",
     "EpsilonGreedy": "treeward.bandit.rules",
     "Explorer": "treeward.explorer.explorer",
     "Features": "treeward.embed.features",
@@ -130,6 +132,7 @@ _HOME = {
 }
 
 __all__ = [
+    "ENR",
     "HCB",
     "HMAB",
     "ICTR",

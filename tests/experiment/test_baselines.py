@@ -98,7 +98,7 @@ def test_the_rivals_command_compares_work(log, tmp_path):
     assert min(work[arm.label] for arm in RIVALS if arm.label != "popularity") > 0
     assert work["SpannerGreedy + prior"] < work["SpannerIGW + prior"]
     shared = dict(outcome.cells.select("arm", "shared").iter_rows())
-    assert [label for label, one in shared.items() if one] == ["Diag-LinUCB"]
+    assert [label for label, one in shared.items() if one] == ["Diag-LinUCB", "ENR"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Reward against work" in page
     assert "microseconds per decision and update" in page

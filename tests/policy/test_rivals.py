@@ -515,7 +515,7 @@ def test_limits_of_rivals(world, tree, make, name, inside, outside):
             make(value).session(tree, world.catalogue, 2)
 
 
-RIVALS = [tw.XCB(), tw.MIPS(), tw.MIPS(tw.Thompson()), tw.DiagLinUCB(), tw.SpannerGreedy(), tw.SpannerIGW()]
+RIVALS = [tw.XCB(), tw.MIPS(), tw.MIPS(tw.Thompson()), tw.DiagLinUCB(), tw.ENR(), tw.SpannerGreedy(), tw.SpannerIGW()]
 
 
 @pytest.mark.parametrize("policy", RIVALS, ids=lambda policy: policy.name)

@@ -41,6 +41,7 @@ BASELINES = {
     "xcb": "treeward.policy.baselines.xcb:XCB",
     "spanner-greedy": "treeward.policy.baselines.spanner:SpannerGreedy",
     "spanner-igw": "treeward.policy.baselines.spanner:SpannerIGW",
+    "enr": "treeward.policy.baselines.enr:ENR",
     "diag-linucb": "treeward.policy.baselines.diag_linucb:DiagLinUCB",
     "mips": "treeward.policy.baselines.mips:MIPS",
 }

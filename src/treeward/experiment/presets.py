@@ -129,6 +129,7 @@ _WITH_PRIOR: tuple[tuple[str, str, str, dict[str, Value]], ...] = (
 RIVALS = (
     Arm("popularity", "popularity", baseline=True),
     Arm("Diag-LinUCB", "diag-linucb", baseline=True, options={"budget": 0}),
+    Arm("ENR", "enr", "thompson", baseline=True, options={"budget": 0}),
     *(
         Arm(f"{label}{' + prior' * prior}", policy, bandit, baseline=True, options=dict(options), prior=prior)
         for prior in (False, True)
@@ -245,6 +246,7 @@ PRESETS = {
 _STRENGTHS = {"alpha": (0.1, 0.25, 0.5, 1.0), "v": (0.05, 0.1, 0.2, 0.5)}
 _FIELDS = tuple({"q": q, "p": p} for q in (5.0, 10.0, 20.0) for p in (0.05, 0.1, 0.2))
 _OWN_STRENGTHS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "enr": ("strength", (0.1, 0.3, 1.0)),
     "xcb": ("strength", (30.0, 100.0, 1_000.0)),
     "spanner-greedy": ("epsilon", (0.0, 0.02, 0.05)),
     "spanner-igw": ("strength", (3.0, 10.0, 100.0)),

@@ -8,6 +8,7 @@ from treeward.policy.base import Policy, Thresholds
 from treeward.policy.baselines.context_free import ContextFree
 from treeward.policy.baselines.conucb import ConUCB
 from treeward.policy.baselines.diag_linucb import DiagLinUCB
+from treeward.policy.baselines.enr import ENR
 from treeward.policy.baselines.hmab import HMAB
 from treeward.policy.baselines.ictr import ICTR
 from treeward.policy.baselines.mips import MIPS
@@ -33,6 +34,7 @@ def policy_named(owner: str, parameter: str, name: str, known: Mapping[str, type
 
 
 __all__ = [
+    "ENR",
     "HCB",
     "HMAB",
     "ICTR",
