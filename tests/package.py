@@ -167,6 +167,7 @@ WITHOUT = [
     ("train", "experiment closed-loop sequences.txt -o loop"),
     ("train", "experiment frontier sequences.txt -o frontier"),
     ("train", "experiment rivals sequences.txt -o rivals"),
+    ("train", "experiment rivals synthetic -o rivals-synthetic"),
     ("train", "experiment deep sequences.txt -o deep"),
     ("ray", "experiment rewards sequences.txt -o there --on ray://localhost:1"),
     ("ray", "experiment changing-catalogue -o living --on ray"),

@@ -46,9 +46,10 @@ if TYPE_CHECKING:
     from treeward.policy.baselines.context_free import ContextFree as ContextFree
     from treeward.policy.baselines.conucb import ConUCB as ConUCB
     from treeward.policy.baselines.diag_linucb import DiagLinUCB as DiagLinUCB
+    from treeward.policy.baselines.enr import ENR as ENR
     from treeward.policy.baselines.hmab import HMAB as HMAB
     from treeward.policy.baselines.ictr import ICTR as ICTR
-    from treeward.policy.baselines.mips import MIPSLinUCB as MIPSLinUCB
+    from treeward.policy.baselines.mips import MIPS as MIPS
     from treeward.policy.baselines.spanner import SpannerGreedy as SpannerGreedy
     from treeward.policy.baselines.spanner import SpannerIGW as SpannerIGW
     from treeward.policy.baselines.xcb import XCB as XCB
@@ -83,6 +84,7 @@ _HOME = {
     "DataError": "treeward.core.errors",
     "Decision": "treeward.explorer.records",
     "DiagLinUCB": "treeward.policy.baselines.diag_linucb",
+    "ENR": "treeward.policy.baselines.enr",
     "EpsilonGreedy": "treeward.bandit.rules",
     "Explorer": "treeward.explorer.explorer",
     "Features": "treeward.embed.features",
@@ -96,7 +98,7 @@ _HOME = {
     "ItemTree": "treeward.tree.item_tree",
     "LinUCB": "treeward.bandit.rules",
     "LogThreshold": "treeward.policy.phcb",
-    "MIPSLinUCB": "treeward.policy.baselines.mips",
+    "MIPS": "treeward.policy.baselines.mips",
     "MemoryStore": "treeward.store.memory",
     "NeuralLinear": "treeward.embed.neural",
     "NextClick": "treeward.learn.next_click",
@@ -130,9 +132,11 @@ _HOME = {
 }
 
 __all__ = [
+    "ENR",
     "HCB",
     "HMAB",
     "ICTR",
+    "MIPS",
     "PHCB",
     "XCB",
     "ArtefactError",
@@ -157,7 +161,6 @@ __all__ = [
     "ItemTree",
     "LinUCB",
     "LogThreshold",
-    "MIPSLinUCB",
     "MemoryStore",
     "NeuralLinear",
     "NextClick",

@@ -98,7 +98,7 @@ def test_the_rivals_command_compares_work(log, tmp_path):
     assert min(work[arm.label] for arm in RIVALS if arm.label != "popularity") > 0
     assert work["SpannerGreedy + prior"] < work["SpannerIGW + prior"]
     shared = dict(outcome.cells.select("arm", "shared").iter_rows())
-    assert [label for label, one in shared.items() if one] == ["Diag-LinUCB"]
+    assert [label for label, one in shared.items() if one] == ["Diag-LinUCB", "ENR"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Reward against work" in page
     assert "microseconds per decision and update" in page
@@ -110,7 +110,7 @@ def test_rivals_are_tuned_on_validation_users_of_a_synthetic_catalogue(tmp_path)
         "--loader-option", "users=60", "--loader-option", "dim=4", "--users", "8", "--repeats", "2", "--rounds", "10",
         "--shown", "20", "--processes", "1", "--tune",
     ]  # fmt: skip
-    for label in ("LinUCB, exact", "pHUCB", "MIPS-LinUCB", "SpannerGreedy", "SpannerIGW"):
+    for label in ("LinUCB, exact", "pHUCB", "MIPS-LinUCB", "MIPS-TS", "SpannerGreedy", "SpannerIGW"):
         words += ["--without", label, "--without", f"{label} + prior"]
     told = CliRunner().invoke(app, words)
     assert told.exit_code == 0, told.output

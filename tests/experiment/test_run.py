@@ -502,6 +502,8 @@ def test_tuning_rivals_tries_their_own_strengths(world):
     assert tried["XCB"] == ["strength 30", "strength 100", "strength 1000"]
     assert tried["SpannerGreedy"] == ["epsilon 0", "epsilon 0.02", "epsilon 0.05"]
     assert tried["MIPS-LinUCB"] == tried["Beam, no prior"] == [f"alpha {alpha:g}" for alpha in (0.1, 0.25, 0.5, 1)]
+    assert tried["ENR"] == ["strength 0.1", "strength 0.3", "strength 1"]
+    assert tried["MIPS-TS"] == ["v 0.05", "v 0.1", "v 0.2", "v 0.5"]
     plain = replace(spec, arms=tuple(arm for arm in RIVALS if arm.label == "XCB"))
     best = [arm for arm in spec.arms if arm.label == "XCB | strength 30"]
     assert tuned(plain, best).arms[0].options["strength"] == 30

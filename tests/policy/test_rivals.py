@@ -177,7 +177,7 @@ def test_xcb_propensities_are_frequencies(world, tree):
 
 
 class SearchTwin(RidgeTwin):
-    """MIPS-LinUCB in plain Python."""
+    """MIPS with LinUCB in plain Python."""
 
     def __init__(self, session, seen, nodes, searches, probes, alpha=0.5, **options):
         super().__init__(session, seen, **options)
@@ -217,20 +217,66 @@ class SearchTwin(RidgeTwin):
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("options", [{"probes": 3}, {"searches": 1, "probes": 2}, {"probes": 1_000}, {"budget": 2}])
-def test_mips_linucb_follows_its_equations(world, tree, options, once):
-    session = session_of(tw.MIPSLinUCB(**options), tree, world, once)
+def test_mips_with_linucb_follows_its_equations(world, tree, options, once):
+    session = session_of(tw.MIPS(**options), tree, world, once)
     nodes = nodes_on(tree, 3 if len(session.lists.ranges) == 25 else 2 if len(session.lists.ranges) == 5 else 1)
     searches = options.get("searches", 1 if "budget" in options else 3)
     SearchTwin(session, tree, nodes, searches, options.get("probes", 8), once=once).play(world)
 
 
-def test_mips_linucb_starts_from_a_prior(world, tree, prior):
-    session = session_of(tw.MIPSLinUCB(prior=prior), tree, world, True)
+def test_mips_with_linucb_starts_from_a_prior(world, tree, prior):
+    session = session_of(tw.MIPS(prior=prior), tree, world, True)
     SearchTwin(session, tree, nodes_on(tree, 3), 3, 8, prior=prior, once=True).play(world)
 
 
+class DrawTwin(SearchTwin):
+    """MIPS with Thompson sampling in plain Python."""
+
+    def __init__(self, session, seen, nodes, v, probes, **options):
+        super().__init__(session, seen, nodes, 1, probes, **options)
+        self.v = v
+
+    def choose(self, user, turn):
+        inverse, theta = self.posterior(user)
+        dim = len(theta)
+        stream = int(self.session.streams[user])
+        z = [rng.normal(self.session.seed, stream, turn * ROUND + 16 + k) for k in range(dim)]
+        query = (theta + self.v * np.linalg.cholesky(inverse) @ z).astype(np.float32)
+        place, products = self.search(query, set(self.open(user)), self.below(user, turn, 1, len(self.nodes)))
+        factor = sum(j for i in range(dim) for j in range(i + 1))  # entry (i, j) takes j products
+        return {"place": place, "scores": 0, "propensity": 1.0,
+                "work": products * dim + factor + dim * (dim + 1) // 2 + dim}  # fmt: skip
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize(("v", "probes"), [(0.2, 3), (1.0, 8), (0.5, 1_000)])
+def test_mips_with_thompson_follows_its_equations(world, tree, v, probes, once):
+    session = session_of(tw.MIPS(tw.Thompson(v=v), probes=probes), tree, world, once)
+    nodes = nodes_on(tree, 1 if probes == 1_000 else 3)
+    assert len(session.lists.ranges) == len(nodes)
+    DrawTwin(session, tree, nodes, v, probes, once=once).play(world)
+
+
+def test_mips_with_thompson_starts_from_a_prior(world, tree, prior):
+    session = session_of(tw.MIPS(tw.Thompson(), prior=prior), tree, world, True)
+    DrawTwin(session, tree, nodes_on(tree, 3), 0.2, 8, prior=prior, once=True).play(world)
+
+
+def test_mips_draws_theta_once_per_decision_from_the_posterior(world, tree):
+    """With all lists scanned, an item is shown as often as it is best under a draw from N(theta, v^2 A^-1)."""
+    session = session_of(tw.MIPS(tw.Thompson(v=0.5), probes=1_000), tree, world, False)
+    for turn in range(20):
+        made = session.select(np.arange(USERS), turn)
+        session.update(made, world.chances(made.user, made.item))
+    draws, random = 4_000, np.random.default_rng(0)
+    shown = np.bincount([session.select([1], 20 + turn).place[0] for turn in range(draws)], minlength=300)
+    theta, inverse = session.state.theta[1], session.state.inverse[1]
+    best = (random.multivariate_normal(theta, 0.25 * inverse, 20_000) @ session.vectors.T).argmax(axis=1)
+    np.testing.assert_allclose(shown / draws, np.bincount(best, minlength=300) / 20_000, atol=0.03)
+
+
 def test_lists_are_those_of_the_cheapest_level(world, tree):
-    vectors = session_of(tw.MIPSLinUCB(), tree, world, False).vectors
+    vectors = session_of(tw.MIPS(), tree, world, False).vectors
     sizes = {probes: len(lists_of(tree, vectors, probes).ranges) for probes in (1, 3, 8, 25)}
     assert sizes == {1: 25, 3: 25, 8: 25, 25: 1}
     for level in range(1, 5):
@@ -243,7 +289,7 @@ def test_lists_are_those_of_the_cheapest_level(world, tree):
 def test_searches_reach_most_of_the_best_score():
     world = tw.World.synthetic(items=2_000, users=20, dim=8, seed=3)
     tree = tw.ItemTree.build(world.catalogue.vectors, seed=0)
-    session = tw.MIPSLinUCB().session(tree, world.catalogue, 20, seed=1)
+    session = tw.MIPS().session(tree, world.catalogue, 20, seed=1)
     reached = []
     for turn in range(40):
         made = session.select(np.arange(20), turn)
@@ -446,9 +492,10 @@ LIMITS = [
     (lambda x: tw.XCB(width=x), "width", [1, 10**9], [0, -1, 0.5]),
     (lambda x: tw.XCB(strength=x), "strength", [0, 1e9], [-1e-9, float("nan")]),
     (lambda x: tw.XCB(budget=x), "budget", [2, None], [1, 2.5]),
-    (lambda x: tw.MIPSLinUCB(searches=x), "searches", [1, 10**9], [0]),
-    (lambda x: tw.MIPSLinUCB(probes=x), "probes", [1, 10**9], [0]),
-    (lambda x: tw.MIPSLinUCB(budget=x), "budget", [2, None], [1]),
+    (lambda x: tw.MIPS(searches=x), "searches", [1, 10**9], [0]),
+    (lambda x: tw.MIPS(probes=x), "probes", [1, 10**9], [0]),
+    (lambda x: tw.MIPS(tw.Thompson(v=x)), "v", [0, 1e3], [-0.1]),
+    (lambda x: tw.MIPS(budget=x), "budget", [2, None], [1]),
     (lambda x: tw.DiagLinUCB(clusters=x), "clusters", [1, 10**9], [0]),
     (lambda x: tw.DiagLinUCB(edges=x), "edges", [1, 10**9], [0]),
     (lambda x: tw.DiagLinUCB(nearest=x), "nearest", [1, 10**9], [0]),
@@ -468,7 +515,7 @@ def test_limits_of_rivals(world, tree, make, name, inside, outside):
             make(value).session(tree, world.catalogue, 2)
 
 
-RIVALS = [tw.XCB(), tw.MIPSLinUCB(), tw.DiagLinUCB(), tw.SpannerGreedy(), tw.SpannerIGW()]
+RIVALS = [tw.XCB(), tw.MIPS(), tw.MIPS(tw.Thompson()), tw.DiagLinUCB(), tw.ENR(), tw.SpannerGreedy(), tw.SpannerIGW()]
 
 
 @pytest.mark.parametrize("policy", RIVALS, ids=lambda policy: policy.name)

@@ -79,7 +79,7 @@ def rivals() -> None:
     import treeward as tw
 
     world = _world()
-    for policy in (tw.XCB(), tw.MIPSLinUCB(), tw.DiagLinUCB(), tw.SpannerIGW()):
+    for policy in (tw.XCB(), tw.MIPS(), tw.MIPS(tw.Thompson()), tw.DiagLinUCB(), tw.SpannerIGW()):
         tw.simulate(policy, world, rounds=2, users=1)
 
 

@@ -41,8 +41,9 @@ BASELINES = {
     "xcb": "treeward.policy.baselines.xcb:XCB",
     "spanner-greedy": "treeward.policy.baselines.spanner:SpannerGreedy",
     "spanner-igw": "treeward.policy.baselines.spanner:SpannerIGW",
+    "enr": "treeward.policy.baselines.enr:ENR",
     "diag-linucb": "treeward.policy.baselines.diag_linucb:DiagLinUCB",
-    "mips-linucb": "treeward.policy.baselines.mips:MIPSLinUCB",
+    "mips": "treeward.policy.baselines.mips:MIPS",
 }
 """Policies for simulations only."""
 LOADERS = {

@@ -116,22 +116,24 @@ def frontier(data: str, **options: Any) -> Spec:
     return Spec("frontier", data, FRONTIER, **{"rounds": 300 if once else 1_000, "reward": "click", **options})
 
 
-_WITH_PRIOR: tuple[tuple[str, str, dict[str, Value]], ...] = (
-    ("LinUCB, exact", "flat", {"budget": 0}),
-    ("pHUCB", "phcb", {}),
-    ("XCB", "xcb", {"budget": 0}),
-    ("MIPS-LinUCB", "mips-linucb", {"budget": 0}),
-    ("SpannerGreedy", "spanner-greedy", {"budget": 0}),
-    ("SpannerIGW", "spanner-igw", {"budget": 0}),
+_WITH_PRIOR: tuple[tuple[str, str, str, dict[str, Value]], ...] = (
+    ("LinUCB, exact", "flat", "linucb", {"budget": 0}),
+    ("pHUCB", "phcb", "linucb", {}),
+    ("XCB", "xcb", "linucb", {"budget": 0}),
+    ("MIPS-LinUCB", "mips", "linucb", {"budget": 0}),
+    ("MIPS-TS", "mips", "thompson", {"budget": 0}),
+    ("SpannerGreedy", "spanner-greedy", "linucb", {"budget": 0}),
+    ("SpannerIGW", "spanner-igw", "linucb", {"budget": 0}),
 )
 
 RIVALS = (
     Arm("popularity", "popularity", baseline=True),
     Arm("Diag-LinUCB", "diag-linucb", baseline=True, options={"budget": 0}),
+    Arm("ENR", "enr", "thompson", baseline=True, options={"budget": 0}),
     *(
-        Arm(f"{label}{' + prior' * prior}", policy, baseline=True, options=dict(options), prior=prior)
+        Arm(f"{label}{' + prior' * prior}", policy, bandit, baseline=True, options=dict(options), prior=prior)
         for prior in (False, True)
-        for label, policy, options in _WITH_PRIOR
+        for label, policy, bandit, options in _WITH_PRIOR
     ),
     Arm("Beam, no prior", "beam", options={"budget": 0}),
     Arm("Beam", "beam", options={"budget": 0}, prior=True),
@@ -241,9 +243,10 @@ PRESETS = {
     "deep": deep,
 }
 
-_STRENGTHS = (0.1, 0.25, 0.5, 1.0)
+_STRENGTHS = {"alpha": (0.1, 0.25, 0.5, 1.0), "v": (0.05, 0.1, 0.2, 0.5)}
 _FIELDS = tuple({"q": q, "p": p} for q in (5.0, 10.0, 20.0) for p in (0.05, 0.1, 0.2))
 _OWN_STRENGTHS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "enr": ("strength", (0.1, 0.3, 1.0)),
     "xcb": ("strength", (30.0, 100.0, 1_000.0)),
     "spanner-greedy": ("epsilon", (0.0, 0.02, 0.05)),
     "spanner-igw": ("strength", (3.0, 10.0, 100.0)),
@@ -268,7 +271,7 @@ def _grid(arm: Arm) -> list[Arm]:
     else:
         openings: tuple[dict[str, float], ...] = _FIELDS if arm.policy == "phcb" else ({},)
         steps = [{"bandit_options": {strength: strong}, "options": opening}
-                 for strong, opening in product(_STRENGTHS, openings)]  # fmt: skip
+                 for strong, opening in product(_STRENGTHS.get(strength, _STRENGTHS["alpha"]), openings)]  # fmt: skip
     made = []
     for step in steps:
         said = ", ".join(f"{name} {value:g}" for options in step.values() for name, value in options.items())

@@ -1,8 +1,10 @@
 """How torch is imported, which device it uses, and when training stops."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -28,6 +30,12 @@ def torch_for(what: str) -> ModuleType:
         raise TorchMissing.of(what, "torch", "train") from error
 
 
+def require_torch(what: str) -> None:
+    """Raise an error that says how to install torch, if it is not; do not import it."""
+    if find_spec("torch") is None:
+        raise TorchMissing.of(what, "torch", "train")
+
+
 def usual_device() -> str:
     """Return ``"cuda"`` if there is a GPU, else ``"cpu"``."""
     return "cuda" if torch_for("training").cuda.is_available() else "cpu"
@@ -41,6 +49,17 @@ def device_for(owner: str, torch: Any, device: str) -> Any:
         return torch.device(name)
     except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:
         raise InvalidArgument(owner, "device", "one that torch has here, such as cpu", device) from error
+
+
+@contextmanager
+def one_thread(torch: Any) -> Iterator[None]:
+    """Let torch compute on one thread: sums then have the same order however many threads it has otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def train_until_stable(

@@ -8,9 +8,10 @@ from treeward.policy.base import Policy, Thresholds
 from treeward.policy.baselines.context_free import ContextFree
 from treeward.policy.baselines.conucb import ConUCB
 from treeward.policy.baselines.diag_linucb import DiagLinUCB
+from treeward.policy.baselines.enr import ENR
 from treeward.policy.baselines.hmab import HMAB
 from treeward.policy.baselines.ictr import ICTR
-from treeward.policy.baselines.mips import MIPSLinUCB
+from treeward.policy.baselines.mips import MIPS
 from treeward.policy.baselines.spanner import SpannerGreedy, SpannerIGW
 from treeward.policy.baselines.xcb import XCB
 from treeward.policy.beam import Beam
@@ -33,9 +34,11 @@ def policy_named(owner: str, parameter: str, name: str, known: Mapping[str, type
 
 
 __all__ = [
+    "ENR",
     "HCB",
     "HMAB",
     "ICTR",
+    "MIPS",
     "PHCB",
     "POLICIES",
     "TREE_POLICIES",
@@ -49,7 +52,6 @@ __all__ = [
     "Expansion",
     "Flat",
     "LogThreshold",
-    "MIPSLinUCB",
     "Policy",
     "SpannerGreedy",
     "SpannerIGW",

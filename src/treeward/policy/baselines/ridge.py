@@ -1,4 +1,4 @@
-"""What XCB, MIPS-LinUCB and the spanners share: one ridge regression per user, over the items' vectors."""
+"""What XCB, MIPS and the spanners share: one ridge regression per user, over the items' vectors."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

@@ -40,7 +40,7 @@ class SpannerGreedy(RidgePolicy):
 
     The spanner is a barycentric spanner of the item vectors: at most as many items as dimensions, such that every item
     is a sum of them with coefficients from -2 to 2. It is computed once. The best estimate is found by approximate
-    search, as in `MIPSLinUCB`. The bandit's ridge is used, its alpha is not; `budget` is not used, since no arm costs
+    search, as in `MIPS`. The bandit's ridge is used, its alpha is not; `budget` is not used, since no arm costs
     more than an inner product.
 
     Parameters
