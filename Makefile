@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 export PYTHONDONTWRITEBYTECODE =
 DEFINED_BY := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint unit coverage mutants bench reproduce peers torture audit docs dist package clean
+.PHONY: help demo test lint unit coverage mutants bench reproduce peers torture audit notebooks docs dist package clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -112,6 +112,9 @@ audit: .audit/bin/pip-audit ## known vulnerabilities in the versions of constrai
 	@$(AUDIT) -r .audit/known.txt -f json 2> .audit/said.txt | grep -q '"fix_versions"' \
 		|| { echo "Nothing was audited: no database of vulnerabilities can be reached from here (pypi.org has one)"; exit 1; }
 	$(AUDIT) --strict -r constraints.txt
+
+notebooks: .venv/docs .venv/kernels ## run the notebooks and store what they print and draw (two minutes)
+	$(BIN)/python docs/run_notebooks.py
 
 docs: .venv/docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,42 +1,28 @@
-"""Hook of mkdocs: runs the notebooks when the site is built, and shows them as pages."""
+"""Hook of mkdocs: shows the notebooks as pages, with the outputs that `run_notebooks.py` stored."""
 
 import base64
 import re
-import tempfile
 from pathlib import Path
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
-from traitlets.config import Config
-
-_SECONDS_PER_CELL = 600  # the first use of a kernel compiles it
-_watched = False
-
-
-def on_startup(*, command: str, dirty: bool) -> None:
-    """Remember whether this is `mkdocs serve`, which shows notebooks without running them."""
-    global _watched
-    _watched = command == "serve"
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Replace every notebook by a page, its pictures, and the notebook as a download."""
-    for source in [file for file in files if file.src_uri.startswith(("notebooks/", "show_notebooks"))]:
+    for source in [
+        file for file in files if file.src_uri.startswith(("notebooks/", "show_notebooks", "run_notebooks"))
+    ]:
         files.remove(source)
         if not source.src_uri.endswith(".ipynb"):
             continue
-        bare = Path(source.abs_src_path or "").read_text(encoding="utf-8")
-        notebook = nbformat.reads(bare, as_version=4)
-        if not _watched:
-            run(notebook, source.src_uri)
+        stored = Path(source.abs_src_path or "").read_text(encoding="utf-8")
+        notebook = nbformat.reads(stored, as_version=4)
         text, pictures = page(notebook, source.name)
         files.append(Page.generated(config, source.src_uri, content=text))
         for name, content in {
-            f"{source.name}.ipynb": bare.encode(),
+            f"{source.name}.ipynb": stored.encode(),
             **pictures,
         }.items():
             files.append(File.generated(config, f"notebooks/{source.name}/{name}", content=content))
@@ -49,32 +35,6 @@ class Page(File):
     def is_documentation_page(self) -> bool:
         """Tell mkdocs to render it."""
         return True
-
-
-def run(notebook: nbformat.NotebookNode, name: str) -> None:
-    """Run a notebook's cells in a kernel, in a temporary folder; an error or a warning stops the build."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        tempfile.TemporaryDirectory() as sockets,
-    ):
-        how = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
-        where = {"metadata": {"path": folder}}
-        try:
-            NotebookClient(
-                notebook,
-                timeout=_SECONDS_PER_CELL,
-                resources=where,
-                config=how,
-                coalesce_streams=True,
-            ).execute()
-        except CellExecutionError as error:
-            raise PluginError(f"{name}: {error}") from error
-        if any(Path(folder).iterdir()):
-            raise PluginError(f"{name}: left files behind: {sorted(path.name for path in Path(folder).iterdir())}")
-    for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            if output.output_type == "stream" and output.name == "stderr":
-                raise PluginError(f"{name}: a cell warned: {output.text}")
 
 
 def page(notebook: nbformat.NotebookNode, name: str) -> tuple[str, dict[str, bytes]]:
