@@ -1,8 +1,11 @@
 """The routes of Azure Personalizer: requests as its published Python clients send them, and what may go wrong."""
 
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -10,6 +13,7 @@ import pytest
 
 import treeward as tw
 from tests.commands import run as cli
+from tests.pg import cluster, needs_postgres  # noqa: F401
 from tests.serving import kill, serving, start, stop
 from treeward.core.errors import InvalidArgument
 from treeward.serve.keys import new_key
@@ -256,6 +260,8 @@ def test_features_of_the_context_are_used_where_they_are_declared(personalizer, 
     assert counts() == [used + 2, ignored + 3], "hour and the first kind; maker, the second kind and a list"
     assert rank(http, contextFeatures=[{"hour": "noon"}, {"kind": 3.5}, {"hour": True}]).status_code == 201
     assert counts() == [used + 3, ignored + 5]
+    assert rank(http, contextFeatures=[{"hour": 10**400}, {"kind": "x" * 201}, {"hour": "nan"}]).status_code == 201
+    assert counts() == [used + 3, ignored + 8]
 
 
 def test_events_survive_a_crash_and_are_erased_with_their_user(items, tmp_path):
@@ -292,6 +298,41 @@ def test_events_survive_a_crash_and_are_erased_with_their_user(items, tmp_path):
     assert any(name.startswith("event/") for name in names)
     assert not any("kept" in name for name in names), "names of events are hashed"
     assert "clean" in cli("store", "check", tmp_path / "events.db")
+
+
+@needs_postgres
+def test_replicas_know_each_others_events(items, tmp_path, cluster):  # noqa: F811
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    options = "--set", "personalizer=true", "--set", "repeats=true", "--store", cluster.database("personalizer")
+    with (
+        serving(folders[0], items, *options) as first, serving(folders[1], items, *options) as second,
+        httpx.Client(base_url=first.url, timeout=60) as one, httpx.Client(base_url=second.url, timeout=60) as two,
+    ):  # fmt: skip
+        given = {"eventId": "shared", "contextFeatures": [{"userId": "ada"}]}
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda i: rank((one, two)[i % 2], **given).json(), range(16)))
+            assert all(answer == answers[0] for answer in answers)
+            assert set(pool.map(lambda i: reward((one, two)[i % 2], "shared").status_code, range(16))) == {204}
+        assert events_of(two, "ada").count("reward") == 1
+        rank(one, eventId="later", deferActivation=True, contextFeatures=[{"userId": "bob"}])
+        assert [activate(two, "later").status_code, activate(one, "later").status_code] == [204, 204]
+        assert reward(one, "later").status_code == 204
+        assert events_of(two, "bob") == ["shown", "reward"]
+        assert two.delete("/v1/users/ada").status_code == 200
+        assert reward(one, "shared").status_code == 404
+
+
+def test_schemathesis_finds_no_violation(personalizer, tmp_path):
+    done = subprocess.run(
+        [Path(sys.executable).with_name("schemathesis"), "--config-file", Path(__file__).with_name("schemathesis.toml"),
+         "run", f"{personalizer.url}/openapi.json", "--include-path-regex", "^/personalizer/", "--checks", "all",
+         "--phases", "coverage,fuzzing", "--max-examples", "10", "--generation-deterministic"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-20_000:]
+    assert "Tested: 6" in done.stdout
 
 
 def test_roles_and_subscription_keys(items, tmp_path):

@@ -54,7 +54,7 @@ USER_FEATURES = ("userId", "user_id", "user.id", "user.userId", "user")
 _KEY_HEADER = b"ocp-apim-subscription-key"
 _CODES = {"rank": "InvalidRankRequest", "reward": "InvalidRewardRequest", "activate": "InvalidEventIdToActivate"}
 """The code of a status of 400, by the last part of the path."""
-_LONGEST_FACT = 200
+_LONGEST_FACT, _LARGEST_FACT = 200, 2.0**53
 _THREADS, _LOCKS = 8, 256
 
 Context = dict[str, str | int | float]
@@ -373,13 +373,13 @@ def _fact(value: object, *, numeric: bool) -> str | int | float | None:
     if isinstance(value, bool):
         return None if numeric else str(value).lower()
     if isinstance(value, int | float):
-        return value if math.isfinite(value) else None
+        return value if abs(value) <= _LARGEST_FACT else None
     if not isinstance(value, str) or len(value) > _LONGEST_FACT:
         return None
     if not numeric:
         return value
     with suppress(ValueError):
-        return float(value) if math.isfinite(float(value)) else None
+        return float(value) if abs(float(value)) <= _LARGEST_FACT else None
     return None
 
 
