@@ -87,6 +87,11 @@ def sample(kind, folder):
         return coat(folder / "coat"), "train.ascii"
     if kind == "open-bandit":
         return open_bandit(folder / "men"), "men.csv"
+    if kind == "gorse":
+        rows = (f'{{"FeedbackType":"like","UserId":"{user}","ItemId":"{user % 3}"}}\n' for user in range(12))
+        (folder / "feedback.jsonl").write_text("".join(rows))
+        (folder / "items.jsonl").write_text("".join(f'{{"ItemId":"{item}"}}\n' for item in range(3)))
+        return folder, "feedback.jsonl"
     if kind == "recbole":
         rows = (f"{user}\t{user % 3 + 1}\t{user % 5 + 1}\n" for user in range(12))
         (folder / "ml.inter").write_text("user_id:token\titem_id:token\trating:float\n" + "".join(rows))

@@ -48,6 +48,7 @@ BASELINES = {
 """Policies for simulations only."""
 LOADERS = {
     "coat": "treeward.data.loaders.coat:load",
+    "gorse": "treeward.data.loaders.gorse:load",
     "mind": "treeward.data.loaders.mind:load",
     "movielens": "treeward.data.loaders.movielens:load",
     "open-bandit": "treeward.data.loaders.open_bandit:load",

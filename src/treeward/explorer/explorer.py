@@ -38,6 +38,7 @@ from treeward.state.replay_aside import Replay
 from treeward.store.base import EventStore, User
 from treeward.store.copy import is_incomplete, mark_served
 from treeward.store.memory import MemoryStore
+from treeward.store.named_events import NamedEvents
 from treeward.tree.item_tree import ItemTree
 
 
@@ -392,6 +393,7 @@ class Explorer:
         [who] = checks.users("Explorer.forget", [user])
         with self._moving(), self._current.lock:
             self._snapshot.decider.states.drop(who)
+            NamedEvents(self.store).forget(who)  # before the store wipes what was overwritten
             events = self.store.move(who, None)
             if self._item_counts is not None:
                 self._item_counts.add(events, -1)
@@ -410,6 +412,7 @@ class Explorer:
         if source == target:
             raise InvalidArgument("Explorer.merge", "known", "another user than the anonymous one", known)
         with self._moving(), self._current.lock:
+            NamedEvents(self.store).merge(source, target)
             moved = len(self.store.move(source, target))
             if self.crowd_keeper is not None:
                 self.crowd_keeper.merged(source, target)

@@ -12,6 +12,7 @@ from treeward.serve.keys import Access
 from treeward.serve.live import Live
 from treeward.serve.log import Log
 from treeward.serve.metrics import Metrics
+from treeward.serve.personalizer import PERSONALIZER, AzureDialect, Personalizer
 from treeward.serve.routes import ROUTES, Routes
 from treeward.serve.service import Served, Service
 
@@ -35,10 +36,15 @@ class App:
         self.catalogue = CatalogueAdmin(self.served, opened, self.hot, self.log)
         self._background = Background(self.served, self.catalogue, live, self.log)
         self._routes = Routes(self.served, self.access, self.hot, self.catalogue, live, metrics)
-        self.public, self.admin = (
-            Listener([route for route in ROUTES if route.admin == admin], self._routes, self.hot)
-            for admin in (False, True)
-        )
+        public, admin = ([route for route in ROUTES if route.admin == admin] for admin in (False, True))
+        self._personalizer: Personalizer | None = None
+        if service.settings.personalizer:
+            self._personalizer = Personalizer(self.served, self.hot, metrics)
+            both = [(public, self._routes), (PERSONALIZER, self._personalizer)]
+            self.public = Listener(both, self.hot, AzureDialect())
+        else:
+            self.public = Listener([(public, self._routes)], self.hot)
+        self.admin = Listener([(admin, self._routes)], self.hot)
         self.public.next_to(self.admin, "is for operators, at `admin_port` on loopback; this is the callers' listener")
         self.admin.next_to(self.public, "is for callers, at `port`; this is the admin listener")
 
@@ -55,4 +61,6 @@ class App:
         await self.catalogue.stop()
         await asyncio.to_thread(self.served.service.publisher.close)  # finishes an edition that is being written
         self._routes.close()
+        if self._personalizer is not None:
+            self._personalizer.close()
         self.log.flush()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
@@ -14,20 +14,48 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from treeward.serve.hot import HotPath, decoded
 from treeward.serve.openapi import LONGEST_ARGUMENT
-from treeward.serve.replies import NOT_KEPT, Headers, Refused, check_json
-from treeward.serve.routes import Route, Routes, converted, json_response
+from treeward.serve.replies import NOT_KEPT, Headers, Refused, Reply, check_json
+from treeward.serve.routes import Route, converted, json_response
+
+
+class Dialect(Protocol):
+    """How another service's callers send their key, and read errors."""
+
+    prefix: str
+    """Of the paths that are answered so."""
+
+    def authorization(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+        """Return the caller's key as an Authorization header has it."""
+        ...
+
+    def refusal(self, path: str, reply: Reply) -> Reply:
+        """Return a refusal with a body that these callers can read."""
+        ...
 
 
 class Listener:
-    """The routes of one listener, which are answered by handlers of `Routes`."""
+    """The routes of one listener.
 
-    def __init__(self, routes: Iterable[Route], handlers: Routes, hot: HotPath) -> None:
-        self._hot = hot
-        by_path: dict[str, dict[str, Route]] = {}
-        for route in routes:
-            by_path.setdefault(route.path, {})[route.method] = route
+    Parameters
+    ----------
+    parts
+        Routes, and what has a method for each of them.
+    hot
+        What every request needs.
+    dialect
+        How requests under its prefix are read and refused, if there are any.
+    """
+
+    def __init__(
+        self, parts: Iterable[tuple[Iterable[Route], Any]], hot: HotPath, dialect: Dialect | None = None
+    ) -> None:
+        self._hot, self._dialect = hot, dialect
+        by_path: dict[str, tuple[dict[str, Route], Any]] = {}
+        for routes, handlers in parts:
+            for route in routes:
+                by_path.setdefault(route.path, ({}, handlers))[0][route.method] = route
         # One Starlette route per path, without methods: it would add HEAD, and name only one of several in Allow.
-        paths = [routing.Route(path, _Endpoint(some, handlers, hot)) for path, some in by_path.items()]
+        paths = [routing.Route(path, _Endpoint(*some, hot)) for path, some in by_path.items()]
         self._router = routing.Router(paths, redirect_slashes=False, default=self._no_route)
         self._other: Listener | None = None
         self._elsewhere = ""
@@ -52,11 +80,15 @@ class Listener:
                 message["headers"] = [*message["headers"], (b"x-request-id", headers.request_id)]
             await send(message)
 
+        dialect = self._dialect if self._dialect and scope["path"].startswith(self._dialect.prefix) else None
+        if dialect is not None and headers.authorization is None:
+            headers.authorization = dialect.authorization(scope["headers"])
         try:
             self._hot.access.check_host(headers)
             await self._router(scope, receive, send_with_id)
         except Exception as error:
             reply = self._hot.refusal(error, headers.request_id)
+            reply = reply if dialect is None else dialect.refusal(scope["path"], reply)
             if not status:  # else the answer has begun, and the connection is closed instead
                 refused = Response(reply.body, reply.status, media_type="application/json")
                 refused.raw_headers.extend((*NOT_KEPT, *reply.headers))
@@ -79,7 +111,7 @@ class Listener:
 class _Endpoint:
     """The routes of one path, by their methods."""
 
-    def __init__(self, routes: dict[str, Route], handlers: Routes, hot: HotPath) -> None:
+    def __init__(self, routes: dict[str, Route], handlers: Any, hot: HotPath) -> None:
         self._routes, self._hot = routes, hot
         self._handlers = {method: getattr(handlers, route.name) for method, route in routes.items()}
         self._decoders = {

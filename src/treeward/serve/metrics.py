@@ -35,6 +35,8 @@ class Metrics(Collector):
         self._requests: dict[tuple[str, int], int] = {}
         self._times: dict[str, list[int]] = {}
         self._seconds: dict[str, float] = {}
+        self.features: dict[str, int] = {}
+        """How many features of contexts the routes of Personalizer used, and ignored; empty where they are off."""
         self._gauges = {
             name: Gauge(f"treeward_{name}", about, registry=self._registry)
             for name, about in (
@@ -86,6 +88,12 @@ class Metrics(Collector):
             names = [*(str(float(step)) for step in STEPS), "+Inf"]
             seconds.add_metric((route,), list(zip(names, upto, strict=True)), self._seconds[route])
         yield seconds
+        if self.features:
+            about = "Features of contexts in the requests of Personalizer."
+            features = CounterMetricFamily("treeward_personalizer_features", about, labels=("use",))
+            for use, count in self.features.items():
+                features.add_metric((use,), count)
+            yield features
         counts = self._served.service.groups.counts
         for name, about in _GROUPED.items():
             # A gauge, since rewards may be negative or changed: the sum may fall.

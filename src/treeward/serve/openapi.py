@@ -94,13 +94,17 @@ def document(routes: Iterable["Route"], shape: Shape) -> Schema:
     """Return the OpenAPI 3.1 document of some routes, for what is served."""
     routes = list(routes)
     kinds = [kind for route in routes for kind in (route.takes, route.gives) if kind is not None]
-    _, schemas = msgspec.json.schema_components([*kinds, wire.Problem], ref_template="#/components/schemas/{name}")
+    problems = dict.fromkeys([wire.Problem, *(route.problem for route in routes)])
+    _, schemas = msgspec.json.schema_components([*kinds, *problems], ref_template="#/components/schemas/{name}")
     _restrict(schemas, shape)
     paths: Schema = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, shape.keyed)
     about = "Explore a whole catalogue for every user: recommend, give feedback, inspect."
-    keys = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}} if shape.keyed else {}
+    schemes = {"key": {"type": "http", "scheme": "bearer"}}
+    if any(route.problem is not wire.Problem for route in routes):
+        schemes["subscription"] = {"type": "apiKey", "in": "header", "name": "Ocp-Apim-Subscription-Key"}
+    keys = {"securitySchemes": schemes} if shape.keyed else {}
     return {
         "openapi": "3.1.0",
         "info": {"title": "treeward", "version": __version__, "description": about},
@@ -159,7 +163,8 @@ def _condition(kind: str) -> Schema:
 
 
 def _operation(route: "Route", keyed: bool) -> Schema:
-    answers: Schema = {"200": {"description": "Done"} | (_content(route.gives) if route.gives is not None else {})}
+    done = str(route.status)
+    answers: Schema = {done: {"description": "Done"} | (_content(route.gives) if route.gives is not None else {})}
     if route.name in _LINKS:
         links = _LINKS[route.name]
         answers["200"]["links"] = {name: {"operationId": name, "parameters": given} for name, given in links}
@@ -171,7 +176,7 @@ def _operation(route: "Route", keyed: bool) -> Schema:
         codes |= {403, 429, 503} | ({401} if keyed else set())
     if route.takes is not None:
         codes |= {400, 408, 413, 415}
-    error = wire.Health if route.path == "/readyz" else wire.Problem
+    error = wire.Health if route.path == "/readyz" else route.problem
     answers |= {str(code): {"description": _STATUS[code]} | _content(error) for code in sorted(codes)}
     made: Schema = {"summary": route.summary, "operationId": route.name, "responses": answers}
     arguments = [
@@ -183,7 +188,7 @@ def _operation(route: "Route", keyed: bool) -> Schema:
     if route.takes is not None:
         made["requestBody"] = {"required": True} | _content(route.takes)
     if keyed and route.role is not None:
-        made["security"] = [{"key": []}]
+        made["security"] = [{"key": []}] + ([] if route.problem is wire.Problem else [{"subscription": []}])
     return made
 
 

@@ -90,10 +90,21 @@ class Route(NamedTuple):
     gives: type[Struct] | None
     """Type of a JSON answer."""
     wants_request: bool
+    status: int = 200
+    """Status of a successful answer."""
+    problem: type[Struct] = wire.Problem
+    """Type of the body of a refusal."""
 
 
 def route(
-    method: str, path: str, role: str | None, *errors: int, admin: bool = False, gives: Any = None
+    method: str,
+    path: str,
+    role: str | None,
+    *errors: int,
+    admin: bool = False,
+    gives: Any = None,
+    status: int = 200,
+    problem: type[Struct] = wire.Problem,
 ) -> Callable[[Handler], Handler]:
     """Make a method of `Routes` a handler: its parameters `body` and `query` have the types that are decoded."""
 
@@ -105,7 +116,7 @@ def route(
         summary = (handler.__doc__ or "").splitlines()[0].rstrip(".")
         handler.route = Route(  # type: ignore[attr-defined]
             method, path, role, errors, admin, handler.__name__, summary, arguments,
-            kinds.get("body"), kinds.get("query"), answer, "request" in kinds,
+            kinds.get("body"), kinds.get("query"), answer, "request" in kinds, status, problem,
         )  # fmt: skip
         return handler
 
@@ -298,6 +309,10 @@ class Routes:
 
     def _document(self) -> dict[str, Any]:
         public = [route for route in ROUTES if not route.admin]
+        if self._served.settings.personalizer:
+            from treeward.serve.personalizer import PERSONALIZER
+
+            public += PERSONALIZER
         return openapi.document(public, openapi.Shape.of(self._served.explorer, self._served.settings))
 
     @route("GET", "/", None)
@@ -397,6 +412,13 @@ def _compressed(path: str, etag: str) -> bytes:
 def json_response(answer: Any, status: int = 200) -> Response:
     """Return an answer as JSON."""
     return _unkept(wire.encode(answer), "application/json", status)
+
+
+def no_content() -> Response:
+    """Return an answer without a body."""
+    made = Response(status_code=204)
+    made.raw_headers.extend(NOT_KEPT)
+    return made
 
 
 def _unkept(body: bytes, media_type: str, status: int = 200) -> Response:

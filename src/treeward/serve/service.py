@@ -15,6 +15,7 @@ from treeward.core.errors import InvalidArgument, NothingLeft, TreewardError, Un
 from treeward.core.types import AnyArray
 from treeward.core.version import __version__
 from treeward.data.catalogue import Id
+from treeward.embed.features import Context
 from treeward.explorer import records
 from treeward.explorer.explorer import Explorer
 from treeward.explorer.records import Decision
@@ -186,6 +187,12 @@ class Service:
         made = [replace(one, policy=kind, propensity=math.nan) for one, kind in zip(made, kinds, strict=True)]
         self._count(made, held_out=self.groups.held_out(asked.user))
         return wire.Recommendation(made)
+
+    def show(self, user: User, item: Id, context: Context | None) -> Decision:
+        """Record that a user was shown an item that was chosen earlier; return the decision that this makes."""
+        [made] = self.explorer.adopt(user, [item], context=context)
+        self._count([made], held_out=self.groups.held_out(user))
+        return made
 
     def _fallback_items(self, asked: Request) -> list[Id]:
         """Return the caller's own items that may be shown, each once; in the mode `apprentice`, all that exist."""

@@ -129,6 +129,7 @@ class Settings:
     )
     rebuild: NotNegative = _of("share of items that may be added or removed before the tree is rebuilt; 0: never", 0.2)
     snapshots: str = _of("folder for rebuilt trees; by default next to the store, if that is a file", "")
+    personalizer: bool = _of("also answer the requests of Azure Personalizer, under `/personalizer`", False)
     host: str = _of("address to listen on; anything but loopback needs a key", "127.0.0.1")
     port: Annotated[int, Whole(0, 65535)] = _of("0: any free one", 8000)
     admin_port: Annotated[int, Whole(-1, 65535)] = _of(
@@ -166,6 +167,9 @@ class Settings:
         if self.default_reward is not None and not self.window:
             raise InvalidArgument("serve", "window", "above 0 where there is a default_reward", self.window)
         self._check_keys()
+        if self.personalizer and self.repeats is not True:
+            rule = "True where personalizer is on: its callers rank the same actions again and again"
+            raise InvalidArgument("serve", "repeats", rule, self.repeats)
         if bool(self.tls_cert) != bool(self.tls_key):
             raise InvalidArgument("serve", "tls_key", "given where tls_cert is, and only there", self.tls_key)
 

@@ -25,8 +25,8 @@ def load_dataset(path: StrPath, loader: str | Loader | None = None, **options: o
     path
         A folder or file.
     loader
-        ``"coat"``, ``"mind"``, ``"movielens"``, ``"open-bandit"``, ``"recbole"``, ``"sequences"``, ``"tabular"`` or
-        ``"taobao"``; by default inferred from the file names. One of your own: the function itself,
+        ``"coat"``, ``"gorse"``, ``"mind"``, ``"movielens"``, ``"open-bandit"``, ``"recbole"``, ``"sequences"``,
+        ``"tabular"`` or ``"taobao"``; by default inferred from the file names. One of your own: the function itself,
         ``"package.module:function"`` or ``"file.py:function"``.
     options
         What that loader takes. All loaders take `test` and `validation` (how many users, or which share of them, are
