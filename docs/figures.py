@@ -288,45 +288,91 @@ def log() -> Figure:
 
 def interests() -> Figure:
     """Draw what visitors of a shop like, and what the default policy shows them at first and later."""
-    visits, each, drawn = 20, 4, 40
+    visits, each, drawn = 50, 4, 40
     world = tw.World(*vivid(items=20_000, users=200, dim=32, seed=0))
     categories = world.catalogue.categories
     assert categories is not None
     names, department = np.unique([name.split(" > ")[0] for name in categories], return_inverse=True)
     explorer = tw.Explorer(world.catalogue, repeats=False, seed=0)
-    shown = np.zeros((visits, world.users, len(names)))
+    shown, clicks = np.zeros((visits, world.users, len(names))), np.zeros(visits)
     for visit in range(visits):
         for first in range(0, world.users, 50):  # what some teach helps those who come next
             decisions = explorer.recommend(list(range(first, first + 50)), n=each)
             luck = rng.uniforms(0, rng.stream("luck", visit, first), len(decisions))
             clicked = luck < world.chances([d.user for d in decisions], [int(d.item) for d in decisions])
             explorer.feedback({d.id: float(hit) for d, hit in zip(decisions, clicked, strict=True)})
+            clicks[visit] += clicked.sum()
             for decision in decisions:
                 shown[visit, decision.user, department[int(decision.item)]] += 1 / each
     rates = np.zeros((drawn, len(names)))
     for user in range(drawn):
         rates[user] = np.bincount(department, world.probabilities(user)) / np.bincount(department)
     order = np.lexsort((-rates.max(axis=1), rates.argmax(axis=1)))
-    figure = Figure(figsize=(9, 5.4))
+    hits = 100 * clicks / (world.users * each)
+    figure = Figure(figsize=(9, 5.2), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     parts = (
-        ("what they like", rates / rates.max(axis=1, keepdims=True)),
-        ("what visit 1 shows", shown[0, :drawn]),
-        (f"what visits {visits - 4} to {visits} show", shown[-5:, :drawn].mean(axis=0)),
-    )
+        ("What 40 visitors like\n(treeward does not know)", rates / rates.max(axis=1, keepdims=True)),
+        (f"What visit 1 shows them:\n{hits[0]:.0f} % of the items are clicked", shown[0, :drawn]),
+        (f"What visits {visits - 4} to {visits} show them:\n{hits[-5:].mean():.0f} % are clicked",
+         shown[-5:, :drawn].mean(axis=0)),
+    )  # fmt: skip
     for axes, (title, values) in zip(panels, parts, strict=True):
         picture = axes.imshow(values[order], cmap="YlOrBr", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-        axes.set_title(title)
-        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+        axes.set_title(title, fontsize=11)
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=9)
         axes.set_yticks([])
         axes.tick_params(length=0)
-    panels[0].set_ylabel(f"{drawn} visitors, one per row")
-    legend = "click rate, as a share of the best department's; share of the items shown"
-    figure.colorbar(picture, ax=panels, orientation="horizontal", shrink=0.5, aspect=40, label=legend)
+    panels[0].set_ylabel("one visitor per row")
+    legend = "left: click rate of a department, compared with the visitor's best; middle and right: share of the items"
+    figure.colorbar(picture, ax=panels, orientation="horizontal", shrink=0.6, aspect=50, label=legend)
+    return figure
+
+
+def architecture() -> Figure:
+    """Draw the parts, and what flows between them."""
+    figure = Figure(figsize=(9.6, 5))
+    axes = bare(figure.subplots())
+    axes.set_xlim(-0.05, 12)
+    axes.set_ylim(0, 6.3)
+    yours, stored, derived = COLOURS[4], COLOURS[0], COLOURS[2]
+    parts = (
+        ((0, 4.2), yours, "your shop", "asks what to show;\nreports clicks and purchases,\nnow, later or twice"),
+        ((4.3, 4.2), INK, "decide and learn",
+         "a policy (Beam, HCB, pHCB)\nsearches the tree with a bandit;\nthe same events and draws\ndecide the same"),
+        ((8.6, 4.2), stored, "snapshot",
+         "catalogue: ids and vectors;\ntree: clusters of items;\nswapped while it serves"),
+        ((0, 0.6), derived, "states of users",
+         "posterior and open nodes;\nrecent users in memory, others\nrebuilt when they come"),
+        ((4.3, 0.6), stored, "the log of events",
+         "what was shown, what it earned;\nSQLite or PostgreSQL; on disk\nbefore it is acknowledged"),
+        ((8.6, 0.6), derived, "the crowd",
+         "what all users taught: shared\ntaste, item effects, spread of\ntastes; numbered editions"),
+    )  # fmt: skip
+    for (left, bottom), colour, name, text in parts:
+        axes.add_patch(Rectangle((left, bottom), 3.3, 1.9, facecolor="white", edgecolor=colour, lw=1.6))
+        axes.text(left + 0.14, bottom + 1.75, name, fontweight="bold", va="top", color=colour)
+        axes.text(left + 0.14, bottom + 1.35, text, va="top", fontsize=9.3, linespacing=1.35)
+    for start, end, text, at, side in (
+        ((3.35, 5.6), (4.25, 5.6), "recommend,\nfeedback", (3.8, 5.7), "center"),
+        ((4.25, 4.9), (3.35, 4.9), "items,\ntheir ids", (3.8, 4.28), "center"),
+        ((8.55, 5.2), (7.65, 5.2), "items", (8.1, 5.3), "center"),
+        ((5.95, 4.15), (5.95, 2.55), "events", (6.05, 3.3), "left"),
+        ((4.25, 1.5), (3.35, 1.5), "replay", (3.8, 1.6), "center"),
+        ((7.65, 1.5), (8.55, 1.5), "sums", (8.1, 1.6), "center"),
+        ((2.0, 2.55), (4.9, 4.15), "this user", (2.45, 3.4), "right"),
+        ((10.0, 2.55), (7.1, 4.15), "everybody", (9.5, 3.4), "left"),
+    ):
+        axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.2})
+        axes.text(*at, text, fontsize=8.5, style="italic", ha=side)
+    note = (("yours", yours), ("stored", stored), ("computed from what is stored; can be discarded", derived))
+    for (word, colour), at in zip(note, (0.0, 1.2, 2.5), strict=True):
+        axes.text(at, 0.1, word, color=colour, fontsize=9.5)
     return figure
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
+    "architecture": architecture,
     "tree": tree,
     "descent": descent,
     "field": field,

@@ -5,9 +5,11 @@ import os
 import re
 import runpy
 import shlex
+import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,6 +22,7 @@ from treeward.cli.app import COMMANDS, app, load
 from treeward.experiment.stream_arms import ARMS
 
 ROOT = Path(__file__).parents[1]
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -28,7 +31,9 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-RUN = [page for page in PAGES[1:] if blocks(page, "python") or blocks(page, "console")]
+WALKED = (ROOT / "README.md", ROOT / "docs" / "tutorial.md")
+"""Pages that start a service."""
+RUN = [page for page in PAGES if page not in WALKED and (blocks(page, "python") or blocks(page, "console"))]
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
@@ -46,26 +51,122 @@ def test_python_and_commands_in_the_docs_run(page, tmp_path, monkeypatch):
                     run(*shlex.split(line), cwd=tmp_path)
 
 
-def test_everything_in_the_readme_runs(tmp_path, monkeypatch):
-    """Its Python, then its commands as one shell would run them, on a port that is free."""
-    monkeypatch.chdir(tmp_path)
-    for block in blocks(ROOT / "README.md", "python"):
-        exec(compile(block, "README.md", "exec"), {})
-    lines = re.findall(r"^\$ (.*)$", "\n".join(blocks(ROOT / "README.md", "console")), re.MULTILINE)
-    assert {line.split()[0] for line in lines} == {"treeward", "curl"}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    script = "\n".join(lines).replace("treeward serve", f"treeward serve --port {port} --admin-port 0")
-    done = subprocess.run(
-        ["bash", "-euc", "trap 'kill $(jobs -p)' EXIT; curl() { command curl --fail \"$@\"; }\n"
-         + script.replace(":8000", f":{port}")],
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count('"decision_id"') >= 3
-    assert '"outcome":"recorded"' in done.stdout
+class Shell:
+    """What a reader's terminal does with the blocks of a page: one interpreter, and jobs in the background."""
+
+    def __init__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.space, self.jobs, self.said = {}, [], ""
+        self.env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+    def run(self, language, block):
+        block = block.replace(":8000", f":{self.port}")
+        if language == "python":
+            exec(compile(block, "page", "exec"), self.space)
+            return
+        for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+            if kill := re.fullmatch(r"kill (-9 )?%(\d)", line):
+                job = self.jobs[int(kill[2]) - 1]
+                os.killpg(job.pid, signal.SIGKILL if kill[1] else signal.SIGTERM)
+                assert job.wait(60) == (-signal.SIGKILL if kill[1] else 0)
+                continue
+            line = line.replace("treeward serve", f"treeward serve --port {self.port} --admin-port 0")
+            if line.endswith(" &"):
+                words = shlex.split(line.removesuffix(" &"))
+                self.jobs.append(subprocess.Popen(words, env=self.env, start_new_session=True))
+                continue
+            command = ["bash", "-euc", 'curl() { command curl --fail "$@"; }\n' + line]
+            done = subprocess.run(command, env=self.env, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, (line, done.stdout, done.stderr)
+            self.said += done.stdout
+
+    def close(self):
+        for job in self.jobs:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+
+
+def walk(page, folder, monkeypatch):
+    """Run the blocks of a page in their order, background services included; return what its commands printed."""
+    monkeypatch.chdir(folder)
+    shell = Shell()
+    try:
+        for language, block in re.findall(
+            r"^```(python|console)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
+        ):
+            shell.run(language, block)
+    finally:
+        shell.close()
+    return shell.said
+
+
+def test_everything_in_the_readme_runs(tmp_path, monkeypatch, capsys):
+    said = walk(ROOT / "README.md", tmp_path, monkeypatch)
+    assert said.count('"decision_id"') >= 3
+    assert '"outcome":"recorded"' in said
+    [shown] = blocks(ROOT / "README.md", "text")
+    assert capsys.readouterr().out == shown
+
+
+def test_the_readme_takes_a_minute_to_read():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_tutorial_can_be_walked(tmp_path, monkeypatch, capsys):
+    said = walk(ROOT / "docs" / "tutorial.md", tmp_path, monkeypatch)
+    printed = capsys.readouterr().out
+    rates = [float(rate) for rate in re.findall(r"([\d.]+) clicks per visitor", printed)]
+    assert len(rates) == 4
+    assert rates[-1] > 1.5 * rates[0], rates  # the page says that it learns
+    assert '"user":"visitor 7"' in said
+
+
+def shell_lines(page):
+    """Return the commands of `sh` blocks, which are shown and not run: one line each, without comments."""
+    for block in blocks(page, "sh"):
+        block = re.sub(r"<<'END'\n.*?\nEND\n", "\n", block, flags=re.DOTALL)
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):  # of the environment
+                words = words[1:]
+            if words:
+                yield words
+
+
+SHOWN = [page for page in PAGES if blocks(page, "sh")]
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.name)
+def test_commands_that_are_shown_but_not_run_are_accepted(page):
+    """`treeward ...` is parsed as the shell would; a make target, an extra and a route exist."""
+    for words in shell_lines(page):
+        if words[0] == "treeward":
+            stop = next((at for at, word in enumerate(words) if word in ("&", "&&", "|", ";", ">")), len(words))
+            accept(words[1:stop])
+        elif words[0] == "make":
+            targets = [word for word in words[1:] if "=" not in word]
+            subprocess.run(["make", "-n", *targets], cwd=ROOT, check=True, capture_output=True)
+        elif words[0] == "pip":
+            for extras in re.findall(r"\[([\w,]+)\]", " ".join(words)):
+                assert set(extras.split(",")) <= EXTRAS, words
+        elif words[0] == "curl":
+            source = "".join(path.read_text() for path in (ROOT / "src" / "treeward" / "serve").glob("*.py"))
+            routes = re.findall(r'"(?:GET|POST|PUT|DELETE)", "([^"{]+)', source)
+            [path] = {re.sub(r"https?://[^/]+|localhost:\d+|\?.*", "", word) for word in words if ":80" in word}
+            assert any(path == route or (path.startswith(route) and route != "/") for route in routes), words
+
+
+def accept(words):
+    """Parse a command line without running it; a usage error is raised."""
+    name, *rest = words
+    command = load(name)
+    while hasattr(command, "commands") and getattr(command, "commands", None):
+        name, *rest = rest
+        command = command.commands[name]
+    command.make_context(name, rest)
 
 
 def test_what_the_readme_says_to_make_is_there():

@@ -75,9 +75,12 @@ def test_citation_names_this_version_and_the_paper():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert cited["version"] == treeward.__version__
     [paper] = cited["references"]
-    readme = (ROOT / "README.md").read_text()
-    assert paper["title"] in readme
-    assert all(f"{one['given-names']} {one['family-names']}" in readme for one in paper["authors"])
+    page = (ROOT / "docs" / "paper.md").read_text()
+    assert paper["title"] in page
+    readme = (ROOT / "README.md").read_text().replace("\n", " ")
+    for one in paper["authors"]:
+        assert f"{one['family-names']}, {one['given-names']}" in page
+        assert f"{one['given-names']} {one['family-names']}" in readme
 
 
 def test_source_files_stay_small():

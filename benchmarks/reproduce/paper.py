@@ -72,7 +72,7 @@ def claims(results: Results) -> str:
     return by_log(results, "rewards", [(f"{a} above {b}", one(a, b)) for a, b in CLAIMS], TAOBAO)
 
 
-def readme_claims(results: Results) -> str:
+def claims_in_short(results: Results) -> str:
     """Return the claims in short: each over all baselines together."""
 
     def over(arm: str, others: Sequence[str]) -> Callable[[str], str]:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from cells import NOT_RUN, Results, Row, arms_of, by_log, figures_of, gap, pair, reward, share, table
 from jobs import LOGS
 
+from treeward.experiment.stream_arms import BEAM, CROWD, LIST
+
 # What a new shop earns
 
 
@@ -13,32 +15,23 @@ def _clicks(results: Results, job: str, arm: str, what: str = "clicks", form: st
     return pair(arms[arm][what], form) if arm in arms else NOT_RUN
 
 
-def _ratio(results: Results, job: str, what: str, one: str, other: str, form: str) -> str:
-    arms = arms_of(results, job)
-    if not {one, other} <= set(arms):
-        return NOT_RUN
-    value = arms[one][what][0] / arms[other][what][0]
-    return f"{100 * value:.0f} %" if form == "%" else f"{value:.1f}"
-
-
-BEAM, CROWD, LIST = "Beam", "Beam, crowd", "popularity list"
+WABBIT = "Vowpal Wabbit, SquareCB, 50 drawn items"
 
 
 def readme_stream(results: Results) -> str:
-    """Return what a new shop earns, in short."""
+    """Return what a new shop earns, in short: the default, and by how much it is ahead of the usual alternatives."""
+
+    def ahead(arm: str, kind: str = "stream") -> Callable[[str], str]:
+        return lambda job: _clicks(results, job.replace("stream", kind), arm, "default minus it", "+.3f")
+
     said: list[Row] = [
-        ("**the default, starting from nothing**", lambda job: _clicks(results, job, CROWD)),
-        ("a popularity list known in advance", lambda job: _clicks(results, job, LIST)),
-        ("the default as a share of that list, last third of the visits",
-         lambda job: _ratio(results, job, "last", CROWD, LIST, "%")),
-        ("the default, divided by `Beam` that learns each user separately",
-         lambda job: _ratio(results, job, "clicks", CROWD, BEAM, "x")),
-        ("ALS refitted daily, divided by the same",
-         lambda job: _ratio(results, job, "clicks", "ALS, daily", BEAM, "x")),
-        ("`Beam` with a crowd fitted to a log and then fixed",
-         lambda job: _clicks(results, job, "Beam, offline prior")),
-        ("the same, still learning", lambda job: _clicks(results, job, "Beam, prior and crowd")),
-    ]  # fmt: skip
+        ("**clicks per visit of the default, starting from nothing**", lambda job: _clicks(results, job, CROWD)),
+        ("minus a list of what is popular, known in advance", ahead(LIST)),
+        ("minus popularity, learned online", ahead("online popularity")),
+        ("minus ALS, refitted every day", ahead("ALS, daily")),
+        ("minus Vowpal Wabbit: SquareCB, 50 drawn items", ahead(WABBIT, "peers")),
+        ("minus the same policy, each user learned separately", ahead(BEAM)),
+    ]
     return by_log(results, "stream", said)
 
 
@@ -76,17 +69,13 @@ def readme_prior(results: Results) -> str:
         return lambda job: gap(results, job.replace("frontier", kind), one, other)
 
     rows: list[Row] = [
-        ("a popularity list", lambda job: reward(results, job, "popularity")),
-        ("`Beam` with the prior, minus the popularity list", minus("Beam", "popularity")),
-        ("`Beam` **without prior or crowd**, minus the popularity list", minus("Beam, no prior", "popularity")),
-        ("`Beam` with the prior, minus ALS with clicks folded in", minus("Beam", "ALS, folded in")),
-        ("`Beam`, minus pHUCB (the paper's pHCB with LinUCB), same prior", minus("Beam", "pHUCB + prior")),
-        ("`Beam`, minus the best [rival since 2021](docs/rivals.md), same prior",
-         lambda job: _best_rival(results, job)),
-        ("`Beam`, minus exact LinUCB over all items, same prior", minus("Beam", "LinUCB, exact + prior")),
-        ("multiplications of `Beam`, as a share of exact LinUCB's",
-         lambda job: share(results, job, "multiplications", "Beam", "LinUCB, exact + prior")),
-    ]  # fmt: skip
+        ("**clicks of `Beam` with the prior**", lambda job: reward(results, job, "Beam")),
+        ("minus a popularity list", minus("Beam", "popularity")),
+        ("minus ALS, clicks folded in", minus("Beam", "ALS, folded in")),
+        ("minus the best rival since 2021, same prior", lambda job: _best_rival(results, job)),
+        ("minus exact LinUCB, same prior", minus("Beam", "LinUCB, exact + prior")),
+        ("`Beam` **without prior or crowd**, minus the list", minus("Beam, no prior", "popularity")),
+    ]
     return by_log(results, "frontier", rows)
 
 

@@ -91,7 +91,7 @@ def printed(results: Results) -> str:
 TABLES: dict[str, Callable[[Results], str]] = {
     "readme-stream": practice.readme_stream,
     "readme-prior": practice.readme_prior,
-    "readme-claims": paper.readme_claims,
+    "claims-in-short": paper.claims_in_short,
     "stream": practice.stream,
     "stream-attributes": lambda results: practice.stream(results, "attributes", LOGS[:3]),
     "frontier": practice.frontier,
