@@ -115,9 +115,7 @@ def test_metadata_say_where_everything_is(dist):
     assert metadata.get_all("License-File") == ["LICENSE"]
     assert metadata["Requires-Python"] == ">=3.11"
     classifiers = metadata.get_all("Classifier")
-    assert [one.rpartition(" ")[2] for one in classifiers if re.search(r"Python :: 3\.", one)] == [
-        "3.11", "3.12", "3.13", "3.14",
-    ]  # fmt: skip
+    assert [one.rpartition(" ")[2] for one in classifiers if re.search(r"Python :: 3\.", one)] == ["3.11", "3.12"]
     assert [one for one in classifiers if one.startswith("Operating System")] == ["Operating System :: POSIX :: Linux"]
     assert set(metadata.get_all("Provides-Extra")) == set(project["optional-dependencies"])
 

@@ -50,7 +50,7 @@ def test_pythons_are_those_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = set(re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"])))
     used = {values["python"] for job in JOBS.values() for values in matrix(job) if values}
-    assert used == named
+    assert used >= named
     systems = {job["runs-on"].partition("-")[0] for job in JOBS.values()}
     assert systems == {"ubuntu", "macos"}
     for job in ("linux", "macos"):
