@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 export PYTHONDONTWRITEBYTECODE =
 DEFINED_BY := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint unit coverage mutants bench reproduce peers torture audit notebooks docs dist package clean
+.PHONY: help demo test lint unit coverage mutants bench reproduce peers torture audit notebooks docs dist package versions ready clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -120,7 +120,7 @@ docs: .venv/docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html"
 
-dist: .venv/dev ## build the wheel and the source archive into dist/
+dist: .venv/base ## build the wheel and the source archive into dist/
 	@$(PIP) build
 	$(BIN)/python -m build
 
@@ -128,5 +128,18 @@ package: .venv/dev ## build both, install the wheel in an empty environment, and
 	@$(PIP) build
 	$(BIN)/python -m pytest -q tests/package.py
 
+.versions/uv/bin/uv:
+	@echo "Setting up .versions ..."
+	@$(PYTHON) -m venv .versions/uv
+	@.versions/uv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+
+# SETS names some of lowest, newest and tested; PYTHON the interpreter that runs the tests.
+versions: .versions/uv/bin/uv ## a quick part of the tests with the lowest and the newest dependencies (ten minutes)
+	$(PYTHON) tests/versions.py $(SETS)
+
+ready: .venv/base ## whether version, changelog and citation fit a tag: make ready TAG=v0.1.0
+	@$(PIP) pyyaml
+	@$(BIN)/python tests/ready.py "$(TAG)"
+
 clean: ## remove what the other targets made
-	rm -rf .venv .audit .peers site dist demo-out reproduce-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .versions .audit .peers site dist demo-out reproduce-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis

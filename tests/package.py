@@ -11,8 +11,10 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import numpy as np
@@ -96,18 +98,72 @@ def test_the_source_archive_makes_the_same_wheel_and_holds_what_tests_need(dist,
     assert {name for name in tracked if not name.startswith((".", "deploy/"))} - held == {"Dockerfile", "compose.yaml"}
 
 
+def told(wheel):
+    """Return the metadata of a wheel, as an index shows it."""
+    [metadata] = (held for name, held in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
+    return message_from_bytes(metadata)
+
+
+def test_metadata_say_where_everything_is(dist):
+    metadata = told(dist["wheel"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    urls = dict(line.split(", ") for line in metadata.get_all("Project-URL"))
+    assert urls == project["urls"]
+    assert urls.keys() == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+    assert all(url.startswith("https://") for url in urls.values())
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata.get_all("License-File") == ["LICENSE"]
+    assert metadata["Requires-Python"] == ">=3.11"
+    classifiers = metadata.get_all("Classifier")
+    assert [one.rpartition(" ")[2] for one in classifiers if re.search(r"Python :: 3\.", one)] == ["3.11", "3.12"]
+    assert [one for one in classifiers if one.startswith("Operating System")] == ["Operating System :: POSIX :: Linux"]
+    assert set(metadata.get_all("Provides-Extra")) == set(project["optional-dependencies"])
+
+
+def test_links_of_the_long_description_lead_to_the_tag(dist):
+    metadata = told(dist["wheel"])
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    shown, readme = metadata.get_payload(decode=True).decode(), (ROOT / "README.md").read_text()
+    targets, written = (re.findall(r"\]\(([^)\s]+)\)", text) for text in (shown, readme))
+    assert len(targets) == len(written) > 20
+    homes = {
+        f"https://github.com/treeward/treeward/blob/v{metadata['Version']}/": False,
+        f"https://raw.githubusercontent.com/treeward/treeward/v{metadata['Version']}/": True,
+    }
+    for target, local in zip(targets, written, strict=True):
+        home = next((home for home in homes if target.startswith(home)), None)
+        if home is None:
+            assert target == local
+            assert re.match("https://|#", target), target
+        else:
+            assert target.removeprefix(home) == local
+            assert homes[home] == local.endswith((".png", ".svg"))
+            assert (ROOT / local.partition("#")[0]).exists(), local
+    assert re.sub(r"\]\([^)\s]+\)", "]()", shown).strip() == re.sub(r"\]\([^)\s]+\)", "]()", readme).strip()
+
+
+def test_the_service_takes_no_more_room_than_the_docs_say(dist, tmp_path):
+    """Most of it are compiled libraries: llvmlite, polars, scipy and numpy alone take more than 500 MB."""
+    venv.create(tmp_path / "env", with_pip=False)
+    pip = [sys.executable, "-m", "pip", "--python", tmp_path / "env" / "bin" / "python", "install", "--no-compile"]
+    subprocess.run([*pip, "--quiet", "-c", ROOT / "constraints.txt", f"{dist['wheel']}[serve]"], check=True, env=CLEAN)
+    size = sum(path.lstat().st_size for path in (tmp_path / "env").rglob("*") if path.is_file()) / 1e6
+    said = re.search(r"takes (\d+) MB", (ROOT / "docs" / "install.md").read_text())[1]
+    assert 0.9 * int(said) < size < 1.05 * int(said)
+
+
 def test_it_installs_whole_and_is_sound(bare, place):
     assert use(bare, place, "python", "-m", "pip", "check").returncode == 0
     assert "Usage: treeward" in use(bare, place, "treeward", "--help").stdout
     done = use(bare, place, "treeward", "doctor", "--json")
-    told = json.loads(done.stdout)
-    assert done.returncode == 0, told
-    assert told["sound"] is True
-    assert {extra: told["extras"][extra]["complete"] for extra in told["extras"]} == dict.fromkeys(
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, found
+    assert found["sound"] is True
+    assert {extra: found["extras"][extra]["complete"] for extra in found["extras"]} == dict.fromkeys(
         ("train", "serve", "postgres", "ray", "als"), False
     )
-    assert told["extras"]["serve"]["get"].startswith("pip install 'treeward[serve]' -c ")
-    assert all(one["tried"] == one["installed"] for one in told["packages"] if one["extra"] is None)
+    assert found["extras"]["serve"]["get"].startswith("pip install 'treeward[serve]' -c ")
+    assert all(one["tried"] == one["installed"] for one in found["packages"] if one["extra"] is None)
 
 
 SNIPPET = """

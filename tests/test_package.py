@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import treeward
+from tests.ready import problems
 from treeward.cli.doctor import EXTRAS
 
 ROOT = Path(__file__).parents[1]
@@ -97,3 +98,19 @@ def test_every_dependency_is_pinned_and_justified():
     assert wanted - pinned == set()
     decisions = (ROOT / "docs" / "decisions.md").read_text()
     assert {name for name in wanted if name not in decisions} == set()
+
+
+def test_a_tag_fits_version_changelog_and_citation(tmp_path):
+    assert problems(f"v{treeward.__version__}") == []
+    for path in ("CHANGELOG.md", "CITATION.cff", "src/treeward/core/version.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text((ROOT / path).read_text())
+    assert problems("v9.9.9", tmp_path) == [f"the tag must be v{treeward.__version__}, got v9.9.9"]
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text(re.sub(r"- \d{4}-\d\d-\d\d", "- unreleased", changelog.read_text(), count=1))
+    assert problems(f"v{treeward.__version__}", tmp_path) == [
+        "CHANGELOG.md: the first heading must have a date",
+        "CITATION.cff: date-released must be the date in CHANGELOG.md",
+    ]
+    (tmp_path / "src/treeward/core/version.py").write_text('__version__ = "9.9.9"\n')
+    assert len(problems("v9.9.9", tmp_path)) == 4

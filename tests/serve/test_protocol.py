@@ -1,6 +1,7 @@
 """Callers who send too much, too slowly, or never read."""
 
 import json
+import os
 import re
 import socket
 import time
@@ -69,6 +70,15 @@ def test_a_caller_who_never_reads_is_disconnected_and_takes_no_memory(service):
         assert cut(caller, b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}" * 20)
     assert megabytes(service.process) - before < 30
     assert httpx.get(f"{service.url}/livez").status_code == 200
+
+
+def test_a_caller_who_never_reads_is_disconnected_where_the_kernel_does_not_tell(items, tmp_path, monkeypatch):
+    """As on macOS, whose sockets have no TCP_INFO."""
+    (tmp_path / "sitecustomize.py").write_text("import socket\ndel socket.TCP_INFO\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with serving(tmp_path, items, "--set", "body_timeout=1.0") as running, connected(running.url) as caller:
+        assert cut(caller, b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}" * 20)
+        assert httpx.get(f"{running.url}/livez").status_code == 200
 
 
 def test_a_caller_who_never_reads_causes_no_errors_in_the_log(service):

@@ -6,7 +6,6 @@ files that no manifest names; the next write removes them.
 """
 
 import errno
-import fcntl
 import hashlib
 import io
 import os
@@ -32,6 +31,7 @@ from treeward.core.errors import (
     InvalidArgument,
 )
 from treeward.core.files import open_npy, sync_folder
+from treeward.core.locks import lock_whole
 from treeward.core.types import AnyArray
 from treeward.core.version import __version__
 
@@ -208,10 +208,8 @@ def _sole_writer(folder: Path, format: str, stems: set[str], overwrite: bool) ->
         handle = os.open(folder, os.O_RDONLY)
         made, before = _Made(), None
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ArtefactWrite(f"cannot write {folder}: another process is writing it") from error
+            if not lock_whole(handle):
+                raise ArtefactWrite(f"cannot write {folder}: another process is writing it")
             before = _names_in(folder, format, stems, overwrite)
             yield made
         finally:

@@ -10,6 +10,7 @@
     ├── FeedbackLate        (ValueError)         feedback after its time window
     ├── NothingLeft         (ValueError)         fewer items to show than were asked for
     ├── ExtraMissing        (ImportError)        a package of an extra is not installed
+    ├── PlatformUnsupported                      this operating system lacks what treeward needs
     ├── DataError           (ValueError)         a file the caller gave does not hold what it should
     ├── StoreError                               a store of events
     │   ├── StoreInUse                           another process has it open
@@ -24,6 +25,7 @@
         └── ArtefactWrite   (OSError)            could not be written; nothing has changed
 """
 
+import sys
 from typing import Self
 
 
@@ -90,6 +92,15 @@ class ExtraMissing(TreewardError, ImportError):
     def of(cls, what: str, package: str | None, extra: str) -> Self:
         """Return the error that says what needs which package, and how to install it."""
         return cls(f"{what} needs {package}: pip install 'treeward[{extra}]'")
+
+
+class PlatformUnsupported(TreewardError):
+    """The operating system lacks what treeward needs: on Windows, its file locks."""
+
+    @classmethod
+    def here(cls) -> Self:
+        """Return the error that names this system."""
+        return cls(f"treeward needs Linux or macOS, got {sys.platform!r}; on Windows, run it in WSL or a container")
 
 
 class DataError(TreewardError, ValueError):

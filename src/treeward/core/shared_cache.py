@@ -3,7 +3,6 @@
 The only users of numba's own classes besides `compiled`, which does without this module where a numba lacks them.
 """
 
-import fcntl
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -14,6 +13,8 @@ from typing import Any
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
+
+from treeward.core.locks import free_byte, lock_byte
 
 PATIENCE = 120.0
 """Seconds after which a process compiles itself: another one may have been stopped, and keeps its lock."""
@@ -45,7 +46,7 @@ class Turns:
         if (file, at) in self.held:
             return False
         try:
-            if not _locked(file, at):
+            if not lock_byte(file, at):
                 with self.waiting():
                     self._wait(file, at)
         except OSError:  # patience is at an end, or the file system has no locks
@@ -59,7 +60,7 @@ class Turns:
         while len(self.held) > count:
             file, at = self.held.pop()
             with suppress(OSError):
-                fcntl.lockf(file, fcntl.LOCK_UN, 1, at)
+                free_byte(file, at)
 
     def _file(self, folder: str) -> int | None:
         """Return the folder's file, which stays open: closing it would give back every lock of this process."""
@@ -72,18 +73,10 @@ class Turns:
     @staticmethod
     def _wait(file: int, at: int) -> None:
         until = monotonic() + PATIENCE
-        while not _locked(file, at):
+        while not lock_byte(file, at):
             if monotonic() > until:
                 raise TimeoutError
             sleep(_POLL)
-
-
-def _locked(file: int, at: int) -> bool:
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
 
 
 turns = Turns()

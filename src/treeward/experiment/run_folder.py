@@ -4,7 +4,6 @@ A cell is a piece of work that depends on nothing but the spec: one arm, one rep
 some of the users. It is written once, whole, and never computed again.
 """
 
-import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treeward.core import artefact
 from treeward.core.errors import ArtefactError, ArtefactExists, ArtefactWrite, InvalidArgument
+from treeward.core.locks import lock_whole
 from treeward.core.progress import Progress
 from treeward.core.tasks import tasks
 
@@ -52,9 +52,11 @@ def locked(place: Path) -> Iterator[None]:
         raise ArtefactWrite(f"{place}: cannot be made ({error.strerror})") from error
     with (place / ".lock").open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ArtefactExists(f"{place}: another run is at work there") from error
+            alone = lock_whole(file)
+        except OSError as error:  # the file system has no locks
+            raise ArtefactWrite(f"{place}: cannot be locked ({error.strerror})") from error
+        if not alone:
+            raise ArtefactExists(f"{place}: another run is at work there")
         yield
 
 

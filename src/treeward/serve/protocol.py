@@ -6,10 +6,11 @@ uvicorn's way to the cold routes. For every request there are limits to the size
 """
 
 import asyncio
+import socket
 import struct
+import sys
 from collections.abc import Mapping
 from fcntl import ioctl
-from socket import IPPROTO_TCP, TCP_INFO
 from termios import TIOCOUTQ
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -28,6 +29,8 @@ _MOST_HEAD = 64 << 10
 """Bytes of a request's headers and trailers together."""
 _MOST_DRAINED = 64 << 10
 """Bytes that are read of the body of a refused request, so that its caller gets to the answer."""
+_KERNEL_TELLS = sys.platform == "linux" and hasattr(socket, "TCP_INFO")
+"""Whether the kernel says how much of what was sent is still unread; elsewhere only full buffers are noticed."""
 _BYTES_ACKED = 120
 """Where the kernel's `struct tcp_info` has the number of bytes that were acknowledged."""
 _PAUSE = 0.25
@@ -139,14 +142,17 @@ class Protocol(HttpToolsProtocol):
         """Return whether answers wait here, or, since what is encrypted waits elsewhere, in the kernel."""
         if self.transport.get_write_buffer_size():
             return True
-        if self.scheme != "https":
+        if self.scheme != "https" or not _KERNEL_TELLS:
             return False
-        socket = self.transport.get_extra_info("socket")
-        return bool(struct.unpack("i", ioctl(socket.fileno(), TIOCOUTQ, bytes(4)))[0])
+        sender = self.transport.get_extra_info("socket")
+        return bool(struct.unpack("i", ioctl(sender.fileno(), TIOCOUTQ, bytes(4)))[0])
 
     def _acknowledged(self) -> int:
-        """Return how many bytes of all answers the caller's side has taken so far."""
-        state = self.transport.get_extra_info("socket").getsockopt(IPPROTO_TCP, TCP_INFO, _BYTES_ACKED + 8)
+        """Return a number that changes when the caller's side takes more bytes: those taken so far, if known."""
+        if not _KERNEL_TELLS:
+            return -self.transport.get_write_buffer_size()
+        sender = self.transport.get_extra_info("socket")
+        state = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)
         return int(struct.unpack_from("Q", state, _BYTES_ACKED)[0])
 
     def _watch(self) -> None:
