@@ -79,8 +79,9 @@ def test_the_first_view_compares_both_groups_of_users(tab, http):
     first = tab.locator("#learned .liked").first.inner_text()
     assert nodes["name"][best] in first
     assert f"{100 * nodes['earned'][best] / nodes['shown'][best]:.1f} %" in first
-    until(tab, "document.querySelectorAll('#curve path.curve').length === 2")
-    assert re.search(r"explored for: [\d.]+ % at first", tab.get_attribute("#curve", "aria-label"))
+    label = "document.querySelector('#curve').getAttribute('aria-label')"
+    until(tab, rf"/explored for: [\d.]+ % at first, [\d.]+ % now; held out: [\d.]+ % at first/.test({label})")
+    assert tab.locator("#curve path.curve").count() == 2
     assert not tab.evaluate("Boolean(window.Plotly)")
     shoot(tab, "overview")
     tab.locator("#learned button.link").first.click()

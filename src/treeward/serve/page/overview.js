@@ -4,7 +4,7 @@ import { ask, repeat } from "./api.js";
 import { age, empty, h, loading, number, percent, rated, short } from "./dom.js";
 import { curves, fitted, interval } from "./figure.js";
 
-const EVERY = 2000, EACH_CROWD = 5000, EACH_LIFT = 30000, FEW = 10, SHOWN = 20;
+const EVERY = 2000, EACH_CROWD = 5000, EACH_LIFT = 30000, FEW = 30, SHOWN = 20;
 
 export async function show(root, parts, go, about) {
   const { clicks, each, share } = rated(about), unit = clicks ? "clicks per 100 visits" : "reward per visit";
@@ -106,10 +106,9 @@ export async function show(root, parts, go, about) {
 
   // Ratio of sums over the last `window` parts, at every part; null where there are too few visits to say.
   const smooth = (above, below, window) => above.map((_, i) => {
-    const usual = below.reduce((a, b) => a + b, 0) * window / below.length;
     let top = 0, bottom = 0;
     for (let j = Math.max(0, i - window + 1); j <= i; j++) { top += above[j]; bottom += below[j]; }
-    return bottom >= Math.max(FEW, usual / 4) ? Math.max(0, top / bottom) : null;
+    return bottom >= FEW ? Math.max(0, top / bottom) : null;
   });
 
   function drawCurve() {
@@ -138,7 +137,7 @@ export async function show(root, parts, go, about) {
       .filter((one, i) => i > 0 && nodes.parent[i] === nodes.node[0] && one.shown >= SHOWN).sort((a, b) => b.rate - a.rate);
     const most = Math.max(1e-9, ...known.map((one) => one.rate)), best = known.slice(0, 4), least = known.slice(4).slice(-2);
     const rows = (label, some) => h("ol", { "aria-label": label }, ...some.map((one) => h("li", { class: "liked" }, link(one.name, "catalogue", String(one.node)),
-      filled("explored", one.rate / most), h("b", { text: share(one.rate) }), h("span", { class: "soft", text: `shown ${number(one.shown)} times` }))));
+      filled("explored", one.rate / most), h("b", { text: share(one.rate) }), h("span", { class: "soft", text: `${number(one.shown)} showings` }))));
     learned.replaceChildren(...[
       crowd.problem && h("p", { class: "problem", text: `Edition ${number(crowd.edition)} stays in use: ${crowd.problem}` }),
       h("p", { text: !crowd.learns ? "Each user is learned alone. With the setting crowd = true, the rewards of one user also help all others."
