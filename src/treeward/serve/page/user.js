@@ -192,6 +192,7 @@ async function one(root, name, start, go, about) {
     const row = held.upto ? [...history.querySelectorAll("[data-upto]")].findLast((one) => Number(one.dataset.upto) >= held.upto) : null;
     row?.setAttribute("aria-current", "true");
     row?.parentElement.classList.add("now");
+    if (row) history.scrollTop = row.offsetTop - history.offsetTop - history.clientHeight / 2;  // the page itself stays where it is
   }
 
   async function tell() {
