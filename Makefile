@@ -48,12 +48,16 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# Pages are tested in a real browser, and shared stores with a real database. If these cannot be installed, their tests
-# are skipped with a message.
-.venv/system: .venv/dev
+# Pages are tested in a real browser, also by axe-core, and shared stores with a real database. If these cannot be
+# installed, their tests are skipped with a message.
+AXE := axe-core@4.14.1
+.venv/system: .venv/dev Makefile
 	@command -v chromium chromium-browser google-chrome > /dev/null \
 		|| { echo "Installing Chromium ..."; apt-get install --yes --quiet=2 --no-install-recommends chromium > /dev/null; } \
 		|| echo "No Chromium here: tests of pages will be skipped (Debian: apt-get install chromium)"
+	@{ command -v npm > /dev/null || { echo "Installing npm ..."; apt-get install --yes --quiet=2 --no-install-recommends npm > /dev/null; }; } \
+		&& npm install --prefix .venv/npm --no-save --no-audit --no-fund --silent $(AXE) \
+		|| echo "No $(AXE) here: accessibility of pages will not be tested (it is installed by npm; Debian: apt-get install npm)"
 	@command -v cc > /dev/null \
 		|| { echo "Installing a C compiler ..."; apt-get install --yes --quiet=2 --no-install-recommends gcc libc6-dev > /dev/null; } \
 		|| echo "No C compiler here: tests of failing disks will fail (Debian: apt-get install gcc libc6-dev)"

@@ -370,6 +370,11 @@ class Inspection:
         assert self._item_counts is not None
         return records.Totals(self._item_counts.covered(), self._item_counts.rewards, self._item_counts.earned)
 
+    def items_earning(self, amount: float) -> int:
+        """Return how many items have rewards that add up to an amount, removed items among them."""
+        assert self._item_counts is not None
+        return self._item_counts.reaching(amount)
+
     @property
     def has_crowd(self) -> bool:
         """Whether users also learn from each other."""

@@ -54,6 +54,12 @@ class ItemCounts:
         self._count_waiting()
         return self._covered
 
+    def reaching(self, amount: float) -> int:
+        """Return how many items have rewards that add up to an amount."""
+        self._count_waiting()
+        with self._lock:
+            return int(np.count_nonzero(self._earned >= amount))
+
     def _grow(self, size: int) -> None:
         if size > len(self._shown):
             more = max(size, len(self._shown) + len(self._shown) // 8) - len(self._shown)

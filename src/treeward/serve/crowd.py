@@ -151,8 +151,13 @@ def _risen(explorer: Explorer) -> list[wire.RisenItem]:
         title = item_name(shop, row) if shop.titles is not None else None
         times, earned = float(now.times[at]), float(now.earned[at])
         effect, mean = round(float(now.effects[at]), 5), round(earned / max(times, 1e-12), 5)
-        found.append(wire.RisenItem(shop.ids[row], title, effect, round(times, 3), mean))
-    return found[:_RISEN]
+        counts = inspect.item_counts(np.array([row]))
+        found.append(wire.RisenItem(
+            shop.ids[row], title, effect, round(times, 3), mean, int(counts.shown[0]), round(float(counts.earned[0]), 6)
+        ))  # fmt: skip
+        if len(found) == _RISEN:
+            break
+    return found
 
 
 def _nodes(explorer: Explorer) -> list[wire.CrowdNode]:

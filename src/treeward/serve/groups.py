@@ -19,7 +19,8 @@ GROUPED = ("decisions", "rewards", "earned")
 """Counted for each group; `matched` and `compared`, of the mode `apprentice`, for all users together."""
 _PLACES = [*((name, group) for name in GROUPED for group in GROUPS), ("matched", ""), ("compared", "")]
 _AT = {place: i for i, place in enumerate(_PLACES)}
-_SECONDS_LIFT_HOLDS = 60.0
+_SECONDS_LIFT_HOLDS, _LIFT_SHARE = 60.0, 20.0
+"""A comparison holds for a minute, and so long that comparing takes at most one in this many seconds."""
 
 
 class GroupCounts:
@@ -57,7 +58,8 @@ class Groups:
         self._store, self._holdout = store, holdout
         self._salt = blake2b(store.identities.secret, digest_size=16, person=b"holdout").digest()
         self.counts = GroupCounts() if counts is None else counts
-        self._lift: tuple[float, wire.Lift] | None = None
+        self._lift: wire.Lift | None = None
+        self._lift_until = 0.0
 
     def held_out(self, user: User) -> bool:
         """Return whether a user is held out; the answer never changes."""
@@ -79,10 +81,12 @@ class Groups:
                 self.counts.add("rewards", rewards[out], out)
 
     def lift(self) -> wire.Lift:
-        """Compare the groups by all events of the store, at most once a minute."""
-        if self._lift is None or monotonic() - self._lift[0] > _SECONDS_LIFT_HOLDS:
-            self._lift = monotonic(), self._compared()
-        return self._lift[1]
+        """Compare the groups by all events of the store: at most once a minute, and less often if it takes long."""
+        begun = monotonic()
+        if self._lift is None or begun > self._lift_until:
+            self._lift = self._compared()
+            self._lift_until = begun + max(_SECONDS_LIFT_HOLDS, _LIFT_SHARE * (monotonic() - begun))
+        return self._lift
 
     def _compared(self) -> wire.Lift:
         as_of = time()

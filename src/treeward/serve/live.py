@@ -1,4 +1,4 @@
-"""What the service did, second by second, during the last quarter of an hour."""
+"""What the service did: second by second during the last quarter of an hour, and in larger parts since its start."""
 
 from collections import deque
 from time import time
@@ -7,10 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from treeward.serve import wire
+from treeward.serve.groups import GROUPED, GROUPS
 from treeward.serve.metrics import STEPS, Metrics
 from treeward.serve.service import Served
 
-_KEPT = 900
+_KEPT, _PERIODS = 900, 240
+_FOUND = 5
+"""An item counts as found once it has earned the largest reward this often."""
 _RECOMMEND, _FEEDBACK = "/v1/recommend", "/v1/feedback"
 
 
@@ -28,6 +31,40 @@ class _Totals(NamedTuple):
     """Histogram of response times of recommend ..."""
     feedback: list[int]
     """... and of feedback."""
+    by_group: tuple[float, ...]
+    """Decisions and rewards' sum of users who are explored for, and of those held out; over all workers."""
+
+
+class Periods:
+    """What happened since the start, in parts of equal length: when there are too many, every two become one."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._length, self._count = most, 1, 0
+        self._rows: list[wire.Period] = []
+
+    def add(self, row: wire.Period) -> None:
+        """Add what happened since the last row."""
+        rows = self._rows
+        if self._count % self._length:
+            rows[-1] = _joined(rows[-1], row)
+        else:
+            if len(rows) == self._most:
+                rows[:] = [_joined(rows[i], rows[i + 1]) for i in range(0, self._most, 2)]
+                self._length *= 2
+            rows.append(row)
+        self._count += 1
+
+    def columns(self) -> dict[str, list[float]]:
+        """Return them as columns, the last part as far as it has come."""
+        rows = list(self._rows)
+        return {name: [getattr(row, name) for row in rows] for name in wire.Period.__struct_fields__}
+
+
+def _joined(one: wire.Period, next: wire.Period) -> wire.Period:
+    return wire.Period(
+        next.time, one.explored + next.explored, round(one.explored_earned + next.explored_earned, 6),
+        one.held_out + next.held_out, round(one.held_out_earned + next.held_out_earned, 6), next.covered,
+    )  # fmt: skip
 
 
 class Live:
@@ -36,8 +73,9 @@ class Live:
     def __init__(self, served: Served, metrics: Metrics) -> None:
         self._served, self._metrics = served, metrics
         self._rows: deque[wire.Second] = deque(maxlen=_KEPT)
-        self._before = self._totals()
-        self._then = time()
+        self._periods = Periods(_PERIODS)
+        self._first = self._before = self._totals()
+        self._since = self._then = time()
 
     def sample(self) -> None:
         """Add a row of what happened since the last one."""
@@ -64,6 +102,12 @@ class Live:
                 totals.commits - before.commits,
             )
         )
+        explored, explored_earned, held_out, held_out_earned = (
+            round(new - old, 6) for new, old in zip(totals.by_group, before.by_group, strict=True)
+        )
+        self._periods.add(
+            wire.Period(round(now, 3), int(explored), explored_earned, int(held_out), held_out_earned, totals.covered)
+        )
         self._before, self._then = totals, now
 
     def since(self, after: float, reason: str) -> wire.LiveView:
@@ -77,12 +121,27 @@ class Live:
             len(explorer), status.problem is None, reason,
         )  # fmt: skip
 
+    def overview(self) -> wire.Overview:
+        """Return what was done since the start."""
+        explorer, totals = self._served.explorer, self._totals()
+        counts, high = self._served.service.groups.counts, self._served.settings.reward_high
+        decisions, rewards, earned = (sum(counts.total(name, group) for group in GROUPS) for name in GROUPED)
+        found_at = max(0.0, _FOUND * high)
+        return wire.Overview(
+            round(self._since, 3), self._periods.columns(), int(decisions), int(rewards), round(earned, 6),
+            explorer.store.status().users, len(explorer), totals.covered,
+            max(0, totals.covered - self._first.covered),
+            explorer.inspect.items_earning(found_at) if found_at else 0, found_at,
+        )  # fmt: skip
+
     def _totals(self) -> _Totals:
+        counts = self._served.service.groups.counts
         service, store = self._served.service, self._served.store
         totals = service.explorer.inspect.totals()
         return _Totals(
             service.decisions, service.bold, totals.rewards, totals.earned, store.status().commits,
             self._metrics.refused(), totals.items, self._metrics.times(_RECOMMEND), self._metrics.times(_FEEDBACK),
+            tuple(counts.total(name, group) for group in GROUPS for name in ("decisions", "earned")),
         )  # fmt: skip
 
 

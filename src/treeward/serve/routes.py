@@ -133,19 +133,24 @@ class Routes:
         self._live, self._metrics, self._reports = live, metrics, Reports(served.settings.reports)
         self._files, self._compressing = _PageFiles(directory=_PAGE), asyncio.Lock()
         self._looker = ThreadPoolExecutor(1, "treeward-look")
+        self._comparer = ThreadPoolExecutor(1, "treeward-lift")
         self._looking = 0
 
     def close(self) -> None:
         """Begin nothing else."""
-        self._looker.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._looker, self._comparer):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     async def _look(self, work: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """Look something up in the one thread for that, so that looking never takes the cores from deciding."""
+        return await self._in(self._looker, lambda: work(*given, **named))
+
+    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], Found]) -> Found:
         if self._looking >= _MOST_LOOKING:
             raise Full
         self._looking += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._looker, lambda: work(*given, **named))
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
         finally:
             self._looking -= 1
 
@@ -255,6 +260,11 @@ class Routes:
         """Return what the service did, second by second."""
         return await self._look(self._live.since, query.after, self._reason())
 
+    @route("GET", "/v1/overview", "read")
+    async def overview(self) -> wire.Overview:
+        """Return what the service has done since its start."""
+        return await self._look(self._live.overview)
+
     @route("GET", "/v1/reports", "read")
     async def reports(self) -> wire.ReportList:
         """List reports of past experiments."""
@@ -268,7 +278,8 @@ class Routes:
     @route("GET", "/v1/lift", "read")
     async def lift(self) -> wire.Lift:
         """Compare users who are explored for with those held out."""
-        return await self._look(self._served.service.groups.lift)
+        # It may read for seconds, and other views should not wait for it.
+        return await self._in(self._comparer, self._served.service.groups.lift)
 
     @route("GET", "/v1/crowd", "read")
     async def crowd(self) -> wire.CrowdView:

@@ -25,6 +25,7 @@ from treeward.serve.crowd import Publisher
 from treeward.serve.groups import GroupCounts, Groups
 from treeward.serve.open_decisions import OpenDecisions
 from treeward.serve.settings import Settings
+from treeward.serve.story import story
 from treeward.store.base import EventStore, User
 from treeward.store.copy import copy
 from treeward.store.events import NOTED, REWARD
@@ -284,7 +285,7 @@ class Service:
         """Return what is known of a user."""
         events, inspect = self.explorer.store.read([user])[0], self.explorer.inspect
         history, interests = inspect.events(events[-_HISTORY:]), inspect.interests(user)[:_HISTORY]
-        return wire.UserView(user, len(events), self.groups.held_out(user), interests, history)
+        return wire.UserView(user, len(events), self.groups.held_out(user), interests, history, story(events))
 
     def field(self, user: User, asked: wire.FieldQuery) -> records.Field:
         """Return a user's interests in the nodes around one, now or after some of the events."""

@@ -97,6 +97,19 @@ class BatchAnswer(Struct):
 # --- users and items -------------------------------------------------------------------------------------------------
 
 
+class Part(Struct):
+    """A part of a user's history."""
+
+    upto: int
+    """How many of the user's events there are up to its end."""
+    shown: int
+    """Items shown in it ..."""
+    rewards: int
+    """... rewards in it ..."""
+    earned: float
+    """... and their sum, with changes to earlier rewards."""
+
+
 class UserView(Struct):
     """What is known of a user."""
 
@@ -105,6 +118,9 @@ class UserView(Struct):
     held_out: bool
     interests: list[Interest]
     history: list[Event]
+    """The last hundred events."""
+    story: list[Part]
+    """All events in at most thirty parts of about equal length, the first ones first."""
 
 
 class Erased(Struct):
@@ -266,6 +282,46 @@ class LiveView(Struct):
     """Why the service is not ready; empty if it is."""
 
 
+class Period(Struct):
+    """What happened in a part of the time since the start, over all workers."""
+
+    time: float
+    """When it ended."""
+    explored: int
+    """Decisions for users who are explored for ..."""
+    explored_earned: float
+    """... and the sum of the rewards that came in meanwhile."""
+    held_out: int
+    """The same for users who are held out."""
+    held_out_earned: float
+    covered: int
+    """Different items shown up to its end."""
+
+
+class Overview(Struct):
+    """What the service has done since its start."""
+
+    since: float
+    """When it started, in seconds since 1970."""
+    periods: dict[str, list[Any]]
+    """Columns of `Period`: at most 240 parts of equal length, which grow with the time since the start."""
+    decisions: int
+    rewards: int
+    earned: float
+    users: int
+    """Users in the store."""
+    items: int
+    """Items that can be shown now."""
+    covered: int
+    """Different items that were ever shown ..."""
+    first_shown: int
+    """... and how many of them were shown for the first time since the start."""
+    found: int
+    """Items whose rewards add up to `found_at` ..."""
+    found_at: float
+    """... which is five times the largest reward; 0: the largest reward is not positive, and nothing is counted."""
+
+
 class Report(Struct):
     """A report of a past experiment."""
 
@@ -298,7 +354,11 @@ class RisenItem(Struct):
     times: float
     """Number of its rewards (old ones count less where there is a half-life) ..."""
     mean: float
-    """... and their mean."""
+    """... and their mean, without what the user's own taste was expected to add."""
+    shown: int
+    """How often it was shown to anybody ..."""
+    earned: float
+    """... and the sum of its rewards."""
 
 
 class CrowdNode(Struct):
@@ -355,7 +415,8 @@ class Lift(Struct):
     """The difference between the two groups' mean rewards per decision, by user."""
 
     as_of: float
-    """When it was computed, in seconds since 1970: at most a minute ago, since it reads every event."""
+    """When it was computed, in seconds since 1970: at most a minute ago, or longer if reading every event takes more
+    than three seconds."""
     explored: Group
     held_out: Group
     difference: float | None

@@ -128,7 +128,7 @@ export async function show(root, [where = "0", what = "", coloured = ""], go) {
   }
 
   const groupRow = (nodes, i) => h("li", {}, h("button", { onclick: () => open(nodes.node[i]) },
-    h("span", { text: nodes.name[i] }), h("span", { text: number(nodes.items[i]) + (nodes.shown[i] ? " · " + short(nodes.earned[i] / nodes.shown[i]) : "") })));
+    h("span", { text: nodes.name[i] }), h("span", { text: number(nodes.items[i]) + " items" + (nodes.shown[i] ? " · reward " + short(nodes.earned[i] / nodes.shown[i], 2) : "") })));
   const itemRow = (one) => h("li", {}, h("button", { onclick: () => go("catalogue", String(now), String(one.item)) },
     h("span", { text: one.title ?? String(one.item) }), h("span", { text: one.shown ? `${number(one.shown)} shown · ${short(one.earned)}` : "" })));
 
@@ -172,5 +172,10 @@ export async function show(root, [where = "0", what = "", coloured = ""], go) {
 
   list.replaceChildren(h("li", {}, loading("the tree")));
   await load(now, what);
-  return { repaint: draw, move: ([node = "0", item = ""]) => load(Number(node) || 0, item), end: () => { asked?.abort(); chart.clear(place); } };
+  const escape = () => {
+    if (!document.getElementById("item")) return false;
+    go("catalogue", String(now));
+    return true;
+  };
+  return { repaint: draw, escape, move: ([node = "0", item = ""]) => load(Number(node) || 0, item), end: () => { asked?.abort(); chart.clear(place); } };
 }

@@ -1,6 +1,6 @@
 // Drawing with plotly, which is loaded with the first chart and then cached by the browser.
 
-import { number } from "./dom.js";
+import { h, number } from "./dom.js";
 
 let fetched;
 function plotly() {
@@ -65,6 +65,8 @@ function wedges(nodes, told) {
   }
   made.text = made.values.map((items) => number(items) + " items");
   if (told.flat) flatten(made);
+  // Names are a few words each: in wide parts below each other, in narrow ones the first.
+  made.inside = made.labels.map((label, i) => (made.values[i] > made.values[0] / 24 ? label.replaceAll(", ", "<br>") : label.split(", ")[0]));
   return made;
 }
 
@@ -80,9 +82,9 @@ export async function tree(place, nodes, { kind = "sunburst", colour, hint, open
   const Plotly = await plotly(), made = wedges(nodes, { colour, hint, flat });
   const trace = {
     type: kind, ids: made.ids, labels: made.labels, parents: made.parents, values: made.values, customdata: made.customdata,
-    hovertext: made.text, textinfo: "label", branchvalues: "total", sort: false, marker: { colors: made.colors, line: { width: made.ids.length > 120 ? .25 : .6, color: style("--card") } },
+    hovertext: made.text, text: made.inside, textinfo: "text", branchvalues: "total", sort: false, marker: { colors: made.colors, line: { width: made.ids.length > 120 ? .25 : .6, color: style("--card") } },
     hovertemplate: "<b>%{label}</b><br>%{hovertext}<br>%{customdata[1]}<extra></extra>",
-    ...(kind === "sunburst" ? { insidetextorientation: "radial", leaf: { opacity: 1 } } : { tiling: { pad: 1 }, pathbar: { visible: false } }),
+    ...(kind === "sunburst" ? { insidetextorientation: "auto", leaf: { opacity: 1 } } : { tiling: { pad: 1 }, pathbar: { visible: false } }),
   };
   await Plotly.react(place, [trace], layout({
     uniformtext: kind === "sunburst" ? { minsize: 9, mode: "hide" } : {}, sunburstcolorway: WAY, treemapcolorway: WAY,
@@ -109,6 +111,11 @@ export async function lines(place, traces, { title, suffix = "", low = 0, fill }
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     xaxis: { ...axis, type: "date", nticks: 4, tickformat: "%H:%M:%S", tickangle: 0 }, yaxis: { ...axis, rangemode: low === 0 ? "tozero" : "normal", ticksuffix: suffix, title },
   }), { displayModeBar: false, responsive: true });
+}
+
+export function failed(place, error) {
+  clear(place);
+  place.replaceChildren(h("p", { class: "problem", text: `No drawing: ${error.message}. Reload the page to try again.` }));
 }
 
 export function clear(place) {

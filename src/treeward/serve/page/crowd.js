@@ -2,14 +2,12 @@
 
 import { ask, query, repeat } from "./api.js";
 import * as chart from "./chart.js";
-import { empty, h, loading, number, percent, short } from "./dom.js";
+import { age, empty, h, loading, number, rated, short } from "./dom.js";
 
 const EVERY = 2000, KEPT = 900, SMOOTH = 30;
 
-const age = (seconds) => (seconds < 90 ? Math.round(seconds) + " s" : seconds < 5400 ? Math.round(seconds / 60) + " min" : Math.round(seconds / 3600) + " h");
-
 export async function show(root, parts, go, about) {
-  const clicks = about.low === 0 && about.high === 1, each = clicks ? "clicks per visit" : "reward per visit", share = clicks ? percent : short;
+  const { clicks, each, share } = rated(about);
   const title = "What the crowd has learned", curve = each[0].toUpperCase() + each.slice(1) + ` (mean of ${SMOOTH} s, and since the first point)`;
   const numbers = h("div", { class: "numbers", id: "crowd-numbers" }), warned = h("div");
   const place = h("div", { class: "chart low", role: "img", "aria-label": curve });
@@ -19,7 +17,7 @@ export async function show(root, parts, go, about) {
       h("section", { "aria-label": "Groups a new user will like best" }, h("h2", { text: "Groups a new user will like best" }), best,
         h("p", {}, h("button", { text: "Colour the tree by the crowd", onclick: () => go("catalogue", "0", "", "crowd") })))),
     h("div", {}, h("section", { "aria-label": "Items that rose most" }, h("h2", { text: "Items that rose most" }),
-      h("p", { class: "soft", text: "Better liked than items like them: by how much, what they earn, and how often they were tried." }), risen),
+      h("p", { class: "soft", text: "Liked more than items like them: by how much, what a showing earned, and how often they were shown." }), risen),
       h("section", { "aria-label": "Groups a new user will like least" }, h("h2", { text: "Groups a new user will like least" }), worst)))];
   root.replaceChildren(loading("what the crowd has learned"));
   let rows = {}, told = null, gone = false;
@@ -59,7 +57,7 @@ export async function show(root, parts, go, about) {
 
   function draw() {
     if (!told) return;
-    if (!told.learns) { root.replaceChildren(empty("There is no crowd", h("p", { text: "With the setting crowd = true, the rewards of one user also help all others." }))); return; }
+    if (!told.learns) { root.replaceChildren(empty("There is no crowd", h("p", { text: "Each user is learned alone. With the setting crowd = true, the rewards of one user also help all others." }))); return; }
     if (numbers.parentElement !== root) root.replaceChildren(...body);
     warned.replaceChildren(...(told.problem ? [h("p", { class: "problem", role: "alert", text: `Edition ${number(told.edition)} stays in use: ${told.problem}` })] : []));
     numbers.replaceChildren(...[
@@ -67,13 +65,13 @@ export async function show(root, parts, go, about) {
       ["rewards since", number(told.waiting)], [clicks ? "clicks per visit, so far" : "mean reward", told.rewards ? share(told.mean_reward) : "–"],
       ["users compared", number(told.users)], ["time to make it", short(1000 * told.publish_seconds, 2) + " ms"],
     ].map(([label, value]) => h("div", {}, h("b", { text: value }), h("span", { class: "soft", text: label }))));
-    risen.replaceChildren(told.risen.length ? table(["item", "better by", "earned", "tried"], told.risen.map((one) =>
-      [h("button", { class: "link", text: one.title ?? String(one.item), onclick: () => openItem(one.item) }), signed(one.effect), share(one.mean), number(Math.round(one.times))]))
-      : h("p", { class: "soft", text: "Nothing yet: rewards have to come first." }));
+    risen.replaceChildren(told.risen.length ? table(["item", "better by", clicks ? "clicks" : "reward", "shown"], told.risen.map((one) =>
+      [h("button", { class: "link", text: one.title ?? String(one.item), onclick: () => openItem(one.item) }), signed(one.effect), one.shown ? share(one.earned / one.shown) : "–", number(one.shown)]))
+      : h("p", { class: "soft", text: "No item stands out yet. Rewards have to come first: send them with POST /v1/feedback." }));
     groups(best, told.strongest);
     groups(worst, told.weakest);
     const x = (rows.time ?? []).map((time) => new Date(time * 1000));
-    if (x.length) chart.lines(place, [{ name: "lately", x, y: ratio(SMOOTH) }, { name: "since the first point", x, y: ratio(KEPT + 1) }], { suffix: clicks ? " %" : "" }).catch(() => {});
+    if (x.length) chart.lines(place, [{ name: "lately", x, y: ratio(SMOOTH) }, { name: "since the first point", x, y: ratio(KEPT + 1) }], { suffix: clicks ? " %" : "" }).catch((error) => chart.failed(place, error));
   }
 
   await look();

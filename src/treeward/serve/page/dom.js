@@ -17,6 +17,17 @@ export const short = (value, digits = 3) =>
   value === null || value === undefined || Number.isNaN(value) ? "–" : Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 6 });
 export const percent = (value) => (value === null || Number.isNaN(value) ? "–" : (100 * value).toFixed(1) + " %");
 
+export const age = (seconds) => {
+  const [size, word] = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]].find(([one]) => seconds >= 1.5 * one) ?? [1, "second"], count = Math.round(seconds / size);
+  return `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+};
+
+// The words for rewards: those from 0 to 1 are called clicks.
+export const rated = (about) => {
+  const clicks = about.low === 0 && about.high === 1;
+  return { clicks, each: clicks ? "clicks per visit" : "reward per visit", share: clicks ? percent : short };
+};
+
 export const loading = (what) => h("div", { class: "empty", role: "status" }, h("p", { text: "Loading " + what + " …" }));
 
 export const empty = (title, ...more) => h("div", { class: "empty" }, h("h2", { text: title }), ...more);

@@ -53,7 +53,7 @@ export async function show(root) {
       ["99 % answered within", last("p99") === null ? "–" : short(last("p99")) + " ms"],
       ["store", told.store_ok ? "takes writes" : "FAILED"],
     ].map(([label, value]) => h("div", {}, h("b", { text: value }), h("span", { class: "soft", text: label }))));
-    quiet.replaceChildren(...(told.decisions ? [] : [empty("Nothing was recommended since the start", h("p", { text: "The curves begin with the first request." }))]));
+    quiet.replaceChildren(...(told.decisions ? [] : [empty("Nothing was recommended since the start", h("p", { text: "The curves begin with the first request: POST /v1/recommend, or “Recommend now” in the view “A user”." }))]));
     const x = (rows.time ?? []).map((time) => new Date(time * 1000));
     const line = (name, y, colour) => ({ name, x, y, colour });
     const all = {
@@ -65,7 +65,7 @@ export async function show(root) {
       latency: [[line("recommend, half within", rows.p50), line("recommend, 99 % within", rows.p99), line("feedback, 99 % within", rows.feedback_p99)], { suffix: " ms" }],
       store: [[line("waiting", rows.waiting), line("commits", rows.commits)], {}],
     };
-    for (const [name, [traces, options]] of Object.entries(all)) if (traces[0].y) chart.lines(places[name], traces, options).catch(() => {});
+    for (const [name, [traces, options]] of Object.entries(all)) if (traces[0].y) chart.lines(places[name], traces, options).catch((error) => chart.failed(places[name], error));
   }
 
   await look();

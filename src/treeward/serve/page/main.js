@@ -1,16 +1,18 @@
 // The open view, the colours, the key, and the state of the service.
 
 import { ask, key, Problem } from "./api.js";
-import * as catalogue from "./catalogue.js";
 import { h, loading, number, problem } from "./dom.js";
+import * as overview from "./overview.js";
 
 const VIEWS = {
-  catalogue: () => Promise.resolve(catalogue),
+  overview: () => Promise.resolve(overview),
+  catalogue: () => import("./catalogue.js"),
   user: () => import("./user.js"),
   crowd: () => import("./crowd.js"),
   live: () => import("./live.js"),
   experiments: () => import("./experiments.js"),
 };
+const LOADING = { overview: "what the service brings", catalogue: "the tree", user: "the users", crowd: "what was learned", live: "what happened lately", experiments: "the reports" };
 const THEMES = { "": ["◐", "as the system has them"], light: ["☀", "light"], dark: ["☾", "dark"] };
 const root = document.getElementById("view"), state = document.getElementById("state"), facts = document.getElementById("facts");
 let view = null, open = null, about = null, failed = false, turn = 0;
@@ -26,7 +28,7 @@ export function go(...parts) {
 }
 
 async function route(fresh = false) {
-  const mine = ++turn, [given, ...parts] = where(), name = Object.hasOwn(VIEWS, given) ? given : "catalogue";
+  const mine = ++turn, [given, ...parts] = where(), name = Object.hasOwn(VIEWS, given) ? given : "overview";
   for (const link of document.querySelectorAll("nav a[data-view]")) {
     if (link.dataset.view === name) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
@@ -40,21 +42,30 @@ async function route(fresh = false) {
       view = null;
       open = name;
       // Each view draws into an element of its own: answers that arrive after it was left do no harm.
-      const place = h("div", {}, loading(name === "catalogue" ? "the tree" : "this view"));
+      const place = h("div", {}, loading(LOADING[name]));
       root.replaceChildren(place);
-      const module = await VIEWS[name]();
+      const module = await VIEWS[name]().catch(() => { throw new Problem(0, "gone", "A file of the page cannot be fetched."); });
       if (mine !== turn) return;
       const made = await module.show(place, parts, go, about);
       if (mine !== turn) { made.end(); return; }
       view = made;
     }
     failed = false;
+    fetchRest();
   } catch (error) {
     if (mine !== turn || error.name === "AbortError") return;
     fail(error);
   } finally {
     if (mine === turn) root.removeAttribute("aria-busy");
   }
+}
+
+// The files of the other views, so that they open at once, and also while the service does not answer.
+let rest = false;
+function fetchRest() {
+  if (rest) return;
+  rest = true;
+  (window.requestIdleCallback ?? setTimeout)(() => Promise.all(Object.values(VIEWS).map((view) => view())).catch(() => { rest = false; }));
 }
 
 function fail(error) {
@@ -81,14 +92,14 @@ function askForKey() {
   key.forget();
   about = null;
   facts.textContent = "";
-  const input = h("input", { type: "password", id: "key-input", autocomplete: "off", "aria-label": "API key", placeholder: "tw_…" });
+  const input = h("input", { type: "password", id: "key-input", autocomplete: "off", placeholder: "tw_…" });
   root.replaceChildren(h("form", { class: "empty", onsubmit: (event) => {
     event.preventDefault();
     if (input.value.trim()) { key.set(input.value.trim()); route(true); }
   } }, h("h2", { text: "A key, please" }),
     wrong && h("p", { class: "problem", role: "alert", text: "The service does not know that key." }),
-    h("p", { text: "This service answers those who have a key. It is kept in this tab only." }),
-    h("p", {}, input), h("p", {}, h("button", { class: "main", text: "Go on" }))));
+    h("p", { text: "This service answers those who have a key. Ask its operator for one with the role read, or write to try recommendations. It is kept in this tab only." }),
+    h("p", {}, h("label", { for: "key-input", text: "API key" }), input), h("p", {}, h("button", { class: "main", text: "Go on" }))));
   input.focus();
 }
 
@@ -116,13 +127,17 @@ async function pulse() {
     const told = await (await fetch("/readyz", { cache: "no-store" })).json();
     if (!told.ok) [is, text] = ["bad", "not ready: " + told.reason];
     else if (told.crowd) text = "ready, but no new editions: see The crowd";
-  } catch { [is, text] = ["bad", "no answer"]; }
+  } catch { [is, text] = ["bad", "no answer; trying again"]; }
   state.dataset.is = is;
   if (document.getElementById("state-text").textContent !== text) document.getElementById("state-text").textContent = text;
   if (is === "good" && failed) { about = null; failed = false; route(true); }
   setTimeout(pulse, document.hidden ? 10000 : 2500);
 }
 
+// Escape ends what is going on: a replay, an explanation, an open item.
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && !event.defaultPrevented && !event.target.matches?.("input[type=search]") && view?.escape?.()) event.preventDefault();
+});
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); root.focus(); });
 addEventListener("hashchange", () => route());
 route();
