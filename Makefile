@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 export PYTHONDONTWRITEBYTECODE =
 DEFINED_BY := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint unit coverage mutants bench reproduce peers torture audit docs dist package clean
+.PHONY: help demo test lint unit coverage mutants bench reproduce peers torture audit image deploy docs dist package clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -113,6 +113,20 @@ audit: .audit/bin/pip-audit ## known vulnerabilities in the versions of constrai
 		|| { echo "Nothing was audited: no database of vulnerabilities can be reached from here (pypi.org has one)"; exit 1; }
 	$(AUDIT) --strict -r constraints.txt
 
+image: .venv/dev ## build the image and run it with a read-only root; as root on Debian with debootstrap and buildah
+	$(BIN)/python -m tests.image
+
+.deploy/bin/kubernetes-validate: constraints.txt
+	@echo "Setting up .deploy ..."
+	@$(PYTHON) -m venv .deploy
+	@.deploy/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt check-jsonschema kubernetes-validate
+	@touch $@
+
+# It also needs helm (or HELM=PATH), promtool and prometheus, systemd-analyze and nginx. `python -m tests.deploying` renders
+# the chart into deploy/kubernetes.yaml.
+deploy: .venv/dev .venv/kernels .deploy/bin/kubernetes-validate ## check compose.yaml, chart, unit, alerts and scraping with the real programs (a minute)
+	$(BIN)/python -m pytest -q tests/deploying.py
+
 docs: .venv/docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html"
@@ -126,4 +140,4 @@ package: .venv/dev ## build both, install the wheel in an empty environment, and
 	$(BIN)/python -m pytest -q tests/package.py
 
 clean: ## remove what the other targets made
-	rm -rf .venv .audit .peers site dist demo-out reproduce-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .audit .deploy .image .peers site dist demo-out reproduce-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis
