@@ -140,8 +140,13 @@ class Container:
 
     def start(self, log):
         process = subprocess.Popen(self.command(*self.config["Cmd"]), stdout=log, stderr=log)
-        wait_until(lambda: process.poll() is not None or status("/readyz") == 200, "it is ready")
-        assert process.poll() is None
+        try:
+            wait_until(lambda: process.poll() is not None or status("/readyz") == 200, "it is ready", 600)
+            assert process.poll() is None
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
         return process
 
 
