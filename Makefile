@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 export PYTHONDONTWRITEBYTECODE =
 DEFINED_BY := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint unit coverage mutants bench reproduce peers torture audit notebooks docs dist package versions ready clean
+.PHONY: help demo test lint unit coverage mutants bench reproduce peers torture audit notebooks docs dist package versions ready image deploy clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -120,6 +120,20 @@ audit: .audit/bin/pip-audit ## known vulnerabilities in the versions of constrai
 notebooks: .venv/docs .venv/kernels ## run the notebooks and store what they print and draw (two minutes)
 	$(BIN)/python docs/run_notebooks.py
 
+image: .venv/dev ## build the image and run it with a read-only root; as root on Debian with debootstrap and buildah
+	$(BIN)/python -m tests.image
+
+.deploy/bin/kubernetes-validate: constraints.txt
+	@echo "Setting up .deploy ..."
+	@$(PYTHON) -m venv .deploy
+	@.deploy/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt check-jsonschema kubernetes-validate
+	@touch $@
+
+# It also needs helm (or HELM=PATH), promtool and prometheus, systemd-analyze and nginx. `python -m tests.deploying` renders
+# the chart into deploy/kubernetes.yaml.
+deploy: .venv/dev .venv/kernels .deploy/bin/kubernetes-validate ## check compose.yaml, chart, unit, alerts and scraping with the real programs (a minute)
+	$(BIN)/python -m pytest -q tests/deploying.py
+
 docs: .venv/docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html"
@@ -146,4 +160,4 @@ ready: .venv/base ## whether version, changelog and citation fit a tag: make rea
 	@$(BIN)/python tests/ready.py "$(TAG)"
 
 clean: ## remove what the other targets made
-	rm -rf .venv .versions .audit .peers site dist demo-out reproduce-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .versions .audit .peers site dist demo-out reproduce-out test-shots .pytest_cache .mypy_cache .ruff_cache .hypothesis .deploy .image

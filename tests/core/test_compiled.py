@@ -213,6 +213,38 @@ def test_read_only_installation_keeps_kernels_in_the_users_cache(environment, tm
     assert list((tmp_path / "user" / "numba").rglob("rng._fill_uniform-*.nbc"))
 
 
+READ_ONLY = """
+import os, sys
+
+def refuse(event, details):
+    writes = event == "os.mkdir" or (event == "open" and details[2] & (os.O_WRONLY | os.O_RDWR))
+    if writes and details[0] != os.devnull:
+        raise OSError(30, "Read-only file system")
+
+sys.addaudithook(refuse)
+from treeward.core import rng
+print(rng._fill_uniform._cache.cache_path)
+"""
+
+
+def test_kernels_are_loaded_from_a_folder_that_cannot_be_written_to(environment, tmp_path):
+    """A read-only container loads what was compiled while its image was built."""
+    environment |= {"HOME": str(tmp_path / "none"), "XDG_CACHE_HOME": str(tmp_path / "none")}
+    words = [sys.executable, "-B", "-c", COUNTED + READ_ONLY + "rng.uniforms(0, 0, 1)\nprint(compiled)"]
+
+    def use():
+        return subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    use()
+    assert not (tmp_path / "cache").exists()
+    assert _counted(environment, 1)[0] > 0
+    kept = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "cache").rglob("*"))
+    folder, compiled = use()
+    assert folder.startswith(str(tmp_path / "cache"))
+    assert compiled == "[]"
+    assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "cache").rglob("*")) == kept
+
+
 def test_kernels_of_a_version_with_other_classes_are_compiled_again(environment, tmp_path):
     """After an upgrade, kernels on disk may name a class that is gone."""
     program = """

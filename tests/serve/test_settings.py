@@ -1,14 +1,18 @@
 """Settings: where they come from, and which are refused."""
 
+import re
 import socket
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.commands import run as cli
 from treeward.core.errors import InvalidArgument
+from treeward.serve.keys import Keys
 from treeward.serve.parts import check
 from treeward.serve.settings import Settings, is_loopback, read_settings, table
+from treeward.store.opening import without_password
 
 
 def test_settings_are_read_in_order_and_bad_ones_are_refused(tmp_path, items):
@@ -81,3 +85,90 @@ def test_null_by_set_overrules_the_file(tmp_path, items):
     words = ("serve", items, "--config", config, "--set", "store=memory", "--check")
     assert "window must be above 0" in cli(*words, code=2, width=300)
     assert "sound: " in cli(*words, "--set", "default_reward=null", width=300)
+
+
+def _settings(folder, text):
+    path = folder / "settings.toml"
+    path.write_text(f"items = 'x'\n{text}\n")
+    return path
+
+
+def test_a_key_in_a_file_is_known_by_its_hash(tmp_path):
+    file = tmp_path / "shop.key"
+    told = cli("key", "new", "shop", "--out", file)
+    key = file.read_text().strip()
+    assert key.startswith("tw_")
+    assert key not in told
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "a new file" in cli("key", "new", "shop", "--out", file, code=2)
+    assert file.read_text().strip() == key
+    made = read_settings(_settings(tmp_path, told.partition("\n")[2]), {}, {"host": "0.0.0.0"})
+    assert key not in repr(made)
+    found = Keys(made.keys).find(f"Bearer {key}".encode())
+    assert found is not None
+    assert (found.name, found.role) == ("shop", "write")
+    assert Keys(made.keys).find(f"Bearer {key}x".encode()) is None
+
+
+def test_a_key_whose_file_was_not_read_lets_nobody_in(tmp_path):
+    path = _settings(tmp_path, "host = '0.0.0.0'\n[[keys]]\nname = 'a'\nfile = '/nowhere/a.key'")
+    keys = Keys(read_settings(path, {}, secrets=False).keys)
+    assert [keys.find(header) for header in (None, b"Bearer ", b"Bearer x")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "a file that can be read, got 'No such file or directory'"),
+        ("", "a file of one line"),
+        ("\n", "a file of one line"),
+        ("hush-hush\nhush", "a file of one line, got '2 lines'"),
+        (b"hush\xff", "a file that can be read, got 'not UTF-8'"),
+    ],
+)
+@pytest.mark.parametrize("setting", ["store_password_file", "file"])
+def test_a_secret_that_cannot_be_read_is_refused_and_not_shown(tmp_path, content, why, setting):
+    file = tmp_path / "hush"
+    if content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    text = f"{setting} = '{file}'"
+    if setting == "file":
+        text = f"[[keys]]\nname = 'a'\n{text}"
+    else:
+        text += "\nstore = 'postgresql://treeward@db/shop'"
+    with pytest.raises(InvalidArgument, match=re.escape(why)) as caught:
+        read_settings(_settings(tmp_path, text), {})
+    assert "hush" not in str(caught.value)
+
+
+def test_weak_and_doubtful_keys_in_files_are_refused(tmp_path):
+    file = tmp_path / "key"
+    for content in ("hush-hush", "x" * 31, "x" * 40 + " hush", "é" * 40):
+        file.write_text(content)
+        with pytest.raises(InvalidArgument, match=r"file of a\) must be at least 32 letters") as caught:
+            read_settings(_settings(tmp_path, f"[[keys]]\nname = 'a'\nfile = '{file}'"), {})
+        assert content not in str(caught.value)
+    file.write_text("x" * 32)
+    with pytest.raises(InvalidArgument, match="either sha256 or file"):
+        read_settings(_settings(tmp_path, f"[[keys]]\nname = 'a'\nsha256 = '{'0' * 64}'\nfile = '{file}'"), {})
+
+
+def test_the_password_of_a_database_is_read_from_a_file(tmp_path):
+    file = tmp_path / "password"
+    file.write_text("hush/@:? 100%\n")
+    given = {
+        "TREEWARD_STORE_PASSWORD_FILE": str(file),
+        "TREEWARD_STORE": "postgresql://treeward@db:5433/shop?sslmode=require",
+    }
+    made = read_settings(_settings(tmp_path, ""), given)
+    where = conninfo_to_dict(made.store)
+    assert where == {"user": "treeward", "password": "hush/@:? 100%", "host": "db", "port": "5433", "dbname": "shop",
+                     "sslmode": "require"}  # fmt: skip
+    assert "hush" not in repr(made)
+    assert "hush" not in without_password(made.store)
+    assert read_settings(_settings(tmp_path, ""), given, secrets=False).store == given["TREEWARD_STORE"]
+    for store in ("events.db", "memory", "postgresql://db/shop", "postgresql://treeward:secret@db/shop"):
+        with pytest.raises(InvalidArgument, match=r"without a password, got .") as caught:
+            read_settings(_settings(tmp_path, ""), {**given, "TREEWARD_STORE": store})
+        assert "secret" not in str(caught.value)
+        assert "hush" not in str(caught.value)

@@ -1,11 +1,14 @@
 """`treeward key`: API keys of a service."""
 
 import json
+import os
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from treeward.cli.console import say
+from treeward.core.errors import InvalidArgument
 
 app = typer.Typer()
 
@@ -19,10 +22,29 @@ def _key() -> None:
 def new(
     name: Annotated[str, typer.Argument(help="Name of the key: who or what will use it.", show_default=False)],
     role: Annotated[Literal["read", "write", "admin"], typer.Option(help="What the key may do.")] = "write",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the key to this new file.", show_default=False)
+    ] = None,
 ) -> None:
-    """Make an API key. Print it once, and the lines to append to the settings, which hold only its hash."""
+    """Make an API key. Print it once, and the lines to append to the settings, which hold only its hash.
+
+    With --out, the key is written to a file that only its owner can read, and not printed. The settings name the file.
+    """
     from treeward.serve.keys import new_key
 
     key, digest = new_key()
-    say(f"The key, shown once: {key}")
-    say(f'Last in the settings:\n[[keys]]\nname = {json.dumps(name)}\nrole = "{role}"\nsha256 = "{digest}"')
+    if out is None:
+        say(f"The key, shown once: {key}")
+        proof = f'sha256 = "{digest}"'
+    else:
+        _write(out, key)
+        proof = f"file = {json.dumps(str(out.absolute()))}"
+    say(f'Last in the settings:\n[[keys]]\nname = {json.dumps(name)}\nrole = "{role}"\n{proof}')
+
+
+def _write(path: Path, key: str) -> None:
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(key + "\n")
+    except OSError as error:
+        raise InvalidArgument("key new", "out", "a new file in a folder that can be written to", str(path)) from error

@@ -133,7 +133,7 @@ def _of_store(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged
 
 
 def _of_table(path: Path, config: Path | None, flags: dict[str, Any]) -> _Logged:
-    settings = read_settings(config, flags=flags)
+    settings = read_settings(config, flags=flags, secrets=False)
     shop, made = load_items(settings), read_table(path)
     checked_log(_OWNER, made)
     if "item" in made.columns:  # ids identify items whatever their order

@@ -124,7 +124,7 @@ def explorer_over_copy(
     from treeward.serve.parts import open_explorer
 
     with copy_of(store) as copy:
-        settings = read_settings(config, flags={**flags, "store": str(copy)})
+        settings = read_settings(config, flags={**flags, "store": str(copy)}, secrets=False)
         explorer = open_explorer(settings, report)
         with closing(explorer.store):
             yield explorer, settings

@@ -45,7 +45,7 @@ def compile_ahead(job: Callable[[], None], kernel: Callable[..., Any]) -> bool:
 def _is_missing(kernel: Any) -> bool:
     """Return whether a kernel would be kept on disk, and is not there."""
     folder = kernel.stats.cache_path if hasattr(kernel, "stats") else None  # none where kernels are interpreted
-    if folder is None:
+    if folder is None or not os.access(folder, os.W_OK):
         return False
     module, name = kernel.py_func.__module__.rpartition(".")[2], kernel.py_func.__name__
     return not any(Path(folder).glob(f"{module}.{name}-*.nbi"))

@@ -210,6 +210,8 @@ def _compiled(function: Callable[P, R], fastmath: set[str], **options: object) -
         made = numba.njit(cache=True, **chosen)(function)
     except RuntimeError:  # nowhere to keep it, as in a read-only container
         made = numba.njit(**chosen)(function)
+        if shared_cache is not None:
+            shared_cache.read_only(made)
     if shared_cache is not None:
         shared_cache.share(made)
     return cast("Callable[P, R]", made)

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from time import monotonic, sleep
 from typing import Any
 
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
@@ -93,6 +93,33 @@ class SharedCache(FunctionCache):
         return found
 
 
+class _Existing:
+    """Finds a folder of kernels that exists, also if it cannot be written to."""
+
+    def ensure_cache_path(self) -> None:
+        """Refuse a folder that does not exist."""
+        os.stat(self.get_cache_path())  # type: ignore[attr-defined]
+
+
+class ReadOnlyPlaces(CompileResultCacheImpl):
+    """Where kernels may have been kept by another user: in `NUMBA_CACHE_DIR`, or next to the package."""
+
+    _locator_classes: Any = tuple(
+        type(one.__name__, (_Existing, one), {})
+        for one in CompileResultCacheImpl._locator_classes
+        if one.__name__.lstrip("_") in ("UserProvidedCacheLocator", "InTreeCacheLocator")
+    )
+
+
+class ReadOnlyCache(FunctionCache):
+    """A cache folder that cannot be written to, as in a read-only container: what it lacks is compiled and not kept."""
+
+    _impl_class = ReadOnlyPlaces
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep nothing."""
+
+
 class TolerantIndex(IndexDataCacheFile):
     """A list of kernels on disk that may be another version's."""
 
@@ -115,6 +142,13 @@ class SharedKernel(CPUDispatcher):
                 return super().compile(sig)
             finally:
                 turns.leave(before)
+
+
+def read_only(made: Any) -> None:
+    """Let a kernel that cannot be kept on disk be loaded from there, if there is a folder for it."""
+    with suppress(RuntimeError):  # no such folder
+        made._cache = ReadOnlyCache(made.py_func)  # type: ignore[no-untyped-call]
+        made._cache._cache_file.__class__ = TolerantIndex
 
 
 def share(made: Any) -> None:

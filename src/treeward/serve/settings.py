@@ -4,12 +4,15 @@
 
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -17,7 +20,7 @@ from treeward.core import checks, compile_ahead
 from treeward.core.checks import Check, Count, Natural, NotNegative, Number, Positive, Whole
 from treeward.core.errors import InvalidArgument
 from treeward.data.column_roles import ITEM_ROLES
-from treeward.store.opening import file_of, is_database
+from treeward.store.opening import file_of, is_database, without_password
 
 PREFIX = "TREEWARD_"
 CLIENT_KEY = "TREEWARD_KEY"
@@ -26,6 +29,8 @@ _OTHERS = (CLIENT_KEY, compile_ahead.SWITCH)
 """Variables with the prefix that are no settings of a service."""
 ROLES = ("read", "write", "admin")
 """What a key may do; each role includes those before it."""
+SHORTEST_KEY = 32
+_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def _of(about: str, default: Any = None, **more: Any) -> Any:
@@ -64,11 +69,24 @@ class Repeats(Check):
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A caller, known by the SHA-256 of their key."""
+    """A caller, known by the SHA-256 of their key; settings may name a file with the key instead."""
 
     name: str
-    sha256: str
+    sha256: str = ""
     role: Literal["read", "write", "admin"] = "write"
+    file: str = ""
+
+    def hashed(self) -> "Key":
+        """Return the same with the hash of the key in its file, if it has one. No error contains what is in it."""
+        if not self.file:
+            return self
+        if self.sha256:
+            raise InvalidArgument("serve", "keys", "with either sha256 or file, not both", self.name)
+        key = secret_of(self.file, f"keys (file of {self.name})")
+        if len(key) < SHORTEST_KEY or not _KEY.fullmatch(key):
+            rule = f"at least {SHORTEST_KEY} letters, digits, - and _, as `treeward key new` makes them"
+            raise InvalidArgument("serve", f"keys (file of {self.name})", rule, f"{len(key)} characters")
+        return msgspec.structs.replace(self, sha256=sha256(key.encode()).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -81,6 +99,7 @@ class Settings:
     store: str = _of(
         "where events are kept: a file, `memory`, or `postgresql://user@host/database`", "treeward.db", repr=False
     )
+    store_password_file: str = _of("file with the password of the database in `store`; none by default", "")
     policy: str = _of(
         "how to explore: `beam`, `phcb`, `hcb`, `cb-leaf`, `cb-category`, `flat`, or your own: `file.py:Class`", "beam"
     )
@@ -139,7 +158,7 @@ class Settings:
         "certificate chain in PEM: `port` is then answered by https; none by default", ""
     )
     tls_key: Annotated[str, Existing("file")] = _of("its private key in PEM, without a password", "")
-    keys: tuple[Key, ...] = _of("tables with `name`, `role` and `sha256`; see `treeward key new`", ())
+    keys: tuple[Key, ...] = _of("tables with `name`, `role`, and `sha256` or `file`; see `treeward key new`", ())
     workers: Annotated[int, Whole(1, 256)] = _of(
         "processes behind one port; more than 1 needs a database as the store", 1
     )
@@ -173,6 +192,18 @@ class Settings:
         if bool(self.tls_cert) != bool(self.tls_key):
             raise InvalidArgument("serve", "tls_key", "given where tls_cert is, and only there", self.tls_key)
 
+    def with_secrets(self) -> "Settings":
+        """Return the same with the hashes of keys in files, and the password in the address of the store."""
+        keys = tuple(key.hashed() for key in self.keys)
+        if not self.store_password_file:
+            return replace(self, keys=keys)
+        found = _DATABASE.fullmatch(self.store)
+        if found is None:
+            rule = "given only where store is postgresql://USER@HOST..., without a password"
+            raise InvalidArgument("serve", "store_password_file", rule, without_password(self.store))
+        password = quote(secret_of(self.store_password_file, "store_password_file"), safe="")
+        return replace(self, keys=keys, store=f"{found[1]}:{password}@{found[2]}")
+
     def roles(self) -> dict[str, str]:
         """Return the column of a table of items for each role."""
         made = dict(one.split("=", 1) for one in self.columns if "=" in one)
@@ -192,6 +223,8 @@ class Settings:
 
     def _check_keys(self) -> None:
         for key in self.keys:
+            if key.file and not key.sha256:
+                continue  # its file was not read
             if len(key.sha256) != 64 or not set(key.sha256) <= set("0123456789abcdef"):
                 raise InvalidArgument("serve", "keys", "with sha256 in 64 hexadecimal digits", key.name)
         if len({key.name for key in self.keys}) != len(self.keys):
@@ -199,6 +232,22 @@ class Settings:
         if not self.keys and not is_loopback(self.host):
             rule = "127.0.0.1, ::1 or localhost as long as there are no keys (treeward key new makes one)"
             raise InvalidArgument("serve", "host", rule, self.host)
+
+
+_DATABASE = re.compile(r"(postgres(?:ql)?://[^:/?#@]+)@([^@]*)")
+"""The address of a database with a user and no password."""
+
+
+def secret_of(path: str, parameter: str) -> str:
+    """Return the only line of a file. No error contains what is in it, or its path, which may be a secret."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "not UTF-8"
+        raise InvalidArgument("serve", parameter, "a file that can be read", why) from None
+    if len(lines) != 1 or not lines[0].strip():
+        raise InvalidArgument("serve", parameter, "a file of one line", f"{len(lines)} lines")
+    return lines[0].strip()
 
 
 @lru_cache(maxsize=256)  # called for every request
@@ -211,9 +260,16 @@ def is_loopback(host: str) -> bool:
 
 
 def read_settings(
-    path: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+    path: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    *,
+    secrets: bool = True,
 ) -> Settings:
-    """Return checked settings. Flags overrule the environment (TREEWARD_PORT=...), which overrules the file."""
+    """Return checked settings. Flags overrule the environment (TREEWARD_PORT=...), which overrules the file.
+
+    `secrets`: whether to read the files that hold keys and the password, which only a service needs.
+    """
     given: dict[str, Any] = {}
     if path is not None:
         try:
@@ -231,6 +287,8 @@ def read_settings(
             given[known] = parsed(known, value, name)
     given |= flags or {}
     made = checks.typed("serve", "settings", given, Settings)
+    if secrets:
+        made = made.with_secrets()
     made.check()
     return made
 
