@@ -70,7 +70,7 @@ def test_every_result_says_where_it_comes_from(modules):
         job = jobs[found["job"]]
         assert found["job"] == path.stem
         assert found["command"] == job.shown
-        assert set(found["data_sha256"]) == set(job.data)
+        assert set(found["data_sha256"]) == set(job.reads)
         assert all(re.fullmatch("[0-9a-f]{64}", one) for one in found["data_sha256"].values())
         assert isinstance(found["seed"], int)
         assert found["version"]
@@ -135,6 +135,64 @@ def test_a_job_that_fails_is_reported_and_those_after_it_are_left_out(modules, s
     assert "bad: failed with exit status 2" in told
     assert "after: left out, bad failed" in told
     assert not (shop / "out" / "results" / "bad.json").exists()
+
+
+def test_a_crash_is_no_missed_target(modules, tmp_path, monkeypatch):
+    """A benchmark that misses a target exits with 1, as one that crashes does."""
+    jobs, main = modules["jobs"], modules["main"]
+    for name, last, counts in (("missed", "sys.exit(1)", True), ("crashed", "raise OSError('no disk')", False)):
+        (tmp_path / f"{name}.py").write_text(f"import sys\nprint('half a table')\n{last}\n")
+        job = jobs.Job(name, ("python", str(tmp_path / f"{name}.py")), 1.0, jobs.LINES, timed=True)
+        monkeypatch.setitem(jobs.JOBS, name, job)
+        assert main.run_all([job], {}, tmp_path / "out") == ([] if counts else [name])
+
+
+def test_results_that_cannot_be_read_do_not_stop_other_jobs(modules, tmp_path, monkeypatch, capsys):
+    jobs, main = modules["jobs"], modules["main"]
+    made = []
+    for name, kind in (("odd", jobs.PEERS), ("fine", jobs.LINES)):
+        (tmp_path / f"{name}.py").write_text("print('| one | cell |\\n|---|---|\\n| only | two |')\n")
+        made.append(jobs.Job(name, ("python", str(tmp_path / f"{name}.py")), 1.0, kind))
+        monkeypatch.setitem(jobs.JOBS, name, made[-1])
+    assert main.run_all(made, {}, tmp_path / "out") == ["odd"]
+    assert "odd: its results cannot be read" in capsys.readouterr().out
+
+
+def test_jobs_are_left_out_with_those_whose_folders_they_use(modules, monkeypatch, capsys):
+    jobs, main = modules["jobs"], modules["main"]
+    base = jobs.Job("base", ("treeward", "{sports}"), 1.0)
+    user = jobs.Job("user", ("treeward", "{run:base}"), 1.0)
+    for job in (base, user):
+        monkeypatch.setitem(jobs.JOBS, job.name, job)
+    assert user.reads == ("sports",)
+    assert not main.left_out(user, {"sports": ROOT}, {"base"})
+    assert main.left_out(user, {}, set())
+    assert "user: left out, the job base is not here" in capsys.readouterr().out
+
+
+def test_files_behind_links_count_for_a_checksum(modules, tmp_path):
+    sums = set()
+    for content in ("a", "b"):
+        (tmp_path / content).mkdir()
+        (tmp_path / content / "log.csv").write_text(content)
+        (tmp_path / f"data-{content}").mkdir()
+        (tmp_path / f"data-{content}" / "linked").symlink_to(tmp_path / content)
+        sums.add(modules["main"].checksum(tmp_path / f"data-{content}"))
+    assert len(sums) == 2
+
+
+def test_figures_that_are_words_are_none(modules):
+    told = (
+        "| | c | l | d | t |\n|---|---|---|---|---|\n| a | 0.5 ± 0.1 | 0.4 | +0.1 | 1 ms |\n| b | too slow, 2 s | | | |"
+    )
+    made = modules["collect"]._printed_arms(told)
+    assert made["a"]["clicks"] == (0.5, 0.1)
+    assert made["b"]["clicks"] is None
+
+
+def test_a_table_without_its_closing_mark_is_reported(modules):
+    with pytest.raises(ValueError, match="closing mark"):
+        modules["tables"].rendered("<!-- results: stream -->\n", {})
 
 
 @pytest.mark.parametrize(

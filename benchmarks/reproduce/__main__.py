@@ -7,6 +7,7 @@ where it stopped. `--update` also copies the results to docs/results and rewrite
 
 import argparse
 import json
+import os
 import platform
 import re
 import shutil
@@ -14,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
@@ -58,9 +59,8 @@ def main() -> int:
         return 0
     if given.tables:
         return rewrite()
-    data = found_data(parser, given.data)
-    out = given.out.resolve()
-    left = [job for job in wanted if not left_out(job, data)]
+    data = found_data(parser, given.data) if given.data or any(job.reads for job in wanted) else {}
+    out, left = given.out.resolve(), possible(wanted, data)
     failed = run_all(left, data, out, keep=given.keep)
     if given.update:
         RESULTS.mkdir(exist_ok=True)
@@ -93,9 +93,19 @@ def found_data(parser: argparse.ArgumentParser, given: list[str]) -> dict[str, P
     return made
 
 
-def left_out(job: Job, data: Mapping[str, Path]) -> bool:
-    """Return whether a job cannot run here, and say why."""
+def possible(jobs: list[Job], data: Mapping[str, Path]) -> list[Job]:
+    """Return the jobs that can run here."""
+    made: list[Job] = []
+    for job in jobs:  # a job comes after those whose folders it uses
+        if not left_out(job, data, {one.name for one in made}):
+            made.append(job)
+    return made
+
+
+def left_out(job: Job, data: Mapping[str, Path], run: Set[str]) -> bool:
+    """Return whether a job cannot run here, and say why; `run` are the jobs that will have run before."""
     absent = [name for name in job.data if name not in data]
+    absent += [f"the job {name}" for name in job.after if name not in run]
     absent += [name for name in job.needs if not (shutil.which(name) or ("/" not in name and find_spec(name)))]
     if absent:
         print(f"{job.name}: left out, {' and '.join(absent)} is not here")
@@ -105,20 +115,26 @@ def left_out(job: Job, data: Mapping[str, Path]) -> bool:
 def checksum(place: Path, suffix: str = "") -> str:
     """Return the SHA-256 of a file, or of the names and contents of a folder's files."""
     found = sha256()
-    for path in sorted(place.rglob(f"*{suffix}")) if place.is_dir() else [place]:
-        if path.is_file():
+    for path in files_of(place) if place.is_dir() else [place]:
+        if path.name.endswith(suffix):
             found.update(path.relative_to(place).as_posix().encode() + b"\0" + sha256(path.read_bytes()).digest())
     return found.hexdigest()
 
 
+def files_of(folder: Path) -> list[Path]:
+    """Return all files below a folder, also behind links."""
+    return sorted(Path(place) / name for place, _, names in os.walk(folder, followlinks=True) for name in names)
+
+
 def version() -> str:
-    """Return the version and the checksum of the source: results of other code do not count."""
-    return f"{__version__}, source {checksum(ROOT / 'src', '.py')[:10]}"
+    """Return the version and the checksum of source and benchmarks: results of other code do not count."""
+    sums = checksum(ROOT / "src", ".py") + checksum(ROOT / "benchmarks", ".py")
+    return f"{__version__}, source {sha256(sums.encode()).hexdigest()[:10]}"
 
 
 def run_all(jobs: list[Job], data: Mapping[str, Path], out: Path, keep: bool = False) -> list[str]:
     """Run jobs one after the other, and return the names of those that failed."""
-    sums = {name: checksum(data[name]) for name in sorted({name for job in jobs for name in job.data})}
+    sums = {name: checksum(data[name]) for name in sorted({name for job in jobs for name in job.reads})}
     (out / "results").mkdir(parents=True, exist_ok=True)
     stamps = {job.name: stamp(job, sums) for job in jobs}
     done = {job.name: found for job in jobs if (found := finished(out, job, stamps[job.name], keep)) is not None}
@@ -152,7 +168,7 @@ def left(jobs: list[Job], done: Mapping[str, Mapping[str, Any]]) -> str:
 def stamp(job: Job, sums: Mapping[str, str]) -> dict[str, Any]:
     """Return what a result belongs to."""
     seed = re.search(r"--seed (\d+)", " ".join(job.command))
-    data = {name: sums[name] for name in job.data}
+    data = {name: sums[name] for name in job.reads}
     return {"command": job.shown, "seed": int(seed[1]) if seed else 0, "data_sha256": data, "version": version()}
 
 
@@ -183,23 +199,32 @@ def run_job(job: Job, data: Mapping[str, Path], out: Path, stamped: Mapping[str,
     ]
     tools = Path(sys.executable).parent
     words[0] = str(tools / words[0]) if (tools / words[0]).exists() else words[0]
-    before, start = (float(clock.read_text()) if clock.exists() else 0.0), time.perf_counter()
-    with log.open("w") as printed, subprocess.Popen(words, cwd=ROOT, stdout=printed) as running:
+    known = clock.read_text() if clock.exists() else ""
+    before, start = float(known or 0), time.perf_counter()
+    errors = out / "runs" / f"{job.name}.err"
+    with (
+        log.open("w") as printed, errors.open("w") as told,  # experiments show their progress on stderr
+        subprocess.Popen(words, cwd=ROOT, stdout=printed, stderr=told if job.timed else None) as running,
+    ):  # fmt: skip
         code = None
         try:
             while code is None:
                 with suppress(subprocess.TimeoutExpired):
                     code = running.wait(5)
                 took = before + time.perf_counter() - start
-                clock.write_text(str(took))  # so that the time of a run that is killed counts, too
+                write_file(clock, str(took).encode())  # so that the time of a run that is killed counts, too
         except BaseException:
             running.terminate()  # nobody would wait for it, and it would hold the folder of the run
             raise
-    missed = job.timed and code == 1  # a benchmark that misses a target says so, and its figures count
+    missed = job.timed and code == 1 and "Traceback" not in errors.read_text()  # its figures count
     if code and not missed:
         print(f"{job.name}: failed with exit status {code}; its output is in {log}", flush=True)
         return None
-    figures = collect(job, folder, log.read_text())
+    try:
+        figures = collect(job, folder, log.read_text())
+    except Exception as error:  # other jobs go on
+        print(f"{job.name}: its results cannot be read: {error!r}", flush=True)
+        return None
     machine = f"{cores()} cores, {platform.machine()}, Python {platform.python_version()}"
     made = {"job": job.name, **stamped, "machine": machine, "minutes": round(took / 60, 2), "figures": figures}
     write_file(out / "results" / f"{job.name}.json", (json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode())

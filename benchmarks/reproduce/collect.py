@@ -128,8 +128,12 @@ def _printed_arms(printed: str) -> Figures:
 
 
 def _read(text: str) -> Pair | None:
+    """Return a printed figure; None for an arm that was too slow or failed, and says so."""
     mean, _, half = text.partition(" ± ")
-    return (float(mean), float(half) if half else None) if mean else None
+    try:
+        return float(mean), float(half) if half else None
+    except ValueError:
+        return None
 
 
 def _errors(place: Path) -> Figures:

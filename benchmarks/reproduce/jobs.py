@@ -39,6 +39,11 @@ class Job(NamedTuple):
         return tuple(name for name in DATA if f"{{{name}}}" in self.command)
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        """The data sets that its result depends on: also those of the jobs whose folders it uses."""
+        return tuple(dict.fromkeys((*self.data, *(name for job in self.after for name in JOBS[job].reads))))
+
+    @property
     def after(self) -> tuple[str, ...]:
         """The jobs whose folders it uses."""
         return tuple(found[1] for word in self.command if (found := re.match(r"{run:([\w-]+)}", word)))

@@ -36,6 +36,8 @@ def read_results(folder: Path) -> Results:
 
 def rendered(text: str, results: Results) -> str:
     """Return a page with its tables as the results have them."""
+    if (marks := len(re.findall("<!-- results: ", text))) != len(_BLOCK.findall(text)):
+        raise ValueError(f"of {marks} tables, some have no closing mark")
     return _BLOCK.sub(lambda found: f"{found[1]}\n{TABLES[found[2]](results).strip()}\n\n{found[3]}", text)
 
 

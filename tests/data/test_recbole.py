@@ -83,11 +83,26 @@ def with_ratings(*ratings):
 
 @pytest.mark.parametrize(
     ("ratings", "rewards", "positive"),
-    [((1, 0, 1), [1, 0, 1], 1), ((3.5, 4, 5), [0, 1, 1], 4), ((6, 7, 10), [0, 1, 1], 7), ((0, 2, 3), [0, 0, 0], 4)],
+    [((1, 0, 1), [1, 0, 1], 1), ((3.5, 4, 5), [0, 1, 1], 4), ((6, 7, 10), [0, 1, 1], 7)],
 )
 def test_threshold_follows_the_highest_rating(tmp_path, ratings, rewards, positive):
     data = load(shop(tmp_path, inter=with_ratings(*ratings)))
     assert (data.interactions.rewards.to_list(), data.source["positive"]) == (rewards, positive)
+
+
+@pytest.mark.parametrize("ratings", [(0, 2, 3), (1, 5, 6), (3, 50, 100)])
+def test_a_scale_that_is_not_known_needs_a_threshold(tmp_path, ratings):
+    """One stray rating of 6 among ratings up to 5 must not move the threshold to 7."""
+    with pytest.raises(DataError, match="say from which on the reward is 1"):
+        load(shop(tmp_path, inter=with_ratings(*ratings)))
+
+
+@pytest.mark.parametrize("field", ["label:token", "rating:token", "timestamp:token"])
+def test_usual_fields_of_a_wrong_type_are_refused(tmp_path, field):
+    name = field.split(":")[0]
+    text = f"user_id:token\titem_id:token\t{field}\n1\t10\t0\n"
+    with pytest.raises(DataError, match=f"line 1: '{name}', the (reward|time), must be of type float, not token"):
+        load(shop(tmp_path, inter=text))
 
 
 def test_ratings_beyond_ten_need_a_threshold(tmp_path):
@@ -118,7 +133,7 @@ def test_labels_are_rewards_unless_ratings_are_asked_for(tmp_path):
 
 
 def test_other_names_of_fields_are_mapped(tmp_path):
-    text = "uid:token\tiid:token\tstars:float\twhen:float\n1\t10\t2\t5\n2\t11\t3\t6\n"
+    text = "uid:token\tiid:token\tstars:float\twhen:float\n1\t10\t2\t5\n2\t11\t5\t6\n"
     item = "iid:token\tlabel:token\tkind:token\ta:float_seq\tb:float_seq\n10\tTea\tDrinks\t1 2\t3\n"
     item += "11\tPot\tTools\t0 1\t4\n"
     folder = shop(tmp_path, inter=text, item=item)
@@ -216,8 +231,8 @@ HEAD = "user_id:token\titem_id:token\t"
         (HEAD + "user_id:token\n1\t2\t3\n", "ml.inter, line 1: repeats the field 'user_id'"),
         ("uid:token\titem_id:token\n1\t2\n", "ml.inter, line 1: no field 'user_id' for the user; it has uid, item_id"),
         ("user_id:float\titem_id:token\n1\t2\n", "'user_id', the user, must be of type token, not float"),
-        (HEAD.strip() + "\n", "holds no events; wrong with its lines was: nothing"),
-        (HEAD.strip() + "\n1\n", "holds no events; wrong with its lines was: missing columns"),
+        (HEAD.strip() + "\n", "holds no events$"),
+        (HEAD.strip() + "\n1\n", "holds no events; its lines have: missing columns"),
         ("\n1\t2\n", "is empty, or begins with an empty line"),
         ("", "is empty"),
     ],
@@ -240,7 +255,7 @@ def test_columns_that_are_not_there_are_refused(tmp_path):
     labelled = shop(tmp_path / "labelled", inter="user_id:token\titem_id:token\tlabel:float\n1\t1\t1\n")
     with pytest.raises(DataError, match="ml.inter, line 1: no field for ratings"):
         load(labelled, ratings=(1, 5))
-    with pytest.raises(DataError, match="ml.item: holds no items; wrong with its lines was: no id"):
+    with pytest.raises(DataError, match="ml.item: holds no items; its lines have: no id"):
         load(shop(tmp_path / "none", item="item_id:token\ttitle:token\n\tA\n"))
 
 

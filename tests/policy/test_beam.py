@@ -179,9 +179,13 @@ def test_a_prior_replaces_the_searches_along_tangents(shop, tree):
 
 def test_a_fitted_prior_needs_fewer_finalists_and_less_chance(shop, tree):
     prior = tw.Prior(np.zeros(6), np.eye(6))
-    for policy, finalists, fresh in (
-        (Beam(), 16, 0.01), (Beam(prior=prior), 4, 0.001), (Beam(budget=9, fresh=0.5, prior=prior), 9, 0.5),
-    ):  # fmt: skip
+    cases = (
+        (Beam(), 16, 0.01),
+        (Beam(prior=tw.Prior()), 16, 0.01),
+        (Beam(prior=prior), 4, 0.001),
+        (Beam(budget=9, fresh=0.5, prior=prior), 9, 0.5),
+    )
+    for policy, finalists, fresh in cases:
         session = policy.session(tree, shop, 1)
         session.update(session.select([0], 0), [1.0])
         assert session.select([0], 1).scores[0] == finalists

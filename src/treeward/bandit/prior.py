@@ -33,8 +33,8 @@ class Prior:
 
     @property
     def informed(self) -> bool:
-        """Whether it says what people like, so that little has to be explored."""
-        return True
+        """Whether it says what people like, so that little has to be explored: it has a mean."""
+        return self.mean is not None
 
     @property
     def digest(self) -> str:

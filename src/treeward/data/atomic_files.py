@@ -19,6 +19,9 @@ _OF_ROLE = {
 _MISSING = ("", "nan")
 
 
+_READ_IF_THERE = ("reward", "action", "time")
+
+
 class AtomicFile(NamedTuple):
     """A file, and its fields."""
 
@@ -52,7 +55,10 @@ class AtomicFile(NamedTuple):
     def roles(
         self, given: Mapping[str, str], usual: Mapping[str, tuple[str, ...]], needed: Collection[str]
     ) -> dict[str, str]:
-        """Return the field of each role: the one that was given, or the first of the usual ones of a fitting type."""
+        """Return the field of each role: the one that was given, or the first of the usual ones of a fitting type.
+
+        A usual field for rewards, actions or times must be of a fitting type: without it, the log would say another thing.
+        """
         made = {}
         for role in {**usual, **given}:
             kinds = _OF_ROLE[role]
@@ -61,7 +67,7 @@ class AtomicFile(NamedTuple):
             fitting = [name for name in found if self.fields[name] in kinds]
             if fitting:
                 made[role] = fitting[0]
-            elif role in given or role in needed:
+            elif role in given or role in needed or (found and role in _READ_IF_THERE):
                 where, fix = f"{self.path.name}, line 1", f"--column {role}=NAME (columns={{{role!r}: 'NAME'}})"
                 if found:
                     of = self.fields[found[0]]

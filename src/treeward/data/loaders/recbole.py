@@ -57,8 +57,8 @@ def load(
     path
         `NAME.inter`, or a folder with one.
     positive
-        From which rating on the reward is 1; by default 1 where ratings go up to 1, 4 where they go up to 5, 7 where
-        they go up to 10. Where they go higher, it must be given.
+        From which rating on the reward is 1; by default 1 where the highest rating is 1, 4 where it is 5, 7 where it
+        is 10. Otherwise it must be given.
     ratings
         The lowest and the highest legal rating. Others are left out, and counted in `Dataset.dropped`.
     columns
@@ -85,8 +85,8 @@ def load(
         raise DataError(f"{file.path.name}, line 1: no field for ratings: leave positive and ratings out, or name it")
     events = pl.concat([_checked(piece, roles, legal) for piece in file.pieces(reading, {**roles})])
     if not events.height:
-        faults = ", ".join(reading.found) or "nothing"
-        raise DataError(f"{file.path}: holds no events; wrong with its lines was: {faults}")
+        faults = ", ".join(reading.found)
+        raise DataError(f"{file.path}: holds no events" + (f"; its lines have: {faults}" if faults else ""))
     listed = _items(file.path.with_suffix(".item"), roles["item"], of_items, separator, reading)
     known = _ids(pl.concat([listed["id"], events["item"]]))  # of one type in both files
     listed = listed.with_columns(known[: listed.height].alias("id"))
@@ -158,7 +158,7 @@ def _rewards(
         return values.cast(pl.Float32), {"rewards": name}
     low, high = values.to_numpy().min(), values.to_numpy().max()
     if positive is None:
-        positive = next((threshold for most, threshold in _THRESHOLDS if high <= most), None)
+        positive = next((threshold for most, threshold in _THRESHOLDS if high == most), None)
     if positive is None:
         fix = "say from which on the reward is 1: --loader-option positive=NUMBER (positive=NUMBER)"
         raise DataError(f"{file.path}: {name!r} goes from {low:g} to {high:g}; {fix}")
@@ -201,7 +201,8 @@ def _items(path: Path, item: str, given: Mapping[str, str], separator: str, read
         parts.append(piece.rows)
     whole = Piece(pl.concat(parts), path, reading).keep(pl.col("id").is_first_distinct(), "item listed before").rows
     if not whole.height:
-        raise DataError(f"{path}: holds no items; wrong with its lines was: {', '.join(reading.found) or 'nothing'}")
+        faults = ", ".join(reading.found)
+        raise DataError(f"{path}: holds no items" + (f"; its lines have: {faults}" if faults else ""))
     if "category" in roles and file.fields[roles["category"]] == TOKENS:
         tokens = pl.col("category").str.split(separator).list.first().str.strip_chars(" ,")
         whole = whole.with_columns(pl.col("category").alias(f"field {roles['category']}"), tokens)

@@ -69,7 +69,7 @@ export async function show(root, parts, go, about) {
         : "Whether exploring brings more cannot be said yet.";
       groups.replaceChildren(group("explored", "Explored for", lift.explored), group("held", "Held out, as a control", lift.held_out),
         h("p", { class: "soft", text: `Difference: ${points(lift.difference)} ${unit}, with a 95 % interval from ${points(lift.low)} to ${points(lift.high)}. Every user counts once. ` +
-          (better || worse ? "The interval does not contain 0: chance is an unlikely reason." : "The interval contains 0. More visits make it narrower.") }));
+          (better || worse ? "The interval does not contain 0. It holds for one look: who looks every day will now and then see this by chance." : "The interval contains 0. More visits make it narrower.") }));
       interval(scale, { low: lift.low, middle: lift.difference, high: lift.high }, points);
       return;
     }
