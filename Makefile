@@ -114,7 +114,7 @@ AUDIT := .audit/bin/pip-audit --no-deps --disable-pip --progress-spinner off
 audit: .audit/bin/pip-audit ## known vulnerabilities in the versions of constraints.txt
 	@echo jinja2==2.4.1 > .audit/known.txt
 	@$(AUDIT) -r .audit/known.txt -f json 2> .audit/said.txt | grep -q '"fix_versions"' \
-		|| { echo "Nothing was audited: no database of vulnerabilities can be reached from here (pypi.org has one)"; exit 1; }
+		|| { echo "Nothing was audited: no database of vulnerabilities can be reached from here (the public package index has one)"; exit 1; }
 	$(AUDIT) --strict -r constraints.txt
 
 notebooks: .venv/docs .venv/kernels ## run the notebooks and store what they print and draw (two minutes)

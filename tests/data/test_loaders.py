@@ -353,12 +353,12 @@ def test_a_table_is_read_by_its_column_mapping(tmp_path):
 
 
 def test_loaders_are_inferred_from_file_names(tmp_path):
-    assert set(LOADERS) == {"coat", "mind", "movielens", "open-bandit", "recbole", "sequences", "tabular", "taobao"}
+    assert set(LOADERS) == {"coat", "gorse", "mind", "movielens", "open-bandit", "recbole", "sequences", "tabular", "taobao"}
     with pytest.raises(DataError, match="of no form that treeward knows"):
         kind_of(tmp_path)
     with pytest.raises(DataError, match="there is no such file or folder"):
         kind_of(tmp_path / "nothing")
-    with pytest.raises(InvalidArgument, match="loader must be one of coat, mind"):
+    with pytest.raises(InvalidArgument, match="loader must be one of coat, gorse, mind"):
         load_dataset(tmp_path, "netflix")
     with pytest.raises(DataError, match="there is no such file"):
         list(Reading().pieces(tmp_path / "x", ("a",)))

@@ -106,6 +106,7 @@ CALLS = {
     "item_counts": lambda inspect, _: inspect.item_counts(),
     "node_counts": lambda inspect, at: inspect.node_counts(np.array([0, at.node])),
     "totals": lambda inspect, _: inspect.totals(),
+    "items_earning": lambda inspect, _: inspect.items_earning(1.0),
     "has_crowd": lambda inspect, _: inspect.has_crowd,
     "crowd_means": lambda inspect, _: inspect.crowd_means(),
     "fitness": lambda inspect, _: inspect.fitness(),

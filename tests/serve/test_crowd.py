@@ -67,9 +67,9 @@ def test_rewards_of_some_users_change_what_others_are_shown(items, tmp_path):
         best, worst = told["strongest"], told["weakest"]
         assert [one["mean"] for one in best] == sorted([one["mean"] for one in best], reverse=True)
         assert worst[0]["mean"] <= worst[-1]["mean"] <= best[-1]["mean"]
-        answer = httpx.post(running.url + "/v1/recommend", json={"user": "newcomer"}).json()
-        assert answer["items"][0]["edition"] == told["edition"]
-        assert answer["items"][0]["item"] == liked, "what the others liked is what a newcomer gets"
+        newcomers = [client.recommend(f"newcomer {n}")[0] for n in range(5)]  # one in a hundred gets any item
+        assert {one["edition"] for one in newcomers} == {told["edition"]}
+        assert sum(one["item"] == liked for one in newcomers) >= 4, "what the others liked is what a newcomer gets"
         metrics = dict(line.rsplit(" ", 1) for line in httpx.get(running.admin + "/metrics").text.splitlines())
         assert float(metrics["treeward_crowd_edition"]) == told["edition"]
         assert float(metrics["treeward_crowd_rewards"]) == 120
