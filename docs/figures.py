@@ -6,6 +6,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -18,6 +19,7 @@ from treeward.core import rng
 from treeward.explorer.records import Step
 from treeward.policy.base import Policy
 from treeward.simulate.synthetic import vivid
+from treeward.store.events import REWARD
 
 HERE = Path(__file__).parent / "figures"
 INK, FAINT, PALE = "#222222", "#9a9a9a", "#e4e4e4"
@@ -123,7 +125,7 @@ def shop(policy: tw.PHCB | tw.HCB, rounds: int, *, repeats: bool = True) -> tupl
     """Return an explorer that served one user of a synthetic world for a while; rewards are clicks."""
     world = tw.World(*vivid(items=2_000, users=5, dim=16, seed=3))
     built = tw.ItemTree.build(world.catalogue.vectors, widths=(8, 48), seed=0)
-    explorer = tw.Explorer(world.catalogue, built, policy=policy, repeats=repeats, seed=1, memory=1 << 22)
+    explorer = tw.Explorer(world.catalogue, built, policy=policy, repeats=repeats, seed=1, memory=1 << 22, crowd=False)
     luck = rng.uniforms(0, rng.stream("clicks"), rounds)
     for at in range(rounds):
         [decision] = explorer.recommend(["ada"])
@@ -257,18 +259,13 @@ def bars(axes: Axes, explorer: tw.Explorer, title: str) -> None:
 def log() -> Figure:
     """Show that the state follows from the events: three explorers compute it from one user's events."""
     first, world = shop(tw.HCB(tw.LinUCB(alpha=0.5), budget=50), 60)
-    again = tw.Explorer(world.catalogue, first.tree, policy=first.policy, store=first.store, seed=1, memory=1 << 22)
-    other = tw.Explorer(
-        world.catalogue,
-        tw.ItemTree.build(world.catalogue.vectors, widths=(5, 40), seed=7),
-        policy=first.policy,
-        store=first.store,
-        seed=1,
-        memory=1 << 22,
-    )
+    same: dict[str, Any] = {"policy": first.policy, "store": first.store, "seed": 1, "memory": 1 << 22, "crowd": False}
+    again = tw.Explorer(world.catalogue, first.tree, **same)
+    other = tw.Explorer(world.catalogue, tw.ItemTree.build(world.catalogue.vectors, widths=(5, 40), seed=7), **same)
     if first.inspect.interests("ada") != again.inspect.interests("ada"):
         raise SystemExit("a state is not what its events make")
-    rewarded = first.store.read("ada")["reward"]
+    [events] = first.store.read(["ada"])
+    rewarded = events["reward"][events["kind"] == REWARD]
     figure = Figure(figsize=(8, 4.2))
     top, below = figure.subfigures(2, 1, height_ratios=(1, 3.6))
     strip = bare(top.subplots())

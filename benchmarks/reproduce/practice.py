@@ -72,7 +72,7 @@ def readme_prior(results: Results) -> str:
         ("**clicks of `Beam` with the prior**", lambda job: reward(results, job, "Beam")),
         ("minus a popularity list", minus("Beam", "popularity")),
         ("minus ALS, clicks folded in", minus("Beam", "ALS, folded in")),
-        ("minus the best rival since 2021, same prior", lambda job: _best_rival(results, job)),
+        ("minus the best rival since 2021, same prior, each tuned", lambda job: _best_rival(results, job)),
         ("minus exact LinUCB, same prior", minus("Beam", "LinUCB, exact + prior")),
         ("`Beam` **without prior or crowd**, minus the list", minus("Beam, no prior", "popularity")),
     ]

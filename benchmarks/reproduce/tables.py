@@ -9,7 +9,7 @@ from pathlib import Path
 import paper
 import practice
 from cells import NOT_RUN, TAOBAO, Results, arms_of, pair, table
-from jobs import JOBS, LOGS
+from jobs import JOBS, LOGS, SYNTHETIC
 
 from treeward.core.artefact import write_file
 
@@ -99,6 +99,8 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "frontier": practice.frontier,
     "rivals": practice.rivals,
     "rivals-work": practice.rivals_work,
+    "rivals-synthetic": lambda results: practice.rivals(results, [size for size, _, _ in SYNTHETIC]),
+    "rivals-synthetic-work": lambda results: practice.rivals_work(results, [size for size, _, _ in SYNTHETIC]),
     "table-3": paper.table_3,
     "claims": paper.claims,
     "by-round": paper.by_round,
