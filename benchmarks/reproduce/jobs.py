@@ -116,7 +116,7 @@ def _of_practice() -> list[Job]:
                 needs=("torch", "implicit"), folder="{out}/once")
         )  # fmt: skip
     for data, minutes in zip(LOGS, (8, 8, 5, 8), strict=True):
-        words = ("--tune", "--prepared", f"{{run:frontier-{data}}}/once")
+        words = ("--tune", "--repeats", "3", "--prepared", f"{{run:frontier-{data}}}/once")
         made.append(
             Job(f"rivals-{data}", _experiment("rivals", data, *words), minutes, against=("Beam", "Beam, no prior"),
                 needs=("torch",), folder="{out}/test")
