@@ -318,8 +318,8 @@ class Explorer:
 
         They have no mean, width and path, and a propensity of 1: this explorer could not have chosen otherwise.
 
-        With `epoch`, the user is whoever had this name in that epoch of the store: after a merge another one, and after
-        an erasure `UnknownDecision` is raised.
+        With `epoch`, `user` is a name as of that epoch of the store: if they were merged since, the items are recorded
+        for the user they became; if they were forgotten, `UnknownDecision` is raised.
         """
         [who] = checks.users("Explorer.adopt", [user])
         if isinstance(items, str) or not isinstance(items, Collection) or not 0 < len(items) <= 1 << SLOT_BITS:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from secrets import token_hex
-from time import monotonic, strftime
+from time import monotonic, strftime, time
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -193,7 +193,7 @@ class Service:
     def show(self, user: User, epoch: int, item: Id, context: Context | None) -> Decision:
         """Record that a user was shown an item that was chosen earlier; return the decision that this makes.
 
-        The user is whoever had this name in that epoch of the store.
+        `user` is a name as of that epoch of the store.
         """
         [made] = self.explorer.adopt(user, [item], context=context, epoch=epoch)
         self._count([made], held_out=self.groups.held_out(made.user))
@@ -288,7 +288,7 @@ class Service:
     def named_events(self) -> NamedEvents:
         """Return the events with names of the callers' own."""
         # After the window, feedback is answered as late for as long again; then the event is unknown.
-        return NamedEvents(self.explorer.store, 2 * self.settings.window)
+        return NamedEvents(self.explorer.store, 2 * self.settings.window, time)
 
     # --- users -------------------------------------------------------------------------------------------------------
 
