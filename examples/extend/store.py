@@ -29,9 +29,9 @@ class JsonLinesStore(WriteThroughStore):
         whole = self.path.read_bytes() if self.path.exists() else b""
         if not whole.endswith(b"\n") and whole:
             os.truncate(self.path, whole.rfind(b"\n") + 1)
-        for users, counts, events, values in map(json.loads, whole.split(b"\n")[:-1]):
+        for users, counts, events, values, removed in map(json.loads, whole.split(b"\n")[:-1]):
             metadata = {key: bytes.fromhex(value) for key, value in values.items()}
-            yield Change(users, counts, np.array(list(map(tuple, events)), dtype=EVENT), metadata)
+            yield Change(users, counts, np.array(list(map(tuple, events)), dtype=EVENT), metadata, removed=removed)
 
     def write(self, change: Change) -> None:
         """Add a line; if a user was erased, write everything to a new file, and put that in place of the old one."""
@@ -43,9 +43,9 @@ class JsonLinesStore(WriteThroughStore):
 
     def _write_lines(self, path: Path, changes: Iterable[Change], mode: str) -> None:
         with open(path, mode, opener=lambda path, how: os.open(path, how, 0o600)) as file:
-            for users, counts, events, metadata, _ in changes:
-                line = [users, counts, events.tolist(), {key: value.hex() for key, value in metadata.items()}]
-                file.write(json.dumps(line) + "\n")
+            for users, counts, events, metadata, _, removed in changes:
+                values = {key: value.hex() for key, value in metadata.items()}
+                file.write(json.dumps([users, counts, events.tolist(), values, removed]) + "\n")
             file.flush()
             os.fsync(file.fileno())
 

@@ -246,6 +246,33 @@ def test_kernels_are_loaded_from_a_folder_that_cannot_be_written_to(environment,
     assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "cache").rglob("*")) == kept
 
 
+UNREADABLE = """
+def deny(event, details):
+    if event == "open" and str(details[0]).endswith((".nbi", ".nbc")):
+        raise PermissionError(13, "Permission denied")
+
+sys.addaudithook(deny)
+"""
+
+
+@pytest.mark.parametrize("harm", ["unreadable", "index", "code", "cut short"])
+def test_kernels_on_disk_that_cannot_be_read_are_compiled(environment, tmp_path, harm):
+    environment |= {"HOME": str(tmp_path / "none"), "XDG_CACHE_HOME": str(tmp_path / "none")}
+    assert _counted(environment, 1)[0] > 0
+    ends = {"index": ["*.nbi"], "code": ["*.nbc"]}.get(harm, ["*.nbi", "*.nbc"])
+    for path in (path for end in ends for path in (tmp_path / "cache").rglob(end)):
+        whole = path.read_bytes()
+        harmed = {"unreadable": whole, "cut short": whole[: len(whole) * 2 // 3]}
+        path.write_bytes(harmed.get(harm, b"\x80\x04" + b"\xff" * len(whole)))
+    words = COUNTED + READ_ONLY + (UNREADABLE if harm == "unreadable" else "")
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", words + "rng.uniforms(0, 0, 1)\nprint(compiled)"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "_fill_uniform" in done.stdout.splitlines()[-1]
+
+
 def test_kernels_of_a_version_with_other_classes_are_compiled_again(environment, tmp_path):
     """After an upgrade, kernels on disk may name a class that is gone."""
     program = """

@@ -310,18 +310,34 @@ def test_bad_records_of_a_backup_are_counted_or_refused(tmp_path):
         load(path, strict=True)
 
 
+def test_values_and_labels_that_are_beyond_numbers_or_depth_are_left_out(tmp_path):
+    path = tmp_path / "b.bin"
+    deep = message(f2="deep", f6=b"[" * 5_000 + b"]" * 5_000)
+    bad = [message(f2="like", f3="eve", f4="tea", f5=value, f6=stamp(1)) for value in (float("nan"), float("inf"))]
+    path.write_bytes(backup(items=[*ITEM_RECORDS, deep], feedback=[*bad, *FEEDBACK_RECORDS]))
+    data = load(path, positive=["like>=1", "read"])
+    assert dropped(data)["not a record of gorse"][0] == 3
+    assert "eve" not in data.interactions.users.to_list()
+    folder = export(tmp_path / "export", items=ITEMS + "".join(
+        f'{{"ItemId":"{name}","Labels":{{"text":{{"embedding":[1,{number}]}}}}}}\n'
+        for name, number in (("huge", "1" + "0" * 400), ("single", "1e300"))
+    ))  # fmt: skip
+    data = load(folder, vector="text.embedding")
+    assert sorted(data.catalogue.ids.to_list()) == ["10086", "tea"]
+    assert dropped(data)["no vector"][0] == 3
+
+
 @pytest.mark.parametrize(
     "raw", [b"\x08", b"\x08" + b"\xff" * 11, b"\x09abc", b"\x0d1", b"\x0a\x05abc", b"\x0b", b"\x0f"], ids=repr
 )
 def test_bytes_that_are_no_message_are_refused(raw):
     with pytest.raises(ValueError, match=r"cut short|too long|unknown kind"):
-        message_fields(raw)
+        message_fields(raw, range(9))
 
 
 def test_numbers_of_a_message_are_read():
-    assert message_fields(b"\x0d" + struct.pack("<f", 0.5) + field(1, 2.5) + field(300, -1)) == {
-        1: [0.5, 2.5], 300: [(1 << 64) - 1],
-    }  # fmt: skip
+    whole = b"\x0d" + struct.pack("<f", 0.5) + field(1, 2.5) + field(2, 7) + field(300, -1)
+    assert message_fields(whole, (1, 300)) == {1: [0.5, 2.5], 300: [(1 << 64) - 1]}
 
 
 def test_the_command_line_takes_its_options(tmp_path):

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from threading import Event
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -10,7 +12,9 @@ from tests.serving import serving
 from treeward.client import AsyncClient, Client, ServiceError
 from treeward.data.synthetic import synthetic_catalogue
 from treeward.serve import wire
+from treeward.serve.batch import Full
 from treeward.serve.parts import open_explorer
+from treeward.serve.routes import Routes
 from treeward.serve.service import Service
 from treeward.serve.settings import Settings
 
@@ -116,3 +120,23 @@ def test_a_fallback_shows_each_item_once_and_is_filled_up(items, tmp_path):
         again = client.recommend(user, 3, fallback=[first, first, first])  # it was shown: nothing of it is left
         assert [one["policy"] for one in again] == ["popular"] * 3
         assert len({one["item"] for one in made + again}) == 6
+
+
+def test_requests_that_wait_for_the_lift_do_not_close_other_views():
+    routes = Routes(SimpleNamespace(settings=SimpleNamespace(reports="")), *[None] * 5)
+    gate = Event()
+
+    async def asked():
+        waiting = [asyncio.create_task(routes._in(routes._comparer, gate.wait)) for _ in range(64)]
+        await asyncio.sleep(0)  # each has taken its place
+        try:
+            with pytest.raises(Full):
+                await routes._in(routes._comparer, gate.wait)
+            assert await routes._look(str, 7) == "7"
+        finally:
+            gate.set()
+        assert await asyncio.gather(*waiting) == [True] * 64
+        assert await routes._in(routes._comparer, gate.wait), "there is room again"
+
+    asyncio.run(asked())
+    routes.close()

@@ -1,17 +1,21 @@
 """Settings: where they come from, and which are refused."""
 
+import io
+import os
 import re
 import socket
+import tomllib
 from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.commands import run as cli
+from treeward.cli.key import _write
 from treeward.core.errors import InvalidArgument
 from treeward.serve.keys import Keys
 from treeward.serve.parts import check
-from treeward.serve.settings import Settings, is_loopback, read_settings, table
+from treeward.serve.settings import Key, Settings, is_loopback, read_settings, secret_of, table
 from treeward.store.opening import without_password
 
 
@@ -124,6 +128,7 @@ def test_a_key_whose_file_was_not_read_lets_nobody_in(tmp_path):
         ("\n", "a file of one line"),
         ("hush-hush\nhush", "a file of one line, got '2 lines'"),
         (b"hush\xff", "a file that can be read, got 'not UTF-8'"),
+        ("hush-hush\r\nhush\r\n", "a file of one line, got '2 lines'"),
     ],
 )
 @pytest.mark.parametrize("setting", ["store_password_file", "file"])
@@ -139,6 +144,59 @@ def test_a_secret_that_cannot_be_read_is_refused_and_not_shown(tmp_path, content
     with pytest.raises(InvalidArgument, match=re.escape(why)) as caught:
         read_settings(_settings(tmp_path, text), {})
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["hush\0", "hush\ud800", "hush" * 2_000])
+def test_a_path_that_is_none_is_refused_and_not_shown(path):
+    with pytest.raises(InvalidArgument, match="store_password_file must be a file that can be read") as caught:
+        secret_of(path, "store_password_file")
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "secret"),
+    [(b"\xef\xbb\xbfhush\r\n", "hush"), (b" hush  ", " hush  "), ("hu\u2028s\x85h\n".encode(), "hu\u2028s\x85h")],
+)
+def test_a_secret_is_what_its_line_has(tmp_path, written, secret):
+    (tmp_path / "hush").write_bytes(written)
+    assert secret_of(str(tmp_path / "hush"), "store_password_file") == secret
+
+
+def test_secrets_that_were_read_are_not_read_again(tmp_path):
+    (tmp_path / "key").write_text("x" * 40)
+    (tmp_path / "password").write_text("hush")
+    made = Settings(
+        items="x", keys=(Key("a", file=str(tmp_path / "key")),), store="postgresql://u@h/db",
+        store_password_file=str(tmp_path / "password"),
+    )  # fmt: skip
+    read = made.with_secrets()
+    for file in ("key", "password"):
+        (tmp_path / file).unlink()
+    assert read.with_secrets() == read
+
+
+def test_a_key_goes_to_a_file_of_any_name_or_to_none(tmp_path, monkeypatch):
+    out = tmp_path / "a\U0001f600 é.key"
+    told = cli("key", "new", "shop\U0001f600", "--out", out)
+    lines = told.split("settings:", 1)[1]
+    [key] = tomllib.loads(lines)["keys"]
+    assert (key["name"], Path(key["file"])) == ("shop\U0001f600", out)
+    assert read_settings(None, {}, {"items": "x", "keys": [key]}).keys[0].sha256
+
+    def full(self, text):
+        raise OSError(28, "No space left on device")
+
+    class Full(io.StringIO):
+        write = full
+
+    def opened(made, mode):
+        os.close(made)
+        return Full()
+
+    monkeypatch.setattr(os, "fdopen", opened)
+    with pytest.raises(InvalidArgument, match="out must be a new file"):
+        _write(tmp_path / "b.key", "tw_x")
+    assert not (tmp_path / "b.key").exists(), "half a key is no key"
 
 
 def test_weak_and_doubtful_keys_in_files_are_refused(tmp_path):

@@ -17,8 +17,10 @@ from treeward.store import MemoryStore, memory, postgres
 from treeward.store.base import everyone, merge, read_all
 from treeward.store.copy import copy, is_incomplete
 from treeward.store.events import event
+from treeward.store.named_events import NamedEvents
 from treeward.store.numbers import number_items, number_snapshot
 from treeward.store.opening import open_store
+from treeward.store.sqlite import SQLiteStore
 
 KINDS = ("file", pytest.param("database", marks=needs_postgres))
 
@@ -315,3 +317,21 @@ def test_a_service_moves_to_a_database_without_losing_anything(cluster, tmp_path
 
 
 # --- Parquet --------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_drops_metadata_that_was_removed_or_erased_since(tmp_path):
+    source, target, now = MemoryStore(), SQLiteStore(tmp_path / "copy.db"), [100.0]
+    events = NamedEvents(source, 10.0, clock=lambda: now[0])
+    for name in ("one", "two"):
+        events.add(name, f"{name}-secret", 0, b"what was shown")
+    copy(source, target)
+    assert NamedEvents(target).get("one").content == b"what was shown"
+    source.move("one-secret", None)
+    copy(source, target)
+    assert [NamedEvents(target).get(name).user for name in ("one", "two")] == [None, "two-secret"]
+    now[0] += 10
+    assert events.remove_due() == 2
+    copy(source, target)
+    assert head(target) == head(source)
+    assert target.metadata.list("event") == target.metadata.list("owned/") == []
+    target.close()

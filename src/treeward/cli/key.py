@@ -38,13 +38,23 @@ def new(
         proof = f'sha256 = "{digest}"'
     else:
         _write(out, key)
-        proof = f"file = {json.dumps(str(out.absolute()))}"
-    say(f'Last in the settings:\n[[keys]]\nname = {json.dumps(name)}\nrole = "{role}"\n{proof}')
+        proof = f"file = {_quoted(str(out.absolute()))}"
+    say(f'Last in the settings:\n[[keys]]\nname = {_quoted(name)}\nrole = "{role}"\n{proof}')
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a string of TOML, which knows no surrogates and no bare DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _write(path: Path, key: str) -> None:
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(key + "\n")
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(made, "w") as file:
+                file.write(key + "\n")
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise InvalidArgument("key new", "out", "a new file in a folder that can be written to", str(path)) from error

@@ -116,6 +116,14 @@ class ReadOnlyCache(FunctionCache):
 
     _impl_class = ReadOnlyPlaces
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what is on disk; None if there is nothing, or nothing that can be read."""
+        # Bytes that are cut short or damaged raise almost any error in numba's own format; compiling is always right.
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except Exception:
+            return None
+
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep nothing."""
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treeward.core.errors import UnknownId
+from treeward.core.errors import UnknownDecision, UnknownId
 from treeward.data.catalogue import Id
 from treeward.embed.features import Context
 from treeward.explorer.decider import Call
@@ -94,20 +94,27 @@ class Deciding:
         numbers = snapshot.decider.positions.number_of_row[call.decisions["item"]]
         return Made(snapshot, users, n, call, numbers, self._store.identities.epoch, "explore")
 
-    def adopt(self, snapshot: Snapshot, user: User, items: Sequence[Id], context: Context | None) -> Made:
-        """Record items that another system chose."""
+    def adopt(
+        self, snapshot: Snapshot, user: User, items: Sequence[Id], context: Context | None, since: int | None
+    ) -> Made:
+        """Record items that another system chose, for the user who had a name in the epoch `since`."""
         rows = np.array([snapshot.catalogue.row(item) for item in items])
         removed = next((item for item in items if item not in snapshot), None)
         if removed is not None:
             raise UnknownId(f"the item {removed!r} was removed")
-        call, numbers = snapshot.decider.adopt(user, rows, context), snapshot.decider.positions.number_of_row[rows]
-        made = Made(snapshot, [user], len(rows), call, numbers, self._store.identities.epoch, "adopted")
-        if self._records:
-            self._record(made)
-        return made
+        numbers = snapshot.decider.positions.number_of_row[rows]
+        while True:  # again if users were forgotten or merged in between
+            epoch = self._store.identities.epoch
+            who = user if since is None else self._store.identities.resolve(user, since)
+            if who is None:
+                raise UnknownDecision("the user was forgotten meanwhile")
+            call = snapshot.decider.adopt(who, rows, context)
+            made = Made(snapshot, [who], len(rows), call, numbers, epoch, "adopted")
+            if not self._records or self._record(made, None if since is None else epoch):
+                return made
 
-    def _record(self, made: Made) -> None:
-        """Add the exposures to the store."""
+    def _record(self, made: Made, epoch: int | None = None) -> bool:
+        """Add the exposures to the store, with `epoch` only if it is still the present one; return whether it was."""
         snapshot, users, n, call, numbers, _, _ = made
         chosen = call.decisions
         events = np.zeros(len(chosen), dtype=EVENT)
@@ -117,11 +124,13 @@ class Deciding:
         events["time"] = self._runtime.nanoseconds() // 1_000_000_000
         events["reward"] = np.where(chosen["exact"], chosen["propensity"], -chosen["propensity"])
         owners = users if n == 1 else [user for user in users for _ in range(n)]
-        self._store.append(owners, events, within=self._within or 0.0)
+        if not self._store.append(owners, events, within=self._within or 0.0, epoch=epoch).all():
+            return False
         places = snapshot.decider.positions.place_of_row[chosen["item"]]
         snapshot.decider.states.add_exposures(users, places.reshape(len(users), n))
         if self._item_counts is not None:
             self._item_counts.add(events)
+        return True
 
     def described(self, made: Made) -> list[Decision]:
         """Return decisions as records, with sealed ids; needs no lock."""

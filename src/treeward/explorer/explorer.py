@@ -38,7 +38,6 @@ from treeward.state.replay_aside import Replay
 from treeward.store.base import EventStore, User
 from treeward.store.copy import is_incomplete, mark_served
 from treeward.store.memory import MemoryStore
-from treeward.store.named_events import NamedEvents
 from treeward.tree.item_tree import ItemTree
 
 
@@ -312,16 +311,21 @@ class Explorer:
             made = self._deciding.preview(snapshot, who, n, Request(exclude, allow, where, diverse, context))
         return self._deciding.described(made)
 
-    def adopt(self, user: User, items: Sequence[Id], *, context: Context | None = None) -> list[Decision]:
+    def adopt(
+        self, user: User, items: Sequence[Id], *, context: Context | None = None, epoch: int | None = None
+    ) -> list[Decision]:
         """Treat items that another system chose for a user as decisions, so that feedback to them is learned from.
 
         They have no mean, width and path, and a propensity of 1: this explorer could not have chosen otherwise.
+
+        With `epoch`, `user` is a name as of that epoch of the store: if they were merged since, the items are recorded
+        for the user they became; if they were forgotten, `UnknownDecision` is raised.
         """
         [who] = checks.users("Explorer.adopt", [user])
         if isinstance(items, str) or not isinstance(items, Collection) or not 0 < len(items) <= 1 << SLOT_BITS:
             raise InvalidArgument("Explorer.adopt", "items", "a list of at least one item", items)
         with self._current.lock:
-            made = self._deciding.adopt(self._snapshot, who, items, context)
+            made = self._deciding.adopt(self._snapshot, who, items, context, epoch)
         if self._deciding.flushes:
             self.store.flush()
         return self._deciding.described(made)
@@ -393,7 +397,6 @@ class Explorer:
         [who] = checks.users("Explorer.forget", [user])
         with self._moving(), self._current.lock:
             self._snapshot.decider.states.drop(who)
-            NamedEvents(self.store).forget(who)  # before the store wipes what was overwritten
             events = self.store.move(who, None)
             if self._item_counts is not None:
                 self._item_counts.add(events, -1)
@@ -412,7 +415,6 @@ class Explorer:
         if source == target:
             raise InvalidArgument("Explorer.merge", "known", "another user than the anonymous one", known)
         with self._moving(), self._current.lock:
-            NamedEvents(self.store).merge(source, target)
             moved = len(self.store.move(source, target))
             if self.crowd_keeper is not None:
                 self.crowd_keeper.merged(source, target)

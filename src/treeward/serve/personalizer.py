@@ -27,7 +27,6 @@ from treeward.serve.hot import HotPath
 from treeward.serve.metrics import Metrics
 from treeward.serve.personalizer_wire import (
     LONGEST_ID,
-    Action,
     Features,
     PersonalizerError,
     PersonalizerProblem,
@@ -40,7 +39,7 @@ from treeward.serve.replies import Refused, Reply
 from treeward.serve.routes import Route, json_response, no_content, route
 from treeward.serve.service import Served
 from treeward.store.base import User
-from treeward.store.named_events import ERASED, NamedEvents
+from treeward.store.named_events import NamedEvent, NamedEvents
 
 Found = TypeVar("Found")
 Given = ParamSpec("Given")
@@ -48,7 +47,7 @@ Given = ParamSpec("Given")
 PREFIX = "/personalizer/"
 VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
 """Versions that are part of the path; the newest clients have it in the query instead."""
-USER_HEADER = "treeward-user"
+USER_HEADER = b"treeward-user"
 USER_FEATURES = ("userId", "user_id", "user.id", "user.userId", "user")
 """Features that name the user, if their value is a text or an integer."""
 _KEY_HEADER = b"ocp-apim-subscription-key"
@@ -61,13 +60,12 @@ Context = dict[str, str | int | float]
 
 
 class _Record(Struct, array_like=True):
-    """What is kept of an event with a name."""
+    """What is kept of an event with a name, besides its user."""
 
     digest: str
     """Of the request: the same one again, a retry, gets the same answer."""
     decision: str
     """The decision id; empty until the event is activated."""
-    user: str | int
     item: str | int
     context: Context | None
     order: list[int]
@@ -107,7 +105,8 @@ class Personalizer:
         self._threads, self._busy = ThreadPoolExecutor(_THREADS, "treeward-personalizer"), 0
         self._locks = [asyncio.Lock() for _ in range(_LOCKS)]
         """By the name of an event: its requests are answered one after the other."""
-        self._write, self._read = msgspec.json.Encoder(), msgspec.json.Decoder(_Record)
+        self._write = msgspec.json.Encoder(order="deterministic")
+        self._read = msgspec.json.Decoder(_Record)
 
     def close(self) -> None:
         """Begin nothing else."""
@@ -118,33 +117,37 @@ class Personalizer:
     @route("POST", "/personalizer/rank", "write", 409, gives=RankReply, status=201, problem=PersonalizerProblem)
     async def rank(self, body: RankRequest, request: Request) -> Response:
         """Choose one of some items (Azure Personalizer)."""
-        actions, excluded, user = self._checked(body), set(body.excluded_actions or ()), self._user(body, request)
-        asked = wire.RecommendRequest(user, allow=[], context=self._context(body.context_features or []))
-        name = body.event_id
+        user, name = self._user(body, request), body.event_id
         if name is None and not body.defer_activation:
-            record = await self._decide(asked, actions, "")
+            record = await self._decide(self._asked(body, user), self._checked(body), "")
             if len(record.decision) <= LONGEST_ID:
-                return _ranked(record.decision, body.actions, excluded, record)
+                return _ranked(record.decision, body, record)
             name = token_hex(16)  # of a user with a long name
-            if not await self._do(self._events.add, name, user, self._write.encode(record)):
+            if not await self._add(name, record):
                 raise AssertionError("a random name was taken")
-            return _ranked(name, body.actions, excluded, record)
+            return _ranked(name, body, record)
         name = token_hex(16) if name is None else name
         digest = self._digest(body, user)
         async with self._lock(name):
             known = await self._do(self._events.get, name)
             if known is None:
+                self._check_name(name)
+                actions, asked = self._checked(body), self._asked(body, user)
                 if body.defer_activation:
+                    # The epoch first: a user who is forgotten from now on is not in what follows.
+                    epoch = await self._do(self._events.epoch, user)
                     record = await self._do(self._plan, asked, actions, digest)
+                    added = await self._do(self._events.add, name, user, epoch, self._write.encode(record))
                 else:
                     record = await self._decide(asked, actions, digest)
-                if await self._do(self._events.add, name, user, self._write.encode(record)):
-                    return _ranked(name, body.actions, excluded, record)
+                    added = await self._add(name, record)
+                if added:
+                    return _ranked(name, body, record)
                 known = await self._do(self._events.get, name)  # another replica was first
-        record = self._decoded(known or ERASED, name)
+        record = self._decoded(known, name)
         if record.digest != digest:
             raise Refused(409, "conflict", f"the event {name[:80]} was ranked before, with another request")
-        return _ranked(name, body.actions, excluded, record)
+        return _ranked(name, body, record)
 
     @route("POST", "/personalizer/events/{event}/reward", "write", 409, 410, status=204, problem=PersonalizerProblem)
     async def reward(self, event: str, body: RewardRequest) -> Response:
@@ -167,7 +170,7 @@ class Personalizer:
                 return no_content()
             record = self._decoded(known, event)
             if not record.decision:
-                await self._do(self._show, event, record)
+                await self._do(self._show, event, known, record)
         return no_content()
 
     @route(
@@ -197,6 +200,15 @@ class Personalizer:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
+    def _check_name(self, name: str) -> None:
+        """Refuse a decision's id as the name of another event: the id is a name already."""
+        with suppress(UnknownDecision):
+            self._served.explorer.rewards.ids.unseal(name)
+            raise InvalidArgument("rank", "eventId", "an id of your own, not that of a decision", f"{name[:12]}...")
+
+    def _asked(self, body: RankRequest, user: User) -> wire.RecommendRequest:
+        return wire.RecommendRequest(user, allow=[], context=self._context(body.context_features or []))
+
     def _checked(self, body: RankRequest) -> dict[Id, int]:
         """Return the items that may be chosen, with their positions; refuse ids that are unknown or repeated."""
         integers, explorer = self._served.explorer.catalogue.ids_are_integers, self._served.explorer
@@ -222,7 +234,14 @@ class Personalizer:
 
     def _user(self, body: RankRequest, request: Request) -> User:
         """Return who asks: by the header, or a feature; otherwise a visitor of this event alone."""
-        given: object = request.headers.get(USER_HEADER)
+        given: object = None
+        for value in (value for key, value in request.headers.raw if key == USER_HEADER):
+            if given is not None:
+                raise InvalidArgument("rank", "treeward-user", "a header that is given once", "several")
+            try:
+                given = value.decode()
+            except UnicodeDecodeError:
+                raise InvalidArgument("rank", "treeward-user", "a header in UTF-8", value) from None
         if given is None:
             told = {path: value for path, _, value in _flat(body.context_features or []) if path in USER_FEATURES}
             named = (told[path] for path in USER_FEATURES if path in told)
@@ -271,7 +290,7 @@ class Personalizer:
         order = await self._do(self._order, asked, made.item)
         share = 1.0 if math.isnan(made.propensity) else made.propensity
         positions = [actions[item] for item in order]
-        return _Record(digest, made.id, asked.user, made.item, asked.context, positions, share)
+        return _Record(digest, made.id, made.item, asked.context, positions, share)
 
     def _plan(self, asked: wire.RecommendRequest, actions: dict[Id, int], digest: str) -> _Record:
         """Decide without recording anything."""
@@ -284,7 +303,7 @@ class Personalizer:
             made = service.explorer.preview(asked.user, len(order), allow=order, context=asked.context)
             order, share = [one.item for one in made], made[0].propensity
         positions = [actions[item] for item in order]
-        return _Record(digest, "", asked.user, order[0], asked.context, positions, share)
+        return _Record(digest, "", order[0], asked.context, positions, share)
 
     def _order(self, asked: wire.RecommendRequest, chosen: Id) -> list[Id]:
         """Return the items that may be shown: the chosen one, and the others as they would be chosen after it."""
@@ -301,9 +320,9 @@ class Personalizer:
         return self._served.settings.mode != "apprentice" and not self._served.service.groups.held_out(user)
 
     def _open(self, asked: wire.RecommendRequest) -> list[Id]:
-        """Return the actions that the service's own condition lets be shown."""
+        """Return the actions that may be shown by the service's own condition, which an apprentice does not apply."""
         items = asked.allow or []
-        if not self._served.settings.where:
+        if not self._served.settings.where or self._served.settings.mode == "apprentice":
             return items
         inspect = self._served.explorer.inspect
         may, shop = inspect.may_show_to(asked.user, (), items), inspect.catalogue
@@ -313,7 +332,12 @@ class Personalizer:
 
     @property
     def _events(self) -> NamedEvents:
-        return NamedEvents(self._served.store)
+        return self._served.service.named_events()
+
+    async def _add(self, name: str, record: _Record) -> bool:
+        """Name a decision, which knows its user and the epoch; return whether nothing had this name."""
+        made = self._served.explorer.rewards.ids.unseal(record.decision)
+        return await self._do(self._events.add, name, made.user, made.epoch, self._write.encode(record))
 
     async def _decision(self, event: str) -> str:
         """Return the decision id of an event; refuse one that is unknown or was not activated."""
@@ -326,15 +350,16 @@ class Personalizer:
             raise Refused(409, "conflict", f"the event {event[:80]} is deferred: activate it, then give the reward")
         return record.decision
 
-    def _decoded(self, known: bytes, event: str) -> _Record:
-        if known == ERASED:
+    def _decoded(self, known: NamedEvent | None, event: str) -> _Record:
+        if known is None or known.user is None:
             raise UnknownDecision(f"the event {event[:80]} is of a user who was forgotten")
-        return self._read.decode(known)
+        return self._read.decode(known.content)
 
-    def _show(self, event: str, record: _Record) -> None:
-        made = self._served.service.show(record.user, record.item, record.context)
-        record.decision = made.id
-        self._events.replace(event, self._write.encode(record))
+    def _show(self, event: str, known: NamedEvent, record: _Record) -> None:
+        assert known.user is not None
+        record.decision = self._served.service.show(known.user, known.epoch, record.item, record.context).id
+        if not self._events.replace(event, self._write.encode(record)):
+            self._decoded(None, event)
 
     def _lock(self, event: str) -> asyncio.Lock:
         return self._locks[hash(event) % _LOCKS]
@@ -383,8 +408,9 @@ def _fact(value: object, *, numeric: bool) -> str | int | float | None:
     return None
 
 
-def _ranked(event: str, actions: Sequence[Action], excluded: set[str], record: _Record) -> Response:
+def _ranked(event: str, body: RankRequest, record: _Record) -> Response:
     """Return the answer: excluded actions stay where they were, items that may not be shown come last."""
+    actions, excluded = body.actions, set(body.excluded_actions or ())
     order, share = record.order, min(1.0, max(0.0, record.probability))
     rest = (1.0 - share) / (len(order) - 1) if len(order) > 1 else 0.0
     chance = dict.fromkeys(order, rest) | {order[0]: share if len(order) > 1 else 1.0}

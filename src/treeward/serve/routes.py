@@ -134,7 +134,8 @@ class Routes:
         self._files, self._compressing = _PageFiles(directory=_PAGE), asyncio.Lock()
         self._looker = ThreadPoolExecutor(1, "treeward-look")
         self._comparer = ThreadPoolExecutor(1, "treeward-lift")
-        self._looking = 0
+        self._waiting = {self._looker: 0, self._comparer: 0}
+        """Requests per pool."""
 
     def close(self) -> None:
         """Begin nothing else."""
@@ -146,13 +147,13 @@ class Routes:
         return await self._in(self._looker, lambda: work(*given, **named))
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], Found]) -> Found:
-        if self._looking >= _MOST_LOOKING:
+        if self._waiting[pool] >= _MOST_LOOKING:
             raise Full
-        self._looking += 1
+        self._waiting[pool] += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, work)
         finally:
-            self._looking -= 1
+            self._waiting[pool] -= 1
 
     # --- deciding and feedback ---------------------------------------------------------------------------------------
 

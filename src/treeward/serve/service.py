@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from secrets import token_hex
-from time import monotonic, strftime
+from time import monotonic, strftime, time
 
 import numpy as np
 from msgspec import UNSET, UnsetType
@@ -29,6 +29,7 @@ from treeward.serve.story import story
 from treeward.store.base import EventStore, User
 from treeward.store.copy import copy
 from treeward.store.events import NOTED, REWARD
+from treeward.store.named_events import NamedEvents
 from treeward.store.opening import is_database, open_store, without_password
 from treeward.store.sqlite import SQLiteStore
 
@@ -189,10 +190,13 @@ class Service:
         self._count(made, held_out=self.groups.held_out(asked.user))
         return wire.Recommendation(made)
 
-    def show(self, user: User, item: Id, context: Context | None) -> Decision:
-        """Record that a user was shown an item that was chosen earlier; return the decision that this makes."""
-        [made] = self.explorer.adopt(user, [item], context=context)
-        self._count([made], held_out=self.groups.held_out(user))
+    def show(self, user: User, epoch: int, item: Id, context: Context | None) -> Decision:
+        """Record that a user was shown an item that was chosen earlier; return the decision that this makes.
+
+        `user` is a name as of that epoch of the store.
+        """
+        [made] = self.explorer.adopt(user, [item], context=context, epoch=epoch)
+        self._count([made], held_out=self.groups.held_out(made.user))
         return made
 
     def _fallback_items(self, asked: Request) -> list[Id]:
@@ -275,9 +279,16 @@ class Service:
         self.groups.add_rewards(users, events["reward"].tolist(), first)
 
     def expire(self) -> int:
-        """Give the default reward to decisions whose window has ended; return how many."""
+        """Give the default reward to decisions whose window has ended; return how many. Remove old named events."""
+        if self.settings.personalizer and self.settings.window:
+            self.named_events().remove_due()
         reward = self.settings.default_reward
         return 0 if reward is None else self._open.expire(self.explorer, reward)
+
+    def named_events(self) -> NamedEvents:
+        """Return the events with names of the callers' own."""
+        # After the window, feedback is answered as late for as long again; then the event is unknown.
+        return NamedEvents(self.explorer.store, 2 * self.settings.window, time)
 
     # --- users -------------------------------------------------------------------------------------------------------
 
@@ -295,7 +306,10 @@ class Service:
     def forget(self, user: User) -> wire.Erased:
         """Erase a user."""
         if isinstance(user, str) and _INTEGER.fullmatch(user):
-            as_text, as_number = self.explorer.store.counts([user, int(user)])
+            named = self.named_events()
+            both: tuple[User, User] = user, int(user)
+            counts = self.explorer.store.counts(both)
+            as_text, as_number = [n or named.exist_of(one) for n, one in zip(counts, both, strict=True)]
             if as_number and not as_text:
                 rule = f"a known user: there is no {user!r}, but an int:{user}"
                 raise InvalidArgument("forget", "user", rule, user)

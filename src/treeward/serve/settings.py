@@ -77,16 +77,16 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: str = ""
 
     def hashed(self) -> "Key":
-        """Return the same with the hash of the key in its file, if it has one. No error contains what is in it."""
+        """Return the key with the hash of what its file has, if it names one. No error contains what is in it."""
         if not self.file:
             return self
         if self.sha256:
             raise InvalidArgument("serve", "keys", "with either sha256 or file, not both", self.name)
-        key = secret_of(self.file, f"keys (file of {self.name})")
+        key = secret_of(self.file, f"keys (file of {self.name})").strip()
         if len(key) < SHORTEST_KEY or not _KEY.fullmatch(key):
             rule = f"at least {SHORTEST_KEY} letters, digits, - and _, as `treeward key new` makes them"
             raise InvalidArgument("serve", f"keys (file of {self.name})", rule, f"{len(key)} characters")
-        return msgspec.structs.replace(self, sha256=sha256(key.encode()).hexdigest())
+        return msgspec.structs.replace(self, sha256=sha256(key.encode()).hexdigest(), file="")
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,10 @@ class Settings:
             raise InvalidArgument("serve", "tls_key", "given where tls_cert is, and only there", self.tls_key)
 
     def with_secrets(self) -> "Settings":
-        """Return the same with the hashes of keys in files, and the password in the address of the store."""
+        """Return the same with the hashes of keys in files, and the password in the address of the store.
+
+        The result names no such files any more.
+        """
         keys = tuple(key.hashed() for key in self.keys)
         if not self.store_password_file:
             return replace(self, keys=keys)
@@ -202,7 +205,7 @@ class Settings:
             rule = "given only where store is postgresql://USER@HOST..., without a password"
             raise InvalidArgument("serve", "store_password_file", rule, without_password(self.store))
         password = quote(secret_of(self.store_password_file, "store_password_file"), safe="")
-        return replace(self, keys=keys, store=f"{found[1]}:{password}@{found[2]}")
+        return replace(self, keys=keys, store=f"{found[1]}:{password}@{found[2]}", store_password_file="")
 
     def roles(self) -> dict[str, str]:
         """Return the column of a table of items for each role."""
@@ -241,13 +244,15 @@ _DATABASE = re.compile(r"(postgres(?:ql)?://[^:/?#@]+)@([^@]*)")
 def secret_of(path: str, parameter: str) -> str:
     """Return the only line of a file. No error contains what is in it, or its path, which may be a secret."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not UTF-8"
+        text = Path(path).read_bytes().decode("utf-8-sig")  # editors may begin it with a mark of the encoding
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or ("not UTF-8" if isinstance(error, UnicodeDecodeError) else "no path")
         raise InvalidArgument("serve", parameter, "a file that can be read", why) from None
+    # Only \n ends a line: a password may have spaces at its ends, or other letters that separate lines.
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     if len(lines) != 1 or not lines[0].strip():
         raise InvalidArgument("serve", parameter, "a file of one line", f"{len(lines)} lines")
-    return lines[0].strip()
+    return lines[0]
 
 
 @lru_cache(maxsize=256)  # called for every request

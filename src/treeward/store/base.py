@@ -96,6 +96,7 @@ class EventStore(Protocol):
         """Put one user's events behind another's, or erase them if there is no target; return these events.
 
         A new epoch begins: open decisions follow to the target, or become unknown. Every call sees this at once.
+        Metadata about the user, which `Identities.owner_key` leads to, follows as well, or becomes empty.
         Nothing of an erased user is left on the disk when the next `flush` of the same thread returns.
         """
         ...

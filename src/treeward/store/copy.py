@@ -119,7 +119,8 @@ def _take(target: EventStore, metadata: Mapping[str, bytes], *, complete: bool) 
     epoch, there = int(metadata["epoch"]), dict(target.metadata.list())
     reached = json.dumps({"epoch": epoch, "complete": complete}).encode()
     # The epoch is always among them: with it the target reads its identities again.
-    changed = {key: value for key, value in metadata.items() if key == "epoch" or there.get(key) != value}
+    changed: dict[str, bytes | None] = dict.fromkeys(there.keys() - metadata.keys())
+    changed |= {key: value for key, value in metadata.items() if key == "epoch" or there.get(key) != value}
     target.metadata.put({**changed, _KEY: reached})
     return epoch
 

@@ -1,7 +1,7 @@
 """Users, and their identity over time: open decisions of forgotten or merged users must find the right user."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from secrets import token_bytes
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from treeward.core.errors import InvalidArgument
 
 User = int | str
 PREFIX = "identity/"
+_OWNED = "owned/"
 
 
 def spelled(user: User) -> bytes:
@@ -100,10 +101,19 @@ class Identities:
         """
         return bool(self._moves) and any(move.at > epoch for move in self._moves.get(self._key(user), ()))
 
-    def move(self, user: User, target: User | None) -> dict[str, bytes]:
+    def owner_key(self, user: User, key: str = "") -> str:
+        """Return the key whose presence says that the value of another key is about a user.
+
+        Without `key`, what all such keys of the user begin with.
+        """
+        return f"{_OWNED}{self._hash(user)}/{key}"
+
+    def move(self, user: User, target: User | None, owned: Iterable[str] = ()) -> dict[str, bytes | None]:
         """Begin an epoch in which a user is another, or none, and so are all who had become them.
 
-        Return the metadata that changed. Written in place of the former, it leaves no trace of the user's name.
+        Return the metadata that changed, None for a key to remove. Written in place of the former, it leaves no trace
+        of the user's name. `owned` are the keys that begin with the user's `owner_key`: the values that they are about
+        go to the target, or are made empty.
         """
         epoch, mine, concerned = self.epoch + 1, self._key(user), self._become.pop(user, set())
         for key in concerned:
@@ -112,7 +122,12 @@ class Identities:
         self._set(mine, (*self._moves.get(mine, ()), _Move(epoch, target, epoch)))
         # Last: a caller that reads the new epoch must resolve by the new moves.
         self.epoch = epoch
-        changed = {key: json.dumps(self._moves[key]).encode() for key in (*concerned, mine)}
+        changed: dict[str, bytes | None] = {key: json.dumps(self._moves[key]).encode() for key in (*concerned, mine)}
+        start = self.owner_key(user)
+        for mark in owned:
+            what = mark.removeprefix(start)
+            changed[mark] = None
+            changed[what if target is None else self.owner_key(target, what)] = b""
         return {**changed, "epoch": b"%d" % epoch}
 
     def _set(self, key: str, moves: tuple[_Move, ...]) -> None:
@@ -122,4 +137,7 @@ class Identities:
                 self._become.setdefault(move.target, set()).add(key)
 
     def _key(self, user: User) -> str:
-        return PREFIX + blake2b(spelled(user), digest_size=16, key=self.secret).hexdigest()
+        return PREFIX + self._hash(user)
+
+    def _hash(self, user: User) -> str:
+        return blake2b(spelled(user), digest_size=16, key=self.secret).hexdigest()

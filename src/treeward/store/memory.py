@@ -1,8 +1,7 @@
 """`MemoryStore`: events in this process's memory, packed."""
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat, takewhile
+from itertools import islice, repeat, takewhile
 from threading import RLock
 from typing import NamedTuple
 
@@ -14,11 +13,11 @@ from treeward.core.types import AnyArray
 from treeward.store.base import Status
 from treeward.store.events import EVENT, NOTED, REWARD, SHOWN
 from treeward.store.identities import Identities, User, check_users
+from treeward.store.sorted_keys import SortedKeys
 
 _NONE = b""
 _NO_EVENTS = np.zeros(0, dtype=EVENT)
 _USERS_AT_ONCE = 2048
-_KEYS_AT_ONCE = 64
 _SIZE = EVENT.itemsize
 _KINDS = {str, int}
 _NO_NONCE = bytes(8)
@@ -40,6 +39,8 @@ class Change(NamedTuple):
     """Values to put in place of older ones."""
     erased: User | None = None
     """The user whose data must all be deleted; events that moved to another user are among `events`."""
+    removed: Sequence[str] = ()
+    """Keys of metadata to remove."""
 
 
 class MemoryStore:
@@ -65,12 +66,12 @@ class MemoryStore:
     def __init__(self) -> None:
         self._logs: dict[User, bytearray] = {}
         self._values: dict[str, bytes] = {}
-        self._keys: list[str] = []
-        """The keys of `_values`, sorted."""
+        self._keys = SortedKeys()
+        """The keys of `_values`."""
         self._lock = RLock()
         for change in self._load():
             self._add_events(change.users, change.counts, change.events)
-            self._set_values(change.metadata)
+            self._set_values({**change.metadata, **dict.fromkeys(change.removed)})
         if "secret" in self._values:
             self.identities = Identities(self._values)
         else:
@@ -197,13 +198,13 @@ class MemoryStore:
             self._refuse()
             log = self._logs.pop(source, bytearray())
             events = np.frombuffer(log, dtype=EVENT)
-            values = self.identities.move(source, target)
-            self._set_values(values)
+            owned = [key for key, _ in self.metadata.list(self.identities.owner_key(source))]
+            written, removed = self._set_values(self.identities.move(source, target, owned))
             if target is None or not log:
-                self._write(Change(metadata=values, erased=source), 0.0)
+                self._write(Change(metadata=written, erased=source, removed=removed), 0.0)
             else:
                 self._logs.setdefault(target, bytearray()).extend(log)
-                self._write(Change([target], [len(events)], events, values, source), 0.0)
+                self._write(Change([target], [len(events)], events, written, source, removed), 0.0)
         return events
 
     # --- everything else ---------------------------------------------------------------------------------------------
@@ -213,14 +214,23 @@ class MemoryStore:
         """Keys and values: everything in a store but events."""
         return _Metadata(self)
 
-    def _set_values(self, values: Mapping[str, bytes]) -> None:
-        new = [key for key in values if key not in self._values]
-        self._values.update(values)
-        if len(new) > _KEYS_AT_ONCE:
-            self._keys = sorted(self._values)
+    def _set_values(self, values: Mapping[str, bytes | None]) -> tuple[dict[str, bytes], list[str]]:
+        """Set or remove values in memory; return those that were set, and the keys that were removed."""
+        held = self._values
+        written = {key: value for key, value in values.items() if value is not None}
+        removed = [key for key, value in values.items() if value is None and key in held]
+        new = [key for key in written if key not in held]
+        held.update(written)
+        for key in removed:
+            del held[key]
+        if len(new) + len(removed) > len(held) // 8:
+            self._keys = SortedKeys(held)
         else:
             for key in new:
-                insort(self._keys, key)
+                self._keys.add(key)
+            for key in removed:
+                self._keys.remove(key)
+        return written, removed
 
     def flush(self) -> None:
         """Nothing is ever on its way."""
@@ -243,27 +253,29 @@ class _Metadata:
         """Return a value; None if there is none."""
         return self._store._values.get(key)
 
-    def put(self, values: Mapping[str, bytes], *, new: bool = False) -> bool:
-        """Write values in place of older ones; with `new`, only if no key has a value yet."""
+    def put(self, values: Mapping[str, bytes | None], *, new: bool = False, epoch: int | None = None) -> bool:
+        """Write values in place of older ones, and remove those that are None; return whether that was done."""
         store = self._store
         with store._lock:
             store._refuse()
             if new and not store._values.keys().isdisjoint(values):
                 return False
-            store._set_values(values)
+            if epoch is not None and epoch != store.identities.epoch:
+                return False
+            written, removed = store._set_values(values)
             if "epoch" in values:
                 store.identities = Identities(store._values)
-            number = store._write(Change(metadata=dict(values)), None)
+            number = store._write(Change(metadata=written, removed=removed), None)
         store._wait(number)
         return True
 
-    def list(self, prefix: str = "", after: str = "") -> list[tuple[str, bytes]]:
+    def list(self, prefix: str = "", after: str = "", most: int | None = None) -> list[tuple[str, bytes]]:
         """Return the keys that begin with `prefix` and sort after `after`, with their values, by key."""
         with self._store._lock:
-            keys, values = self._store._keys, self._store._values
-            first = max(bisect_left(keys, prefix), bisect_right(keys, after))
-            found = takewhile(lambda key: key.startswith(prefix), (keys[at] for at in range(first, len(keys))))
-            return [(key, values[key]) for key in found]
+            values = self._store._values
+            keys = self._store._keys.since(max(prefix, after))
+            found = takewhile(lambda key: key.startswith(prefix), (key for key in keys if key != after))
+            return [(key, values[key]) for key in islice(found, most)]
 
 
 def _cut(log: bytes | bytearray, start: int) -> AnyArray:

@@ -13,16 +13,20 @@ class Metadata(Protocol):
         """Return a value; None if there is none."""
         ...
 
-    def put(self, values: Mapping[str, bytes], *, new: bool = False) -> bool:
-        """Write values in place of older ones, all or none; they are safe when this returns.
+    def put(self, values: Mapping[str, bytes | None], *, new: bool = False, epoch: int | None = None) -> bool:
+        """Write values in place of older ones, all or none, and return whether that was done. None removes a key.
 
-        With `new`, only if no key has a value yet; return whether they were written. Of several processes that write
-        one new key at the same time, exactly one succeeds.
+        They are safe when this returns. With `new`, nothing is written if any key has a value. Of several processes
+        that write one new key at the same time, exactly one succeeds. With `epoch`, nothing is written if a user was
+        forgotten or merged since that epoch of the store.
         """
         ...
 
-    def list(self, prefix: str = "", after: str = "") -> list[tuple[str, bytes]]:
-        """Return the keys that begin with `prefix` and sort after `after`, with their values, by key."""
+    def list(self, prefix: str = "", after: str = "", most: int | None = None) -> list[tuple[str, bytes]]:
+        """Return the keys that begin with `prefix` and sort after `after`, with their values, by key.
+
+        With `most`, only the first so many.
+        """
         ...
 
 

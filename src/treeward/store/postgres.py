@@ -22,6 +22,8 @@ _USERS_AT_ONCE = 500
 _LONGEST_NAME = 2_600
 """Bytes; longer names do not fit into an index."""
 _SECONDS_A_COUNT = 60.0
+_LAST_LETTER = "\U0010ffff"
+"""Sorts after all others: it bounds a search in an index."""
 
 
 class PostgresStore:
@@ -213,7 +215,8 @@ class PostgresStore:
                 if known is None or known.epoch != int(epoch):
                     known = _identities(db)
                 records = postgres_schema.move(db, old, new[0] if new else None)
-                postgres_schema.put_metadata(db, known.move(source, target))
+                owned = [key for key, _ in _listed(db, known.owner_key(source))]
+                postgres_schema.put_metadata(db, known.move(source, target, owned))
             return records, known
 
         with self._lock:
@@ -251,30 +254,38 @@ class _Metadata:
         rows = self._base.rows("SELECT value FROM treeward.metadata WHERE key = %s", (key,))
         return bytes(rows[0][0]) if rows else None
 
-    def put(self, values: Mapping[str, bytes], *, new: bool = False) -> bool:
-        """Write values in place of older ones; with `new`, only if no key has a value yet."""
+    def put(self, values: Mapping[str, bytes | None], *, new: bool = False, epoch: int | None = None) -> bool:
+        """Write values in place of older ones, and remove those that are None; return whether that was done."""
+        count = sum(value is not None for value in values.values())
 
-        def write(db: Connection) -> bool:
-            whole = False
+        def write(db: Connection) -> tuple[bool, bool]:
+            whole = outdated = False
             with db.transaction():
-                whole = postgres_schema.put_metadata(db, values, new=new) == len(values)
+                if epoch is not None:  # as `append` does it: the epoch first, and no move until this is done
+                    found = db.execute("SELECT value FROM treeward.metadata WHERE key = 'epoch' FOR SHARE").fetchall()
+                    outdated = int(found[0][0]) != epoch
+                whole = not outdated and postgres_schema.put_metadata(db, values, new=new) == count
                 if not whole:
                     raise Rollback
-            return whole
+            return whole, outdated
 
-        written = self._base.do(write)
-        if "epoch" in values:
+        written, outdated = self._base.do(write)
+        if "epoch" in values or outdated:
             self._moved()
         return written
 
-    def list(self, prefix: str = "", after: str = "") -> list[tuple[str, bytes]]:
+    def list(self, prefix: str = "", after: str = "", most: int | None = None) -> list[tuple[str, bytes]]:
         """Return the keys that begin with `prefix` and sort after `after`, with their values, by key."""
-        rows = self._base.rows(
-            "SELECT key, value FROM treeward.metadata WHERE key >= %s AND key > %s AND starts_with(key, %s) "
-            "ORDER BY key",
-            (prefix, after, prefix),
-        )
-        return [(key, bytes(value)) for key, value in rows]
+        return self._base.do(lambda db: _listed(db, prefix, after, most))
+
+
+def _listed(db: Connection, prefix: str, after: str = "", most: int | None = None) -> list[tuple[str, bytes]]:
+    rows = db.execute(
+        "SELECT key, value FROM treeward.metadata WHERE key >= %s AND key > %s AND key < %s AND starts_with(key, %s) "
+        "ORDER BY key LIMIT %s",
+        (prefix, after, prefix + _LAST_LETTER, prefix, most),
+    ).fetchall()
+    return [(key, bytes(value)) for key, value in rows]
 
 
 def _identities(db: Connection) -> Identities:

@@ -33,10 +33,20 @@ def prepare(db: Connection, where: str, *, create: bool) -> None:
             )
 
 
-def put_metadata(db: Connection, values: Mapping[str, bytes], *, new: bool = False) -> int:
-    """Write metadata in place of what there is or, with `new`, where nothing is; return how many values."""
+def put_metadata(db: Connection, values: Mapping[str, bytes | None], *, new: bool = False) -> int:
+    """Write metadata in place of what there is or, with `new`, where nothing is; return how many values.
+
+    A value of None removes what there is.
+    """
     there = "NOTHING" if new else "UPDATE SET value = excluded.value"
-    rows = sorted(values.items())  # so that no two callers wait for each other
+    rows = sorted((key, value) for key, value in values.items() if value is not None)  # no two callers deadlock
+    gone = sorted(key for key, value in values.items() if value is None)
+    if gone:
+        db.execute(
+            "DELETE FROM treeward.metadata WHERE key IN "
+            "(SELECT key FROM treeward.metadata WHERE key = ANY(%b::text[]) ORDER BY key FOR UPDATE)",
+            (gone,),
+        )
     return db.execute(
         f"INSERT INTO treeward.metadata SELECT * FROM unnest(%b::text[], %b::bytea[]) ON CONFLICT (key) DO {there}",
         ([key for key, _ in rows], [value for _, value in rows]),

@@ -110,9 +110,10 @@ class SQLiteStore(MemoryStore):
 
         def write(file: sqlite3.Connection) -> None:
             file.executemany("INSERT OR REPLACE INTO users VALUES (?, ?, ?, ?)", fresh)
-            put_metadata(file, change.metadata)
+            put_metadata(file, change.metadata, change.removed)
 
-        return self._journal.put(write if fresh or change.metadata else None, records.tobytes(), within=within)
+        writes = fresh or change.metadata or change.removed
+        return self._journal.put(write if writes else None, records.tobytes(), within=within)
 
     def _number(self, user: User, fresh: list[tuple[object, ...]]) -> int:
         number = self._numbers.get(user)

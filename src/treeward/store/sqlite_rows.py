@@ -53,8 +53,9 @@ def unseal(path: object, what: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
     return row[:-1]
 
 
-def put_metadata(file: sqlite3.Connection, values: Mapping[str, bytes]) -> None:
-    """Write metadata in place of what there is."""
+def put_metadata(file: sqlite3.Connection, values: Mapping[str, bytes], removed: Iterable[str] = ()) -> None:
+    """Write metadata in place of what there is, and remove some."""
+    file.executemany("DELETE FROM metadata WHERE key = ?", [(key,) for key in removed])
     rows = [(key, value, crc32(value, crc32(key.encode()))) for key, value in values.items()]
     file.executemany("INSERT OR REPLACE INTO metadata VALUES (?, ?, ?)", rows)
 

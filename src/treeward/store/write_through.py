@@ -42,7 +42,7 @@ class WriteThroughStore(MemoryStore, ABC):
             raise StoreFailed(f"{type(self).__name__}: takes no more writes: {self._failed}")
 
     def _write(self, change: Change, within: float | None) -> int:
-        if not (change.users or change.metadata):
+        if not (change.users or change.metadata or change.removed):
             return 0
         try:
             self.write(change)

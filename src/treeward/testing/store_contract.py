@@ -157,8 +157,27 @@ def _check_identities(store: EventStore) -> None:
     forget(store, "w3")
     require(resolve("w1", start) is None, "forgetting reaches everybody who had become that user")
     refuses(lambda: store.move("ada", "ada"), InvalidArgument, "nobody is merged with themselves")
+    _check_owned(store)
     require(store.identities.secret == secret, "the secret stays")
     require(store.metadata.get("secret") == secret, "and is in the metadata")
+
+
+def _check_owned(store: EventStore) -> None:
+    values, owner_key, before = store.metadata, store.identities.owner_key, store.identities.epoch
+    for user in ("mo", "nia"):
+        key = f"about/{user}"
+        values.put({key: b"told", owner_key(user, key): b""}, new=True, epoch=before)
+    merge(store, "mo", "nia")
+    late = values.put({"about/mo": b"late"}, epoch=before)
+    require(not late and values.get("about/mo") == b"told", "no metadata is written for users of another epoch")
+    require(not values.list(owner_key("mo")), "metadata about a user who is another now is the other's")
+    keys = [owner_key("nia", f"about/{user}") for user in ("mo", "nia")]
+    require(values.list(owner_key("nia")) == [(key, b"") for key in keys], "together with the other's own")
+    forget(store, "nia")
+    left = [values.get(f"about/{user}") for user in ("mo", "nia")], values.list(owner_key("nia"))
+    require(left == ([b"", b""], []), "metadata about a forgotten user is empty")
+    require(values.put({"about/mo": None, "about/nia": None}, epoch=store.identities.epoch), "metadata can be removed")
+    require(values.list("about/") == [], "and is then gone")
 
 
 def _check_metadata(store: EventStore) -> None:
@@ -172,6 +191,9 @@ def _check_metadata(store: EventStore) -> None:
     values.put({"two/a": b"5"})
     listed = values.list("two/"), values.list("two/", "two/a")
     require(listed == ([("two/a", b"5"), ("two/b", b"3")], [("two/b", b"3")]), "values are listed by key")
+    require(values.list("two/", most=1) == [("two/a", b"5")], "the first of them alone")
+    values.put({"two/a": None, "two/d": b"6", "two/never": None})
+    require([key for key, _ in values.list("two/")] == ["two/b", "two/d"], "a value of None removes a key")
     everything = values.list()
     require(everything == sorted(everything) and len(everything) >= 6, "and all of them")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
@@ -36,6 +37,9 @@ _TIME = r"^(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}:\d{2})(?:\.\d+)?(?:Z| ?([+-])(\d{
 """RFC 3339, or as Go prints a time: 2021-10-24 06:42:20.207 +0000 UTC."""
 _NO_TIME = "0001-01-01"
 """The day that Go writes where there is no time."""
+_FIELDS = range(2, 8)
+"""Of an item or a feedback."""
+_LARGEST = float(np.finfo(np.float32).max)
 _END, _USER_MARK, _ITEM_MARK, _FEEDBACK_MARK = 0, -1, -2, -3
 _BACKUP_BEGINS = _USER_MARK.to_bytes(8, "little", signed=True)
 
@@ -294,12 +298,12 @@ def _backup(path: Path, reading: Reading) -> tuple[list[tuple[int, _Item]], list
         if mark == _USER_MARK:
             continue
         try:
-            fields = message_fields(message)
+            fields = message_fields(message, _FIELDS)
             if mark == _ITEM_MARK:
                 items.append((record, _item_of(fields)))
             else:
                 feedback.append((record, _feedback_of(fields)))
-        except (ValueError, OverflowError, msgspec.DecodeError):
+        except (ValueError, OverflowError, RecursionError, msgspec.DecodeError):
             reading.note("not a record of gorse", 1, f"{path.name}, record {record}")
     reading.progress(f"reading {path.name}", len(whole), len(whole))
     return items, feedback
@@ -332,7 +336,7 @@ def _item_of(fields: dict[int, list[Value]]) -> _Item:
 
 def _feedback_of(fields: dict[int, list[Value]]) -> _Feedback:
     value = fields.get(5, [0.0])[-1]
-    if isinstance(value, bytes):
+    if isinstance(value, bytes) or not math.isfinite(value):
         raise ValueError("a value that is no number")
     kind, user, item = (_text(_bytes(fields, number)) for number in (2, 3, 4))
     return _Feedback(kind, user, item, float(value), _time(fields, 6))
@@ -353,7 +357,7 @@ def _text(value: Value) -> str:
 
 def _time(fields: dict[int, list[Value]], number: int) -> str:
     """Return a protobuf Timestamp as the text that the other formats have."""
-    [seconds] = message_fields(_bytes(fields, number)).get(1, [0])[-1:]
+    [seconds] = message_fields(_bytes(fields, number), (1,)).get(1, [0])[-1:]
     if not isinstance(seconds, int):
         raise ValueError("a time that is no number")
     seconds -= (seconds >> 63) << 64
@@ -466,5 +470,5 @@ def _taken(labels: Any, way: Sequence[str]) -> tuple[list[float] | None, Any]:
         if found is None:
             return None, labels
         return found, (rest if left is None else rest | {way[0]: left}) or None
-    sound = isinstance(inner, list) and all(type(one) in (int, float) and math.isfinite(one) for one in inner)
+    sound = isinstance(inner, list) and all(type(one) in (int, float) and abs(one) <= _LARGEST for one in inner)
     return ([float(one) for one in inner], rest or None) if sound else (None, labels)
