@@ -353,7 +353,8 @@ def test_a_table_is_read_by_its_column_mapping(tmp_path):
 
 
 def test_loaders_are_inferred_from_file_names(tmp_path):
-    assert set(LOADERS) == {"coat", "gorse", "mind", "movielens", "open-bandit", "recbole", "sequences", "tabular", "taobao"}
+    known = {"coat", "gorse", "mind", "movielens", "open-bandit", "recbole", "sequences", "tabular", "taobao"}
+    assert set(LOADERS) == known
     with pytest.raises(DataError, match="of no form that treeward knows"):
         kind_of(tmp_path)
     with pytest.raises(DataError, match="there is no such file or folder"):

@@ -57,7 +57,8 @@ class AtomicFile(NamedTuple):
     ) -> dict[str, str]:
         """Return the field of each role: the one that was given, or the first of the usual ones of a fitting type.
 
-        A usual field for rewards, actions or times must be of a fitting type: without it, the log would say another thing.
+        A usual field for rewards, actions or times must be of a fitting type: without it, the log would say
+        something else.
         """
         made = {}
         for role in {**usual, **given}:
