@@ -242,3 +242,14 @@ def test_a_job_runs_after_those_whose_folders_it_uses(modules):
     for job in modules["jobs"].JOBS.values():
         assert all(names.index(one) < names.index(job.name) for one in job.after)
     assert modules["jobs"].JOBS["rivals-sports"].after == ("frontier-sports",)
+
+
+def test_a_table_without_results_keeps_its_earlier_figures(modules):
+    text = "<!-- results: stream -->\n\n| | sports |\n|---|---|\n| random | 0.2 |\n\n<!-- /results -->"
+    assert modules["tables"].rendered(text, {}) == text
+    empty = text.replace("0.2", "not run")
+    assert "online popularity" in modules["tables"].rendered(empty, {})
+
+
+def test_the_readme_has_no_missing_figures():
+    assert "not run" not in (ROOT / "README.md").read_text()

@@ -38,7 +38,18 @@ def rendered(text: str, results: Results) -> str:
     """Return a page with its tables as the results have them."""
     if (marks := len(re.findall("<!-- results: ", text))) != len(_BLOCK.findall(text)):
         raise ValueError(f"of {marks} tables, some have no closing mark")
-    return _BLOCK.sub(lambda found: f"{found[1]}\n{TABLES[found[2]](results).strip()}\n\n{found[3]}", text)
+
+    def fresh(found: re.Match[str]) -> str:
+        made = TABLES[found[2]](results).strip()
+        return found[0] if nothing_in(made) and not nothing_in(found[0]) else f"{found[1]}\n{made}\n\n{found[3]}"
+
+    return _BLOCK.sub(fresh, text)
+
+
+def nothing_in(made: str) -> bool:
+    """Return whether no job of a table was run; such a table keeps the figures of an earlier run, if it has some."""
+    rows = [line.split("|")[2:-1] for line in made.splitlines() if line.startswith("|")][2:]
+    return all(cell.strip() in ("", NOT_RUN) for row in rows for cell in row)
 
 
 # All of them
