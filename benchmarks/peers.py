@@ -34,6 +34,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -154,10 +155,12 @@ def export_stream(run: Path, folder: Path, repeat: int = 0) -> Streamed:
     )
 
 
-def stream_peers(folder: Path, limit: float, absent: dict[str, str], wanted: set[str]) -> dict[str, Result]:
+def stream_peers(
+    folder: Path, limit: float, absent: dict[str, str], wanted: set[str], sides: Sequence[Side] = STREAM_SIDES
+) -> dict[str, Result]:
     """Run the peers through an exported stream."""
     told = {}
-    for side in STREAM_SIDES:
+    for side in sides:
         key = f"{side.name}, {side.how}"
         if side.environment not in wanted:
             continue
@@ -171,13 +174,13 @@ def stream_peers(folder: Path, limit: float, absent: dict[str, str], wanted: set
     return told
 
 
-def play_stream(run: Path, limit: float, absent: dict[str, str], wanted: set[str]) -> None:
+def play_stream(run: Path, limit: float, absent: dict[str, str], wanted: set[str], sides: Sequence[Side]) -> None:
     """Run the peers through every seed of a finished stream, and print them next to treeward's arms."""
     streamed = load_stream(run)
     told = []
     for repeat in range(streamed.spec.repeats):
         ours = export_stream(run, OUT / "visits", repeat).visits.filter(arm=CROWD)["click"].mean()
-        told.append(stream_peers(OUT / "visits", limit, absent, wanted))
+        told.append(stream_peers(OUT / "visits", limit, absent, wanted, sides))
         for one in told[-1].values():
             one["less"] = ours - one["clicks"] if ours is not None and "clicks" in one else None
     means = {key: average([one[key] for one in told]) for key in told[0]}
@@ -375,6 +378,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="10 users, 20 rounds, 1,000 items alone")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="some of the sides, by name")
+    parser.add_argument("--how", default="", help="of the stream: only sides whose description begins so")
     parser.add_argument("--limit", type=float, help="seconds a side may take for one size (100; quick: 5)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into docs/compare.md")
@@ -392,7 +396,8 @@ def main() -> int:
         if name in wanted
     }
     if given.stream:
-        play_stream(given.stream, 20 * limit, absent, wanted)
+        sides_too = [side for side in STREAM_SIDES if side.how.startswith(given.how)]
+        play_stream(given.stream, 20 * limit, absent, wanted, sides_too)
         return 0
     tasks = {}
     for items in sizes:

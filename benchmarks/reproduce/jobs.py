@@ -133,7 +133,8 @@ def _of_practice() -> list[Job]:
                 STREAM, needs=("torch", "implicit"))
         )  # fmt: skip
     for data in LOGS:
-        peers = ("python", "benchmarks/peers.py", "--only", "Vowpal Wabbit", "--stream", f"{{run:stream-{data}}}")
+        peers = ("python", "benchmarks/peers.py", "--only", "Vowpal Wabbit", "--how", "SquareCB, 50", "--stream",
+                 f"{{run:stream-{data}}}")  # fmt: skip
         made.append(Job(f"peers-{data}", peers, 3, PEERS, needs=(".peers/vw/bin/python",)))
     arms = tuple(word for arm in ("Beam", "Beam, crowd", "Beam, offline prior") for word in ("--arm", arm))
     for data, minutes in zip(LOGS[:3], (3, 3, 2), strict=True):
