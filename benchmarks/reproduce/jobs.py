@@ -1,6 +1,7 @@
 """What `make reproduce` runs: one job per command of the docs, the data it needs, and what is read from its results."""
 
 import re
+import shlex
 from typing import NamedTuple
 
 from treeward.data.public_sets import public_sets
@@ -51,7 +52,11 @@ class Job(NamedTuple):
     @property
     def shown(self) -> str:
         """The command as the docs show it."""
-        return re.sub(r"{(?:run:)?([\w-]+)}", lambda one: RUN if one[1] == "out" else one[1], " ".join(self.command))
+        named = (
+            re.sub(r"{(?:run:)?([\w-]+)}", lambda one: RUN if one[1] == "out" else one[1], word)
+            for word in self.command
+        )
+        return shlex.join(named)
 
 
 DATA = tuple(name for name, known in public_sets().items() if known.figures)
