@@ -245,4 +245,4 @@ def _show_crowd(found: dict[str, Any]) -> None:
     if found["risen"]:
         say(f"The crowd is at edition {found['edition']:,} and knows {found['rewards']:,} rewards. What rose most:")
     for one in found["risen"][:3]:
-        say(f"  {one['title'] or one['item']}: {one['mean']:.0%} clicks of {one['times']:,.0f} showings")
+        say(f"  {one['title'] or one['item']}: {one['earned']:,.0f} clicks in {one['shown']:,} showings")
