@@ -71,7 +71,7 @@ def opened(browser, url: str, ready: str, path: str) -> dict[str, float]:
     page.goto(url + path)
     wait(page, f"window.readyAt !== undefined && {PAINT} !== undefined")
     told = {"paint": page.evaluate(PAINT), "ready": page.evaluate("window.readyAt"), "faults": len(faults)}
-    lengths = {one: answer.request.sizes()["responseBodySize"] for one, answer in sizes.items()}
+    lengths = {one: answer.request.sizes()["responseBodySize"] for one, answer in list(sizes.items())}
     told["largest"] = max((size for one, size in lengths.items() if "plotly" not in one), default=0)
     told["plotly"] = max((size for one, size in lengths.items() if "plotly" in one), default=0)
     told["all"] = sum(size for one, size in lengths.items() if "plotly" not in one)
