@@ -101,6 +101,12 @@ def printed(results: Results) -> str:
     )
 
 
+def sizes_in(results: Results) -> list[str]:
+    """Return the synthetic catalogues that rivals were run on, or all if none was."""
+    sizes = [size for size, _, _ in SYNTHETIC]
+    return [size for size in sizes if f"rivals-{size}" in results] or sizes
+
+
 TABLES: dict[str, Callable[[Results], str]] = {
     "readme-stream": practice.readme_stream,
     "readme-prior": practice.readme_prior,
@@ -110,8 +116,8 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "frontier": practice.frontier,
     "rivals": practice.rivals,
     "rivals-work": practice.rivals_work,
-    "rivals-synthetic": lambda results: practice.rivals(results, [size for size, _, _ in SYNTHETIC]),
-    "rivals-synthetic-work": lambda results: practice.rivals_work(results, [size for size, _, _ in SYNTHETIC]),
+    "rivals-synthetic": lambda results: practice.rivals(results, sizes_in(results)),
+    "rivals-synthetic-work": lambda results: practice.rivals_work(results, sizes_in(results)),
     "table-3": paper.table_3,
     "claims": paper.claims,
     "by-round": paper.by_round,
